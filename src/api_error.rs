@@ -1,0 +1,552 @@
+//! What can be wrong with a request, as facts; and the one place that turns them into a Kubernetes `Status`.
+//!
+//! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"); the messages follow
+//! kube-apiserver's word for word, since people search for them.
+
+use crate::lease::{GROUP, KIND, RESOURCE};
+use std::fmt::Write as _;
+
+/// One complaint about one field (`field.Error` of apimachinery).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
+    pub field: String,
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+}
+
+/// The kinds of [`FieldError`], each with what its message needs. `value` is already in its Go form: quoted if it is a
+/// string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// The value stands twice.
+    Duplicate {
+        /// The value, in its Go form.
+        value: String,
+    },
+    /// The value may not be set now.
+    Forbidden {
+        /// Why.
+        detail: String,
+    },
+    /// The value is malformed.
+    Invalid {
+        /// The value, in its Go form.
+        value: String,
+        /// Why.
+        detail: String,
+    },
+    /// The value is not one of a list.
+    NotSupported {
+        /// The value, in its Go form.
+        value: String,
+        /// What would be, in the order to print.
+        supported: Vec<String>,
+    },
+    /// The value is missing.
+    Required {
+        /// Why.
+        detail: String,
+    },
+    /// The value has too many bytes.
+    TooLong {
+        /// The most that is allowed, in bytes.
+        bytes_max: usize,
+    },
+}
+
+impl FieldError {
+    /// `Invalid value` with a string value, quoted here.
+    #[must_use]
+    pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
+    }
+
+    /// `Invalid value` with a value that is not quoted: a number, a nil.
+    #[must_use]
+    pub fn invalid_unquoted(
+        field: impl Into<String>,
+        value: impl std::fmt::Display,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: value.to_string(), detail: detail.into() } }
+    }
+
+    /// `Forbidden`.
+    #[must_use]
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Forbidden { detail: detail.into() } }
+    }
+
+    /// `Required value`.
+    #[must_use]
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
+    }
+
+    /// `Unsupported value` with a string value, quoted here.
+    #[must_use]
+    pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        Self {
+            field: field.into(),
+            kind: FieldErrorKind::NotSupported {
+                value: go_quoted(value),
+                supported: supported.iter().map(|s| (*s).to_owned()).collect(),
+            },
+        }
+    }
+
+    /// `reason` of the cause (`metav1.CauseType`).
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self.kind {
+            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
+            FieldErrorKind::Forbidden { .. } => "FieldValueForbidden",
+            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
+            FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
+            FieldErrorKind::Required { .. } => "FieldValueRequired",
+            FieldErrorKind::TooLong { .. } => "FieldValueTooLong",
+        }
+    }
+
+    /// The message without the field, as it stands in a cause.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let with_detail = |head: String, detail: &str| match detail {
+            "" => head,
+            _ => format!("{head}: {detail}"),
+        };
+        match &self.kind {
+            FieldErrorKind::Duplicate { value } => format!("Duplicate value: {value}"),
+            FieldErrorKind::Forbidden { detail } => with_detail("Forbidden".into(), detail),
+            FieldErrorKind::Invalid { value, detail } => with_detail(format!("Invalid value: {value}"), detail),
+            FieldErrorKind::NotSupported { value, supported } => {
+                let all: Vec<_> = supported.iter().map(|s| go_quoted(s)).collect();
+                format!("Unsupported value: {value}: supported values: {}", all.join(", "))
+            }
+            FieldErrorKind::Required { detail } => with_detail("Required value".into(), detail),
+            FieldErrorKind::TooLong { bytes_max } => format!("Too long: may not be more than {bytes_max} bytes"),
+        }
+    }
+}
+
+/// Why a request is refused, as facts. [`ApiError::status`] derives what the client sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiError {
+    /// A Lease of this name is there.
+    AlreadyExists {
+        /// Name of the Lease.
+        name: String,
+        /// Whether it is there only because finalizers hold it.
+        being_deleted: bool,
+    },
+    /// The request makes no sense.
+    BadRequest {
+        /// What does not.
+        message: String,
+    },
+    /// The named version is not the present one.
+    Conflict {
+        /// Name of the Lease.
+        name: String,
+    },
+    /// The named version is no longer in the event log, or never was.
+    Expired {
+        /// kube-apiserver's sentence for the case.
+        message: String,
+        /// A fresh `continue` token, for a page that comes too late.
+        next: Option<String>,
+    },
+    /// Authenticated, and not allowed.
+    Forbidden {
+        /// Name of the Lease, empty for a collection.
+        name: String,
+        /// Who, what and where.
+        message: String,
+    },
+    /// A path that is no resource, for somebody who may not see it.
+    ForbiddenPath {
+        /// Name of the user.
+        user: String,
+        /// Lower-case method.
+        verb: &'static str,
+        /// The path.
+        path: String,
+    },
+    /// What decoded well does not validate.
+    Invalid {
+        /// Of which object.
+        subject: InvalidSubject,
+        /// Name of the object, empty for options.
+        name: String,
+        /// All complaints, in the order of kube-apiserver; never empty.
+        causes: Vec<FieldError>,
+    },
+    /// The patch does not apply: a `test` that fails, a path that is not there, an unknown operation.
+    JsonPatchRejected,
+    /// The path does not take this method.
+    MethodNotAllowed,
+    /// No representation of the response suits `Accept`.
+    NotAcceptable {
+        /// Whether the request may open a watch, which has representations of its own.
+        streaming: bool,
+    },
+    /// `Accept` asks for a transformation (`as=`) that is not served.
+    NotAcceptableTransform,
+    /// No Lease of this name.
+    NotFound {
+        /// Name of the Lease.
+        name: String,
+    },
+    /// The path names nothing here.
+    PathNotFound,
+    /// A precondition in `DeleteOptions` does not hold.
+    PreconditionFailed {
+        /// Name of the Lease.
+        name: String,
+        /// Which one, and both values.
+        message: String,
+    },
+    /// The body is longer than is taken.
+    RequestEntityTooLarge {
+        /// The most that is taken, in bytes.
+        bytes_max: usize,
+    },
+    /// The server stops, or is full.
+    ServiceUnavailable {
+        /// Which.
+        message: String,
+    },
+    /// The version asked for has not been reached.
+    TooLargeResourceVersion {
+        /// The version asked for.
+        requested: u64,
+        /// The present one.
+        current: u64,
+    },
+    /// A JSON patch of too many operations.
+    TooManyPatchOperations {
+        /// How many there are.
+        count: usize,
+        /// The most that are taken.
+        count_max: usize,
+    },
+    /// No credentials that are accepted.
+    Unauthorized,
+    /// An error that kube-apiserver answers with 500 and no reason.
+    Unclassified {
+        /// Its words.
+        message: String,
+    },
+    /// `UID in precondition` of an update: another object of this name.
+    UidMismatch {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+        /// UID that the client has.
+        requested: String,
+        /// UID of the object that is there; empty if none is.
+        found: String,
+    },
+    /// `Content-Type` of a body is none that is read.
+    UnsupportedMediaType,
+    /// `Content-Type` of a patch is none that is applied.
+    UnsupportedPatchType,
+}
+
+/// Whose fields an [`ApiError::Invalid`] complains of: the words of the message and of the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidSubject {
+    /// `Lease.coordination.k8s.io`.
+    Lease,
+    /// Options in `meta.k8s.io`, by their kind.
+    Options(&'static str),
+    /// The result of a patch, which does not decode.
+    Patch,
+    /// `leases.coordination.k8s.io`.
+    Resource,
+}
+
+impl InvalidSubject {
+    /// Group and kind, as details give them.
+    fn group_kind(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Lease => (GROUP, KIND),
+            Self::Options(kind) => ("meta.k8s.io", kind),
+            Self::Patch => ("", ""),
+            Self::Resource => (GROUP, RESOURCE),
+        }
+    }
+}
+
+/// `metav1.Status`: what a client sees of an error, and of a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// `metadata.continue`, for the one error that carries it.
+    pub next: Option<String>,
+    /// Whether the operation succeeded: `Success` or `Failure`.
+    pub success: bool,
+    /// For people; empty is absent.
+    pub message: String,
+    /// For programs; empty is absent.
+    pub reason: &'static str,
+    /// More for programs.
+    pub details: Option<StatusDetails>,
+    /// HTTP status code; 0 is absent, for a success.
+    pub code: u16,
+}
+
+/// `metav1.StatusDetails`. Empty fields are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusDetails {
+    /// Name of the object.
+    pub name: String,
+    /// API group.
+    pub group: &'static str,
+    /// Kind or resource, as kube-apiserver has it in each case.
+    pub kind: &'static str,
+    /// UID of the object.
+    pub uid: String,
+    /// Causes, one a field.
+    pub causes: Vec<StatusCause>,
+    /// Seconds after which to try again; 0 is absent.
+    pub retry_after_seconds: u32,
+}
+
+/// `metav1.StatusCause`. Empty fields are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatusCause {
+    /// For programs.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// Path of the field.
+    pub field: String,
+}
+
+/// Media types of a request body, in the order in which kube-apiserver names them.
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// The same with the stream types that a path with a watch adds.
+const MEDIA_TYPES_STREAMING: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+impl ApiError {
+    /// The `Status` that tells a client of this error. There is no catch-all arm: a new variant does not compile until
+    /// it is answered here.
+    #[cold]
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let of = |name: &str, kind: &'static str| {
+            Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
+        };
+        let nothing = || Some(StatusDetails::default());
+        let failure = |code: u16, reason: &'static str, message: String, details: Option<StatusDetails>| Status {
+            message,
+            reason,
+            details,
+            code,
+            ..Status::default()
+        };
+        match self {
+            Self::AlreadyExists { name, being_deleted } => {
+                let why = if *being_deleted { "object is being deleted: " } else { "" };
+                let message = format!("{why}{RESOURCE}.{GROUP} {} already exists", go_quoted(name));
+                failure(409, "AlreadyExists", message, of(name, RESOURCE))
+            }
+            Self::BadRequest { message } => failure(400, "BadRequest", message.clone(), None),
+            Self::Conflict { name } => {
+                let message = format!(
+                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: the object has been modified; please apply your changes to the latest version and try again",
+                    go_quoted(name)
+                );
+                failure(409, "Conflict", message, of(name, RESOURCE))
+            }
+            Self::Expired { message, next } => {
+                Status { next: next.clone(), ..failure(410, "Expired", message.clone(), None) }
+            }
+            Self::Forbidden { name, message } => {
+                let quoted = if name.is_empty() { String::new() } else { format!(" {}", go_quoted(name)) };
+                let message = format!("{RESOURCE}.{GROUP}{quoted} is forbidden: {message}");
+                failure(403, "Forbidden", message, of(name, RESOURCE))
+            }
+            Self::ForbiddenPath { user, verb, path } => {
+                let message = format!("forbidden: User {} cannot {verb} path {}", go_quoted(user), go_quoted(path));
+                failure(403, "Forbidden", message, nothing())
+            }
+            Self::Invalid { subject, name, causes } => {
+                let (group, kind) = subject.group_kind();
+                let dot = if group.is_empty() { "" } else { "." };
+                let message = format!("{kind}{dot}{group} {} is invalid: {}", go_quoted(name), aggregated(causes));
+                let causes = causes.iter().map(|c| StatusCause {
+                    reason: c.reason(),
+                    message: c.body(),
+                    field: c.field.clone(),
+                });
+                let details =
+                    StatusDetails { name: name.clone(), group, kind, causes: causes.collect(), ..Default::default() };
+                failure(422, "Invalid", message, Some(details))
+            }
+            Self::JsonPatchRejected => {
+                let message = "the server rejected our request due to an error in our request";
+                failure(422, "Invalid", message.into(), nothing())
+            }
+            Self::MethodNotAllowed => {
+                let message = "the server does not allow this method on the requested resource";
+                failure(405, "MethodNotAllowed", message.into(), nothing())
+            }
+            Self::NotAcceptable { streaming } => {
+                let types = if *streaming { MEDIA_TYPES_STREAMING } else { MEDIA_TYPES };
+                let message = format!("406: Not Acceptable\n\nAvailable representations: {types}");
+                failure(406, "NotAcceptable", message, nothing())
+            }
+            Self::NotAcceptableTransform => failure(
+                406,
+                "NotAcceptable",
+                format!("only the following media types are accepted: {MEDIA_TYPES}"),
+                None,
+            ),
+            Self::NotFound { name } => {
+                let message = format!("{RESOURCE}.{GROUP} {} not found", go_quoted(name));
+                failure(404, "NotFound", message, of(name, RESOURCE))
+            }
+            Self::PathNotFound => {
+                failure(404, "NotFound", "the server could not find the requested resource".into(), nothing())
+            }
+            Self::PreconditionFailed { name, message } => {
+                let message = format!("Operation cannot be fulfilled on {KIND}.{GROUP} {}: {message}", go_quoted(name));
+                failure(409, "Conflict", message, of(name, KIND))
+            }
+            Self::RequestEntityTooLarge { bytes_max } => {
+                let message = format!("Request entity is too large: limit is {bytes_max}");
+                failure(413, "RequestEntityTooLarge", message, None)
+            }
+            Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
+            Self::TooLargeResourceVersion { requested, current } => {
+                let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
+                let cause = StatusCause {
+                    reason: "ResourceVersionTooLarge",
+                    message: "Too large resource version".into(),
+                    field: String::new(),
+                };
+                let details = StatusDetails { causes: vec![cause], retry_after_seconds: 1, ..Default::default() };
+                failure(504, "Timeout", message, Some(details))
+            }
+            Self::TooManyPatchOperations { count, count_max } => {
+                let message = format!(
+                    "Request entity too large: The allowed maximum operations in a JSON patch is {count_max}, got {count}"
+                );
+                failure(413, "RequestEntityTooLarge", message, None)
+            }
+            Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
+            Self::Unclassified { message } => failure(500, "", message.clone(), None),
+            Self::UidMismatch { namespace, name, requested, found } => {
+                let message = format!(
+                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: /registry/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {requested}, UID in object meta: {found}",
+                    go_quoted(name)
+                );
+                failure(409, "Conflict", message, of(name, RESOURCE))
+            }
+            Self::UnsupportedMediaType => {
+                let message = format!(
+                    "the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}"
+                );
+                failure(415, "UnsupportedMediaType", message, None)
+            }
+            Self::UnsupportedPatchType => {
+                failure(415, "UnsupportedMediaType", "415: Unsupported Media Type".into(), nothing())
+            }
+        }
+    }
+}
+
+impl Status {
+    /// The answer to a deletion that left nothing behind.
+    #[must_use]
+    pub fn deleted(name: &str, uid: &str) -> Self {
+        let details =
+            StatusDetails { name: name.into(), group: GROUP, kind: RESOURCE, uid: uid.into(), ..Default::default() };
+        Self { success: true, details: Some(details), ..Self::default() }
+    }
+}
+
+/// Several complaints in one sentence, each once (apimachinery `util/errors`, `aggregate.Error`).
+fn aggregated(causes: &[FieldError]) -> String {
+    let mut seen: Vec<String> = Vec::new();
+    for cause in causes {
+        let text = format!("{}: {}", cause.field, cause.body());
+        if !seen.contains(&text) {
+            seen.push(text);
+        }
+    }
+    match seen.as_slice() {
+        [one] => one.clone(),
+        all => format!("[{}]", all.join(", ")),
+    }
+}
+
+/// A string as Go's `strconv.Quote` writes it.
+#[must_use]
+pub fn go_quoted(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + 2);
+    out.push('"');
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => _ = write!(out, "\\x{:02x}", c as u32),
+            c if is_unprintable(c) && (c as u32) < 0x1_0000 => _ = write!(out, "\\u{:04x}", c as u32),
+            c if is_unprintable(c) => _ = write!(out, "\\U{:08x}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The characters past ASCII that Go calls not printable and that a message could carry: controls, separators and
+/// format characters, private use. The full Unicode tables are not worth a message that nobody parses.
+pub(crate) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || (c.is_whitespace() && c != ' ')
+        || matches!(u32::from(c), 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xf_0000..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_complaint_stands_once_in_the_message_and_twice_in_the_causes() {
+        let cause = FieldError::invalid("metadata.uid", "x", "field is immutable");
+        let error =
+            ApiError::Invalid { subject: InvalidSubject::Lease, name: "a".into(), causes: vec![cause.clone(), cause] };
+        let status = error.status();
+        assert_eq!(
+            status.message,
+            "Lease.coordination.k8s.io \"a\" is invalid: metadata.uid: Invalid value: \"x\": field is immutable"
+        );
+        assert_eq!(status.details.expect("details").causes.len(), 2);
+    }
+
+    #[test]
+    fn several_complaints_are_bracketed() {
+        let causes = vec![FieldError::forbidden("a", "no"), FieldError::required("b", "")];
+        let error = ApiError::Invalid { subject: InvalidSubject::Options("ListOptions"), name: String::new(), causes };
+        assert_eq!(
+            error.status().message,
+            "ListOptions.meta.k8s.io \"\" is invalid: [a: Forbidden: no, b: Required value]"
+        );
+    }
+
+    #[test]
+    fn quotes_as_go_does() {
+        assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
+    }
+}

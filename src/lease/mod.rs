@@ -1,0 +1,173 @@
+//! The Lease object and the rules of its API, as types and pure functions.
+//!
+//! [`Lease`] is the decoded object. It owns no version: a stored Lease gets its `resourceVersion` from the table
+//! (see [`ResourceVersion`]), as kube-apiserver keeps it beside the stored bytes and not in them.
+//!
+//! `k8s-openapi` has types of the same names; they are used where this project is a client (load generator, tests).
+//! The server has its own because what it writes must equal Go's encoder byte for byte, what it refuses must carry
+//! Go's words, and a million of them must fit in memory.
+
+pub mod strategy;
+pub mod validation;
+
+use compact_str::CompactString;
+use std::fmt;
+
+/// API group of the one resource served here.
+pub const GROUP: &str = "coordination.k8s.io";
+/// The preferred version of [`GROUP`].
+pub const VERSION: &str = "v1";
+/// `apiVersion` of the objects: group and version.
+pub const API_VERSION: &str = "coordination.k8s.io/v1";
+/// `kind` of the object.
+pub const KIND: &str = "Lease";
+/// `kind` of a list of objects.
+pub const LIST_KIND: &str = "LeaseList";
+/// The resource's name in paths and in most error messages.
+pub const RESOURCE: &str = "leases";
+
+/// Version of one state of the table: every change gets the next one. Starts from the wall clock in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceVersion(pub u64);
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// `metav1.Time`: whole seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+/// `metav1.MicroTime`: microseconds since the Unix epoch; before it, negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MicroTime(pub i64);
+
+/// A Lease, decoded (`coordination.k8s.io/v1`). An empty string is an absent field, as in Go's `omitempty`, except in
+/// the spec, where the API has pointers and an empty string is a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lease {
+    /// Standard object metadata.
+    pub metadata: ObjectMeta,
+    /// What the holder says.
+    pub spec: LeaseSpec,
+}
+
+/// The part of `metav1.ObjectMeta` that the API keeps, in the order in which it is written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// Name, unique in its namespace.
+    pub name: CompactString,
+    /// Prefix from which the server made the name.
+    pub generate_name: CompactString,
+    /// Namespace.
+    pub namespace: CompactString,
+    /// Decoded because clients send it; always empty in a stored object.
+    pub self_link: CompactString,
+    /// Unique in time and space, set by the server.
+    pub uid: CompactString,
+    /// What the client sent, unparsed; always empty in a stored object, whose version the table knows.
+    pub resource_version: CompactString,
+    /// Kept as the creator sent it; the Lease API never counts it up. 0 is absent.
+    pub generation: i64,
+    /// When the object was created, set by the server.
+    pub creation_timestamp: Option<Time>,
+    /// When deletion was asked for, while finalizers hold the object.
+    pub deletion_timestamp: Option<Time>,
+    /// Seconds; set together with `deletion_timestamp`.
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// Labels, by key.
+    pub labels: StringMap,
+    /// Annotations, by key.
+    pub annotations: StringMap,
+    /// Owners, for the garbage collector.
+    pub owner_references: Vec<OwnerReference>,
+    /// Names of those who must let go before the object can be deleted.
+    pub finalizers: Vec<CompactString>,
+}
+
+/// `coordination.k8s.io/v1 LeaseSpec`, every field a pointer in the API.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseSpec {
+    /// Who holds the lease.
+    pub holder_identity: Option<CompactString>,
+    /// Seconds that a candidate must wait after the last renewal before it takes the lease.
+    pub lease_duration_seconds: Option<i32>,
+    /// When the present holder took it.
+    pub acquire_time: Option<MicroTime>,
+    /// When the present holder renewed it last.
+    pub renew_time: Option<MicroTime>,
+    /// Number of changes of holder.
+    pub lease_transitions: Option<i32>,
+    /// How the holder is picked, in coordinated leader election.
+    pub strategy: Option<CompactString>,
+    /// To whom the present holder should hand over, in coordinated leader election.
+    pub preferred_holder: Option<CompactString>,
+}
+
+/// `metav1.OwnerReference`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnerReference {
+    /// API version of the owner.
+    pub api_version: CompactString,
+    /// Kind of the owner.
+    pub kind: CompactString,
+    /// Name of the owner.
+    pub name: CompactString,
+    /// UID of the owner.
+    pub uid: CompactString,
+    /// Whether this owner is the managing controller.
+    pub controller: Option<bool>,
+    /// Whether foreground deletion of the owner waits for this object.
+    pub block_owner_deletion: Option<bool>,
+}
+
+/// A `map[string]string`, sorted by key as Go's encoder writes it. No key stands twice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StringMap(Vec<(CompactString, CompactString)>);
+
+impl StringMap {
+    /// The value of `key`.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<&str> {
+        let at = self.0.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(self.0.get(at)?.1.as_str())
+    }
+
+    /// Sets `key`, in place of an earlier value.
+    pub fn insert(&mut self, key: CompactString, value: CompactString) {
+        match self.0.binary_search_by(|(k, _)| k.cmp(&key)) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (key, value)),
+        }
+    }
+
+    /// All pairs, by key.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+    }
+
+    /// Whether there is no pair.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Number of pairs.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl FromIterator<(CompactString, CompactString)> for StringMap {
+    /// Of a key that comes twice the last value counts, as in Go's decoder.
+    fn from_iter<I: IntoIterator<Item = (CompactString, CompactString)>>(pairs: I) -> Self {
+        let mut map = Self::default();
+        for (key, value) in pairs {
+            map.insert(key, value);
+        }
+        map
+    }
+}

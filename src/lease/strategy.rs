@@ -1,0 +1,156 @@
+//! What the API does to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
+//! `BeforeUpdate`): fields that the server owns are set, whatever the client sent.
+
+use crate::lease::{Lease, ObjectMeta, Time};
+use compact_str::CompactString;
+
+/// Bytes of `generateName` that are kept before the random ones (apiserver `storage/names`).
+const GENERATE_NAME_BYTES_MAX: usize = 58;
+/// Random characters behind it.
+const GENERATED_CHARS: usize = 5;
+/// Letters and digits that spell no words and are not mistaken for each other (apimachinery `util/rand`).
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Names of the finalizers that ask the garbage collector for something (Kubernetes, "Garbage Collection").
+const ORPHAN: &str = "orphan";
+/// See [`ORPHAN`].
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// Sets what the server owns of a new object. `uid` is fresh.
+pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
+    let meta = &mut lease.metadata;
+    meta.uid = uid;
+    meta.creation_timestamp = Some(now);
+    meta.deletion_timestamp = None;
+    meta.deletion_grace_period_seconds = None;
+    meta.self_link = CompactString::default();
+    meta.resource_version = CompactString::default();
+}
+
+/// A name from a prefix. The caller tries again if it is taken.
+#[must_use]
+pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
+    let mut end = prefix.len().min(GENERATE_NAME_BYTES_MAX);
+    while !prefix.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut name = CompactString::from(&prefix[..end]);
+    name.extend((0..GENERATED_CHARS).filter_map(|_| rng.choice(ALPHABET)).map(|byte| char::from(*byte)));
+    name
+}
+
+/// Sets what an update may not change, before it is validated: the client may leave it out.
+pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
+    let (new, old) = (&mut new.metadata, &old.metadata);
+    new.generation = old.generation;
+    new.self_link = CompactString::default();
+    if new.uid.is_empty() {
+        new.uid = old.uid.clone();
+    }
+    if old.creation_timestamp.is_some() {
+        new.creation_timestamp = old.creation_timestamp;
+    }
+    if old.deletion_timestamp.is_some() {
+        new.deletion_timestamp = old.deletion_timestamp;
+    }
+    if new.deletion_grace_period_seconds.is_none() {
+        new.deletion_grace_period_seconds = old.deletion_grace_period_seconds;
+    }
+}
+
+/// Whether an update let go of the last thing that held a Lease whose deletion was asked for (apiserver
+/// `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
+#[must_use]
+pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
+    new.finalizers.is_empty() && new.deletion_timestamp.is_some() && old.deletion_grace_period_seconds == Some(0)
+}
+
+/// What a deletion asks for its dependents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// Nothing said: what the finalizers that are there say.
+    #[default]
+    Unspecified,
+    /// They go when this has gone.
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// The finalizers of an object that is to be deleted (apiserver `deletionFinalizersForGarbageCollection`): those of
+/// the garbage collector are put in or taken out, the others stay in their order.
+#[must_use]
+pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagation) -> Vec<CompactString> {
+    let has = |name: &str| finalizers.iter().any(|f| f == name);
+    let (orphan, foreground) = match propagation {
+        Propagation::Unspecified => (has(ORPHAN), has(FOREGROUND) && !has(ORPHAN)),
+        Propagation::Background => (false, false),
+        Propagation::Foreground => (false, true),
+        Propagation::Orphan => (true, false),
+    };
+    let mut all: Vec<_> = finalizers.iter().filter(|f| *f != ORPHAN && *f != FOREGROUND).cloned().collect();
+    if orphan {
+        all.push(ORPHAN.into());
+    }
+    if foreground {
+        all.push(FOREGROUND.into());
+    }
+    if has(ORPHAN) == orphan && has(FOREGROUND) == foreground {
+        return finalizers.to_vec();
+    }
+    all
+}
+
+/// A Lease that finalizers hold, with its deletion asked for. Asking again changes nothing.
+#[must_use]
+pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
+    let mut lease = old.clone();
+    lease.metadata.finalizers = finalizers;
+    lease.metadata.deletion_timestamp.get_or_insert(now);
+    lease.metadata.deletion_grace_period_seconds = Some(0);
+    lease
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<CompactString> {
+        list.iter().map(|name| CompactString::from(*name)).collect()
+    }
+
+    #[test]
+    fn a_generated_name_keeps_58_bytes_and_adds_5() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let name = generated_name(&"x".repeat(70), &mut rng);
+        assert_eq!(name.len(), 63);
+        assert!(name.starts_with(&"x".repeat(58)));
+        assert!(name[58..].bytes().all(|b| ALPHABET.contains(&b)));
+        // A cut within a character would be a panic.
+        assert_eq!(generated_name(&"é".repeat(40), &mut rng).chars().count(), 29 + 5);
+        assert_ne!(generated_name("a-", &mut rng), generated_name("a-", &mut rng));
+    }
+
+    #[test]
+    fn propagation_decides_the_collectors_finalizers() {
+        let held = names(&["example.com/a", ORPHAN]);
+        assert_eq!(deletion_finalizers(&held, Propagation::Unspecified), held);
+        assert_eq!(deletion_finalizers(&held, Propagation::Background), names(&["example.com/a"]));
+        assert_eq!(deletion_finalizers(&held, Propagation::Foreground), names(&["example.com/a", FOREGROUND]));
+        assert_eq!(deletion_finalizers(&[], Propagation::Orphan), names(&[ORPHAN]));
+        assert_eq!(deletion_finalizers(&[], Propagation::Unspecified), names(&[]));
+    }
+
+    #[test]
+    fn an_update_cannot_take_a_deletion_back() {
+        let old = marked_for_deletion(&Lease::default(), names(&["f"]), Time(7));
+        let mut new = Lease::default();
+        prepare_for_update(&mut new, &old);
+        assert_eq!(new.metadata.deletion_timestamp, Some(Time(7)));
+        assert!(is_finalized_by_update(&new.metadata, &old.metadata));
+        assert!(!is_finalized_by_update(&old.metadata, &old.metadata));
+        assert_eq!(marked_for_deletion(&old, names(&["f"]), Time(9)), old);
+    }
+}

@@ -1,0 +1,76 @@
+//! The complaints of a validation, collected within bounds.
+
+use crate::api_error::{FieldError, FieldErrorKind};
+
+/// A list of complaints that a hostile object cannot grow beyond reason.
+///
+/// kube-apiserver has no such bound: with a complaint for each of a hundred thousand owners, each quoting all of them,
+/// one request would occupy the server for minutes. What is past the bound is dropped; the request fails anyway.
+#[derive(Default)]
+pub(crate) struct Complaints {
+    /// The complaints, in order.
+    pub(crate) all: Vec<FieldError>,
+    /// Bytes of the rendered values in `all`.
+    value_bytes: usize,
+}
+
+impl Complaints {
+    /// Most complaints that are kept.
+    const COUNT_MAX: usize = 256;
+    /// Bytes of values after which no complaint is kept any more. The one that crosses it is.
+    const VALUE_BYTES_MAX: usize = 256 * 1024;
+
+    /// Whether another complaint would be dropped: then it need not be made.
+    pub(crate) fn is_full(&self) -> bool {
+        self.all.len() >= Self::COUNT_MAX || self.value_bytes >= Self::VALUE_BYTES_MAX
+    }
+
+    /// Keeps `complaint` if there is room.
+    pub(crate) fn push(&mut self, complaint: FieldError) {
+        if self.is_full() {
+            return;
+        }
+        if let FieldErrorKind::Duplicate { value }
+        | FieldErrorKind::Invalid { value, .. }
+        | FieldErrorKind::NotSupported { value, .. } = &complaint.kind
+        {
+            self.value_bytes = self.value_bytes.saturating_add(value.len());
+        }
+        self.all.push(complaint);
+    }
+
+    /// One `Invalid value` for each of `details`.
+    #[cold]
+    pub(crate) fn push_invalid(&mut self, field: &str, value: &str, details: Vec<String>) {
+        for detail in details {
+            if self.is_full() {
+                return;
+            }
+            self.push(FieldError::invalid(field, value, detail));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stops_at_its_count() {
+        let mut complaints = Complaints::default();
+        for _ in 0..1000 {
+            complaints.push(FieldError::forbidden("a", "no"));
+        }
+        assert_eq!(complaints.all.len(), Complaints::COUNT_MAX);
+    }
+
+    #[test]
+    fn stops_after_the_value_that_crosses_its_bytes() {
+        let mut complaints = Complaints::default();
+        let big = "x".repeat(Complaints::VALUE_BYTES_MAX);
+        complaints.push(FieldError::invalid("a", &big, "no"));
+        complaints.push_invalid("b", &big, vec!["no".to_owned(), "never".to_owned()]);
+        assert!(complaints.is_full());
+        assert_eq!(complaints.all.len(), 1);
+    }
+}

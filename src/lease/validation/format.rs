@@ -1,0 +1,279 @@
+//! Formats of names, label keys and label values, and kube-apiserver's words for what does not fit.
+//!
+//! Each format has a test that costs one pass over the bytes and nothing else, and a `*_complaints` that is only
+//! called on what failed it. The formats are regular expressions in Kubernetes ("Object Names and IDs", "Labels and
+//! Selectors"); they are plain scans here, on bytes, because every byte that they allow is ASCII.
+
+/// Most bytes of a DNS subdomain (RFC 1123).
+const SUBDOMAIN_BYTES_MAX: usize = 253;
+/// Most bytes of a DNS label, of the name part of a qualified name and of a label value.
+const LABEL_BYTES_MAX: usize = 63;
+
+const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+
+/// Whether `name` is a DNS subdomain (RFC 1123): what an object's name must be.
+#[must_use]
+pub fn is_dns_subdomain(name: &[u8]) -> bool {
+    name.len() <= SUBDOMAIN_BYTES_MAX && has_subdomain_form(name, false)
+}
+
+/// What keeps `name` from being a DNS subdomain.
+#[cold]
+#[must_use]
+pub fn dns_subdomain_complaints(name: &[u8]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if name.len() > SUBDOMAIN_BYTES_MAX {
+        complaints.push(too_long(SUBDOMAIN_BYTES_MAX));
+    }
+    if !has_subdomain_form(name, false) {
+        complaints.push(SUBDOMAIN_MESSAGE.to_owned());
+    }
+    complaints
+}
+
+/// Whether `name` is a DNS label (RFC 1123): what a namespace's name must be.
+#[must_use]
+pub fn is_dns_label(name: &[u8]) -> bool {
+    name.len() <= LABEL_BYTES_MAX && has_label_form(name, false)
+}
+
+/// What keeps `name` from being a DNS label.
+#[cold]
+#[must_use]
+pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if name.len() > LABEL_BYTES_MAX {
+        complaints.push(too_long(LABEL_BYTES_MAX));
+    }
+    if !has_label_form(name, false) {
+        let only_dots = has_subdomain_form(name, false);
+        complaints.push(if only_dots { "must not contain dots" } else { LABEL_MESSAGE }.to_owned());
+    }
+    complaints
+}
+
+/// Whether `key` is a qualified name: a label key, a finalizer.
+#[must_use]
+pub fn is_qualified_name(key: &str) -> bool {
+    has_qualified_form(key.as_bytes(), false)
+}
+
+/// Whether `key` is the key of an annotation: a qualified name whose prefix may have upper-case letters.
+///
+/// Keys with other than ASCII characters are refused here and get a second look by
+/// [`annotation_key_complaints`], which folds them as Go does.
+#[must_use]
+pub fn is_annotation_key(key: &str) -> bool {
+    has_qualified_form(key.as_bytes(), true)
+}
+
+/// What keeps `key` from being the key of an annotation.
+#[cold]
+#[must_use]
+pub fn annotation_key_complaints(key: &str) -> Vec<String> {
+    // Go folds one character to one character, which for U+0130 is not what Rust does.
+    let folded: String =
+        key.chars().map(|c| if c == '\u{130}' { 'i' } else { c.to_lowercase().next().unwrap_or(c) }).collect();
+    qualified_name_complaints(&folded)
+}
+
+/// What keeps `key` from being a qualified name.
+#[cold]
+#[must_use]
+pub fn qualified_name_complaints(key: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let name = match key.split_once('/') {
+        None => key,
+        Some((_, rest)) if rest.contains('/') => {
+            complaints.push(format!(
+                "a qualified name {QUALIFIED_NAME_MESSAGE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ));
+            return complaints;
+        }
+        Some(("", name)) => {
+            complaints.push("prefix part must be non-empty".to_owned());
+            name
+        }
+        Some((prefix, name)) => {
+            let of_prefix = dns_subdomain_complaints(prefix.as_bytes());
+            complaints.extend(of_prefix.into_iter().map(|complaint| format!("prefix part {complaint}")));
+            name
+        }
+    };
+    if name.is_empty() {
+        complaints.push("name part must be non-empty".to_owned());
+    } else if name.len() > LABEL_BYTES_MAX {
+        complaints.push(format!("name part {}", too_long(LABEL_BYTES_MAX)));
+    }
+    if !has_name_form(name.as_bytes()) {
+        complaints.push(format!("name part {QUALIFIED_NAME_MESSAGE}"));
+    }
+    complaints
+}
+
+/// Whether `value` may be a label's value.
+#[must_use]
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || (value.len() <= LABEL_BYTES_MAX && has_name_form(value.as_bytes()))
+}
+
+/// What keeps `value` from being a label's value.
+#[cold]
+#[must_use]
+pub fn label_value_complaints(value: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    if value.len() > LABEL_BYTES_MAX {
+        complaints.push(too_long(LABEL_BYTES_MAX));
+    }
+    if !value.is_empty() && !has_name_form(value.as_bytes()) {
+        complaints.push(LABEL_VALUE_MESSAGE.to_owned());
+    }
+    complaints
+}
+
+/// Whether `name` can be one segment of a path, or with `prefix` the beginning of one.
+#[must_use]
+pub fn is_path_segment(name: &str, prefix: bool) -> bool {
+    let reserved = !prefix && (name == "." || name == "..");
+    !reserved && !name.bytes().any(|b| b == b'/' || b == b'%')
+}
+
+/// What keeps `name` from being a segment of a path.
+#[cold]
+#[must_use]
+pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && (name == "." || name == "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let forbidden = ['/', '%'].into_iter().filter(|&c| name.contains(c));
+    forbidden.map(|c| format!("may not contain '{c}'")).collect()
+}
+
+fn too_long(bytes_max: usize) -> String {
+    format!("must be no more than {bytes_max} characters")
+}
+
+/// Labels joined by dots, at any length. `fold` takes upper case for lower.
+fn has_subdomain_form(name: &[u8], fold: bool) -> bool {
+    name.split(|&b| b == b'.').all(|label| has_label_form(label, fold))
+}
+
+/// Letters, digits and inner dashes, at any length. `fold` takes upper case for lower.
+fn has_label_form(label: &[u8], fold: bool) -> bool {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || (fold && b.is_ascii_uppercase());
+    let (Some(&first), Some(&last)) = (label.first(), label.last()) else { return false };
+    alphanumeric(first) && alphanumeric(last) && label.iter().all(|&b| alphanumeric(b) || b == b'-')
+}
+
+/// The name part of a qualified name, at any length.
+fn has_name_form(name: &[u8]) -> bool {
+    let (Some(&first), Some(&last)) = (name.first(), name.last()) else { return false };
+    let inner = |&b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && name.iter().all(inner)
+}
+
+/// An optional DNS subdomain and a slash, then a name.
+fn has_qualified_form(key: &[u8], fold: bool) -> bool {
+    let name = match memchr::memchr(b'/', key) {
+        None => key,
+        Some(at) => {
+            let (prefix, rest) = key.split_at(at);
+            if prefix.len() > SUBDOMAIN_BYTES_MAX || !has_subdomain_form(prefix, fold) {
+                return false;
+            }
+            rest.get(1..).unwrap_or_default()
+        }
+    };
+    name.len() <= LABEL_BYTES_MAX && has_name_form(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Characters around every border of the formats.
+    const ALPHABET: &[char] = &['a', 'z', 'A', '0', '9', '-', '_', '.', '/', ' ', '%', 'é', '\u{212a}', '\u{130}'];
+
+    fn random_string(rng: &mut fastrand::Rng) -> String {
+        let repeat = if rng.u8(..8) == 0 { 70 } else { 1 };
+        let c = |rng: &mut fastrand::Rng| ALPHABET[rng.usize(..ALPHABET.len())];
+        let head: String = (0..rng.usize(..6)).map(|_| c(rng)).collect();
+        head.repeat(repeat)
+    }
+
+    #[test]
+    fn a_test_passes_exactly_when_there_is_no_complaint() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for _ in 0..200_000 {
+            let s = random_string(&mut rng);
+            let bytes = s.as_bytes();
+            assert_eq!(is_dns_subdomain(bytes), dns_subdomain_complaints(bytes).is_empty(), "{s}");
+            assert_eq!(is_dns_label(bytes), dns_label_complaints(bytes).is_empty(), "{s}");
+            assert_eq!(is_qualified_name(&s), qualified_name_complaints(&s).is_empty(), "{s}");
+            assert_eq!(is_label_value(&s), label_value_complaints(&s).is_empty(), "{s}");
+            for prefix in [false, true] {
+                assert_eq!(is_path_segment(&s, prefix), path_segment_complaints(&s, prefix).is_empty(), "{s}");
+            }
+            if s.is_ascii() {
+                assert_eq!(is_annotation_key(&s), annotation_key_complaints(&s).is_empty(), "{s}");
+            }
+        }
+    }
+
+    #[test]
+    fn formats_accept_what_kubernetes_accepts() {
+        for name in ["a", "0", "a-b", "a.b", "a--b", "node-1.example.com", "1.2.3.4"] {
+            assert!(is_dns_subdomain(name.as_bytes()), "{name}");
+        }
+        for name in ["", ".", "a.", ".a", "a..b", "-a", "a-", "a-.b", "A", "a_b", "é"] {
+            assert!(!is_dns_subdomain(name.as_bytes()), "{name}");
+        }
+        for key in ["a", "A_b.c", "example.com/a", "a/b", "1/2"] {
+            assert!(is_qualified_name(key), "{key}");
+        }
+        for key in ["", "/", "a/", "/a", "a/b/c", "Example.com/a", "a b", "_a", "a."] {
+            assert!(!is_qualified_name(key), "{key}");
+        }
+        assert!(is_annotation_key("Example.com/A"));
+        assert!(is_label_value("") && is_label_value("a_B.1") && !is_label_value("-a"));
+    }
+
+    #[test]
+    fn lengths_are_counted_in_bytes_and_have_their_limits() {
+        assert!(is_dns_subdomain(&[b'a'; 253]) && !is_dns_subdomain(&[b'a'; 254]));
+        assert!(is_dns_label(&[b'a'; 63]) && !is_dns_label(&[b'a'; 64]));
+        assert!(is_label_value(&"a".repeat(63)) && !is_label_value(&"a".repeat(64)));
+        let long = format!("{}/{}", "p".repeat(253), "n".repeat(63));
+        assert!(
+            is_qualified_name(&long) && !is_qualified_name(&format!("p{long}")) && !is_qualified_name(&(long + "n"))
+        );
+    }
+
+    #[test]
+    fn every_part_of_a_qualified_name_complains_for_itself() {
+        let complaints = qualified_name_complaints(&format!("P/{}", "-".repeat(64)));
+        assert_eq!(complaints.len(), 3);
+        assert!(complaints[0].starts_with("prefix part a lowercase RFC 1123 subdomain"));
+        assert_eq!(complaints[1], "name part must be no more than 63 characters");
+        assert!(complaints[2].starts_with("name part must consist of"));
+        assert_eq!(qualified_name_complaints("/a"), ["prefix part must be non-empty"]);
+        assert!(qualified_name_complaints("a/b/c")[0].starts_with("a qualified name must consist of"));
+        assert!(qualified_name_complaints("a/b/c")[0].ends_with("and '/' (e.g. 'example.com/MyName')"));
+    }
+
+    #[test]
+    fn a_label_of_dots_says_so() {
+        assert_eq!(dns_label_complaints(b"a.b"), ["must not contain dots"]);
+        assert!(dns_label_complaints(b"a_b")[0].starts_with("a lowercase RFC 1123 label must consist of"));
+    }
+
+    #[test]
+    fn folds_annotation_keys_as_go_does() {
+        assert!(annotation_key_complaints("\u{212a}ey").is_empty(), "the Kelvin sign folds to k");
+        assert!(annotation_key_complaints("\u{130}d").is_empty(), "the dotted capital I folds to i");
+        assert!(!annotation_key_complaints("\u{e9}").is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+//! The options that a request carries in its query, typed and checked as kube-apiserver does it.
+//!
+//! [`Query`] knows the encoding, the `*Options` know the verbs. First every value is converted, which fails with 400 and
+//! the converter's words, then all are validated together, which fails with 422 and one cause for each complaint.
+//! Parameters that a verb does not know are passed over.
+
+mod delete;
+mod get;
+mod list;
+mod query;
+mod write;
+
+pub use delete::merge_delete_options;
+pub use get::GetOptions;
+pub use list::{ListOptions, ResourceVersionMatch};
+pub use query::Query;
+pub use write::{FieldValidation, WriteOptions};
+
+use crate::api_error::{ApiError, FieldError, FieldErrorKind, InvalidSubject};
+use crate::go_number::{parse_int, parse_uint};
+use crate::lease::validation::render::json_strings;
+use std::borrow::Cow;
+
+/// The `resourceVersion` of a list. None and `0` are 0.
+///
+/// # Errors
+/// 400 if it is not a number.
+pub fn parse_list_resource_version(text: &str) -> Result<u64, ApiError> {
+    resource_version(text).map_err(|why| ApiError::BadRequest { message: format!("invalid resource version: {why}") })
+}
+
+/// The `resourceVersion` of a watch or of a get. None and `0` are 0.
+///
+/// # Errors
+/// 500 if it is not a number: kube-apiserver forgets here that the client is to blame.
+pub fn parse_watch_resource_version(text: &str) -> Result<u64, ApiError> {
+    resource_version(text).map_err(|message| ApiError::Unclassified { message })
+}
+
+/// The `metadata.resourceVersion` of an object in a body. None is 0, which no object has.
+///
+/// # Errors
+/// 500 if it is not a number.
+pub fn parse_object_resource_version(text: &str) -> Result<u64, ApiError> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    parse_uint(text).map_err(|why| ApiError::Unclassified { message: why.to_string() })
+}
+
+fn resource_version(text: &str) -> Result<u64, String> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    parse_uint(text).map_err(|why| {
+        let error = FieldError::invalid("resourceVersion", text, why.to_string());
+        format!("{}: {}", error.field, error.body())
+    })
+}
+
+/// A boolean parameter that is there: true unless it says `0` or `false`, so true if it says nothing.
+fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
+}
+
+/// An integer parameter that is there.
+fn integer(value: &str) -> Result<i64, ApiError> {
+    parse_int(value).map_err(|why| ApiError::BadRequest { message: why.to_string() })
+}
+
+/// Keeps the first value of a parameter that comes again.
+fn keep_first<T>(kept: &mut Option<T>, value: T) {
+    kept.get_or_insert(value);
+}
+
+/// What `dryRun` may not be: anything but `All`, however often.
+fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
+    if dry_run.iter().all(|value| value.as_ref() == "All") {
+        return None;
+    }
+    let kind = FieldErrorKind::NotSupported { value: json_strings(dry_run), supported: vec!["All".to_owned()] };
+    Some(FieldError { field: "dryRun".to_owned(), kind })
+}
+
+/// 422 if there are complaints about options of this kind.
+fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::Invalid { subject: InvalidSubject::Options(kind), name: String::new(), causes })
+}
+
+/// A parameter's text, empty if it is not there.
+fn text_or_empty<'a>(value: &'a Option<Cow<'_, str>>) -> &'a str {
+    value.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_resource_version_is_zero() {
+        for text in ["", "0", "00"] {
+            assert_eq!(parse_list_resource_version(text), Ok(0));
+            assert_eq!(parse_watch_resource_version(text), Ok(0));
+            assert_eq!(parse_object_resource_version(text), Ok(0));
+        }
+        assert_eq!(parse_list_resource_version("1763689287000001"), Ok(1_763_689_287_000_001));
+    }
+
+    #[test]
+    fn an_unreadable_resource_version_is_the_clients_fault_only_on_a_list() {
+        let field = "resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax";
+        let message = format!("invalid resource version: {field}");
+        assert_eq!(parse_list_resource_version("x"), Err(ApiError::BadRequest { message }));
+        assert_eq!(parse_watch_resource_version("x"), Err(ApiError::Unclassified { message: field.to_owned() }));
+        let message = "strconv.ParseUint: parsing \"abc\": invalid syntax".to_owned();
+        assert_eq!(parse_object_resource_version("abc"), Err(ApiError::Unclassified { message }));
+        let message = "invalid resource version: resourceVersion: Invalid value: \"-1\": strconv.ParseUint: parsing \"-1\": invalid syntax".to_owned();
+        assert_eq!(parse_list_resource_version("-1"), Err(ApiError::BadRequest { message }));
+    }
+
+    #[test]
+    fn a_boolean_is_true_unless_it_says_otherwise() {
+        for value in ["", "true", "1", "yes", "no"] {
+            assert!(is_true(value), "{value}");
+        }
+        for value in ["0", "false", "FALSE"] {
+            assert!(!is_true(value), "{value}");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Options of a deletion, which come in the body or in the query.
+
+use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
+use crate::api_error::{ApiError, FieldError, FieldErrorKind};
+use crate::codec::json::DeleteOptions;
+use crate::lease::validation::render::json_quoted;
+use compact_str::CompactString;
+
+/// Ways to treat what the deleted object owns, and `nil`, as kube-apiserver lists them.
+const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
+
+/// The options of a deletion: those of the body if there is one, else those of the query; valid either way.
+///
+/// # Errors
+/// 400 for a number that cannot be read, 422 for values that the API does not know or that exclude each other.
+pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> Result<DeleteOptions, ApiError> {
+    let options = body.map_or_else(|| from_query(query), Ok)?;
+    valid_or("DeleteOptions", complaints(&options))?;
+    Ok(options)
+}
+
+fn from_query(query: &Query<'_>) -> Result<DeleteOptions, ApiError> {
+    let (mut grace, mut uid, mut resource_version, mut orphan, mut policy) = (None, None, None, None, None);
+    let mut dry_run = Vec::new();
+    for (name, value) in query.pairs() {
+        match name.as_ref() {
+            "dryRun" => dry_run.push(CompactString::from(value)),
+            "gracePeriodSeconds" => keep_first(&mut grace, value),
+            "orphanDependents" => keep_first(&mut orphan, is_true(&value)),
+            "propagationPolicy" => keep_first(&mut policy, CompactString::from(value)),
+            "resourceVersion" => keep_first(&mut resource_version, CompactString::from(value)),
+            "uid" => keep_first(&mut uid, CompactString::from(value)),
+            _ => {}
+        }
+    }
+    Ok(DeleteOptions {
+        grace_period_seconds: grace.as_deref().map(integer).transpose()?,
+        precondition_uid: uid.filter(|uid| !uid.is_empty()),
+        precondition_resource_version: resource_version.filter(|version| !version.is_empty()),
+        orphan_dependents: orphan,
+        propagation_policy: policy,
+        dry_run,
+        ..DeleteOptions::default()
+    })
+}
+
+fn complaints(options: &DeleteOptions) -> Vec<FieldError> {
+    const FIELD: &str = "propagationPolicy";
+    let mut complaints = Vec::new();
+    if let Some(policy) = &options.propagation_policy {
+        if options.orphan_dependents.is_some() {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            complaints.push(FieldError::invalid_unquoted(FIELD, json_quoted(policy), detail));
+        }
+        if !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan") {
+            let supported = PROPAGATION_POLICIES.map(str::to_owned).to_vec();
+            let kind = FieldErrorKind::NotSupported { value: json_quoted(policy), supported };
+            complaints.push(FieldError { field: FIELD.to_owned(), kind });
+        }
+    }
+    complaints.extend(dry_run_complaint(&options.dry_run));
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(raw: &str, body: Option<DeleteOptions>) -> (u16, String) {
+        let status = merge_delete_options(&Query::new(raw), body).expect_err(raw).status();
+        (status.code, status.message)
+    }
+
+    #[test]
+    fn reads_every_option_of_the_query() {
+        let raw = "gracePeriodSeconds=0&uid=u&resourceVersion=5&propagationPolicy=Background&dryRun=All&uid=v";
+        let options = merge_delete_options(&Query::new(raw), None).expect("options");
+        assert_eq!(options.grace_period_seconds, Some(0));
+        assert_eq!(options.precondition_uid.as_deref(), Some("u"));
+        assert_eq!(options.precondition_resource_version.as_deref(), Some("5"));
+        assert_eq!(options.propagation_policy.as_deref(), Some("Background"));
+        assert_eq!(options.dry_run, ["All"]);
+        let orphan = merge_delete_options(&Query::new("orphanDependents&uid="), None).expect("options");
+        assert_eq!((orphan.orphan_dependents, orphan.precondition_uid), (Some(true), None));
+    }
+
+    #[test]
+    fn a_body_counts_alone() {
+        let body = DeleteOptions { grace_period_seconds: Some(5), ..DeleteOptions::default() };
+        let query = Query::new("gracePeriodSeconds=x&dryRun=Some&propagationPolicy=Nonsense");
+        let options = merge_delete_options(&query, Some(body)).expect("the query is not read");
+        assert_eq!((options.grace_period_seconds, options.dry_run.len()), (Some(5), 0));
+    }
+
+    #[test]
+    fn refuses_in_the_words_of_kube_apiserver() {
+        let invalid = |complaints: &str| (422, format!("DeleteOptions.meta.k8s.io \"\" is invalid: {complaints}"));
+        let unsupported = |policy: &str| {
+            format!(
+                "propagationPolicy: Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+            )
+        };
+        assert_eq!(refusal("propagationPolicy=Nonsense", None), invalid(&unsupported("Nonsense")));
+        assert_eq!(refusal("propagationPolicy=", None), invalid(&unsupported("")));
+        let both = "propagationPolicy: Invalid value: \"Background\": orphanDependents and deletionPropagation cannot be both set";
+        let body = DeleteOptions {
+            propagation_policy: Some("Background".into()),
+            orphan_dependents: Some(true),
+            ..DeleteOptions::default()
+        };
+        assert_eq!(refusal("", Some(body)), invalid(both));
+        let dry_run = "dryRun: Unsupported value: [\"Some\"]: supported values: \"All\"";
+        assert_eq!(refusal("dryRun=Some", None), invalid(dry_run));
+        let number = "strconv.ParseInt: parsing \"x\": invalid syntax".to_owned();
+        assert_eq!(refusal("gracePeriodSeconds=x", None), (400, number));
+    }
+}

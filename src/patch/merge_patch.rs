@@ -1,0 +1,111 @@
+//! JSON merge patch (RFC 7386), as kube-apiserver applies it.
+
+use super::decode::{bad_patch, decode_current, decode_patch, encode, type_word};
+use crate::api_error::ApiError;
+use serde_json::{Map, Value};
+
+/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge.
+///
+/// # Errors
+/// 400 if the patch is not a JSON object.
+pub fn apply_merge_patch(current: &[u8], patch: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let patch = match decode_patch(patch)? {
+        Value::Object(patch) => patch,
+        Value::Null => return Err(ApiError::BadRequest { message: "Invalid JSON Patch".to_owned() }),
+        other => {
+            let word = type_word(&other);
+            return Err(bad_patch(&format!(
+                "json: cannot unmarshal {word} into Go value of type map[string]interface {{}}"
+            )));
+        }
+    };
+    let mut document = decode_current(current)?;
+    if let Value::Object(members) = &mut document {
+        merge(members, patch);
+    }
+    encode(&document)
+}
+
+/// Recursion ends with the patch, whose depth its decoding has limited.
+fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (key, mut value) in patch {
+        match (document.get_mut(&key), value) {
+            (_, Value::Null) => _ = document.remove(&key),
+            (Some(Value::Object(members)), Value::Object(patch)) => merge(members, patch),
+            // In place of an object a value goes in as it is; anywhere else without its nulls, those in the objects
+            // of an array too, which RFC 7386 would keep.
+            (Some(found @ Value::Object(_)), other) => *found = other,
+            (_, other) => {
+                value = other;
+                prune_nulls(&mut value);
+                document.insert(key, value);
+            }
+        }
+    }
+}
+
+/// Removes members that are null, at any depth. Elements that are null stay.
+fn prune_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(prune_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(prune_nulls),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn patched(current: &Value, patch: &Value) -> Value {
+        let bytes = apply_merge_patch(current.to_string().as_bytes(), patch.to_string().as_bytes()).expect("a patch");
+        serde_json::from_slice(&bytes).expect("JSON")
+    }
+
+    fn refusal(patch: &str) -> (u16, String) {
+        let status = apply_merge_patch(b"{}", patch.as_bytes()).expect_err(patch).status();
+        assert_eq!(status.reason, "BadRequest");
+        (status.code, status.message)
+    }
+
+    #[test]
+    fn merges_as_the_trace_does() {
+        let current = json!({"metadata": {"labels": {"x": "1", "y": "2"}}, "spec": {"holderIdentity": "a", "leaseDurationSeconds": 40}});
+        let patch = json!({"metadata": {"labels": {"x": null, "z": "3"}}, "spec": {"holderIdentity": "b"}});
+        let expected = json!({"metadata": {"labels": {"y": "2", "z": "3"}}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 40}});
+        assert_eq!(patched(&current, &patch), expected);
+        assert_eq!(patched(&current, &json!({"spec": null})), json!({"metadata": current["metadata"]}));
+        assert_eq!(patched(&current, &json!({})), current);
+    }
+
+    #[test]
+    fn nulls_go_where_something_new_comes() {
+        let current = json!({"o": {"k": 1}, "a": [1], "n": null});
+        assert_eq!(patched(&json!({}), &json!({"o": {"k": null, "l": {"m": null}}})), json!({"o": {"l": {}}}));
+        assert_eq!(patched(&current, &json!({"a": [null, {"k": null}]}))["a"], json!([null, {}]));
+        assert_eq!(patched(&current, &json!({"o": [{"k": null}]}))["o"], json!([{"k": null}]));
+        assert_eq!(patched(&current, &json!({"n": {"k": null}}))["n"], json!({}));
+        assert_eq!(patched(&current, &json!({"a": {"k": null}}))["a"], json!({}));
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_key_counts() {
+        assert_eq!(apply_merge_patch(b"{}", b"{\"a\":1,\"a\":2}"), Ok(b"{\"a\":2}".to_vec()));
+    }
+
+    #[test]
+    fn refuses_what_is_no_object() {
+        let message =
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}";
+        assert_eq!(refusal("[]"), (400, message.to_owned()));
+        assert_eq!(refusal("{"), (400, "error decoding patch: unexpected end of JSON input".to_owned()));
+        assert_eq!(refusal("null"), (400, "Invalid JSON Patch".to_owned()));
+        for (patch, word) in [("1", "number"), ("\"\"", "string"), ("true", "bool")] {
+            assert_eq!(refusal(patch), (400, message.replace("array", word)));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Field selectors over the two fields that every resource has: `metadata.name` and `metadata.namespace`.
+//!
+//! kube-apiserver reads a field selector in two steps with the validation of the other options between them: first its
+//! form, then its fields. [`FieldTerms`] is what stands between, so that of two mistakes the same one is answered.
+
+use crate::api_error::{ApiError, go_quoted};
+use compact_str::CompactString;
+use std::borrow::Cow;
+
+/// Terms that must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSelector {
+    /// In the order of their text, as kube-apiserver keeps them.
+    terms: Vec<FieldTerm>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FieldTerm {
+    field: Field,
+    /// Whether the field must have the value, or must not.
+    equal: bool,
+    value: CompactString,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Name,
+    Namespace,
+}
+
+impl FieldSelector {
+    /// Reads `metadata.name=a,metadata.namespace!=b`; `==` is `=`, and in a value `\` escapes `,`, `=` and itself.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`] for a malformed term and for another field.
+    pub fn parse(text: &str) -> Result<Self, ApiError> {
+        FieldTerms::parse(text)?.into_selector()
+    }
+
+    /// Whether the Lease of this namespace and name is selected.
+    #[must_use]
+    pub fn matches(&self, namespace: &str, name: &str) -> bool {
+        self.terms.iter().all(|term| {
+            let found = match term.field {
+                Field::Name => name,
+                Field::Namespace => namespace,
+            };
+            (term.value == found) == term.equal
+        })
+    }
+
+    /// Whether every Lease is selected.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The one name that a selected Lease can have, for a look-up instead of a search.
+    #[must_use]
+    pub fn required_name(&self) -> Option<&str> {
+        self.required(Field::Name)
+    }
+
+    /// The one namespace that a selected Lease can have.
+    #[must_use]
+    pub fn required_namespace(&self) -> Option<&str> {
+        self.required(Field::Namespace)
+    }
+
+    fn required(&self, field: Field) -> Option<&str> {
+        self.terms.iter().find(|term| term.field == field && term.equal).map(|term| term.value.as_str())
+    }
+}
+
+/// Terms of good form, of any fields.
+#[derive(Debug)]
+pub struct FieldTerms<'a> {
+    /// Field, whether it must be equal, and the value without its escapes.
+    terms: Vec<(&'a str, bool, Cow<'a, str>)>,
+}
+
+impl<'a> FieldTerms<'a> {
+    /// Takes `text` apart.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`] for a term without an operator and for a wrong escape; of several the first by text.
+    pub fn parse(text: &'a str) -> Result<Self, ApiError> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = Vec::with_capacity(parts.len());
+        for part in parts {
+            if part.is_empty() {
+                continue;
+            }
+            let Some((field, equal, value)) = split_term(part) else {
+                return Err(bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
+            };
+            terms.push((field, equal, unescaped(value)?));
+        }
+        Ok(Self { terms })
+    }
+
+    /// Looks the fields up.
+    ///
+    /// # Errors
+    /// [`ApiError::BadRequest`] for a field that a Lease cannot be selected by.
+    pub fn into_selector(self) -> Result<FieldSelector, ApiError> {
+        let term = |(field, equal, value): (&str, bool, Cow<'_, str>)| {
+            let field = match field {
+                "metadata.name" => Field::Name,
+                "metadata.namespace" => Field::Namespace,
+                unknown => {
+                    return Err(bad_request(format!(
+                        "{} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                        go_quoted(unknown)
+                    )));
+                }
+            };
+            Ok(FieldTerm { field, equal, value: CompactString::from(value) })
+        };
+        let terms = self.terms.into_iter().map(term).collect::<Result<_, _>>()?;
+        Ok(FieldSelector { terms })
+    }
+}
+
+/// Splits at the commas that no backslash stands before.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut escaped = false;
+    let at_comma = |c: char| {
+        let splits = c == ',' && !escaped;
+        escaped = c == '\\' && !escaped;
+        splits
+    };
+    text.split(at_comma).collect()
+}
+
+/// Field, whether it must be equal, and value, at the first operator.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let at = term
+        .bytes()
+        .zip(term.bytes().skip(1).chain([0]))
+        .position(|(b, next)| b == b'=' || (b == b'!' && next == b'='))?;
+    let (field, rest) = term.split_at(at);
+    let equal = !rest.starts_with('!');
+    let value = rest.strip_prefix("!=").or_else(|| rest.strip_prefix("==")).or_else(|| rest.strip_prefix('='))?;
+    Some((field, equal, value))
+}
+
+/// `value` without its escapes.
+fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
+    if !value.contains(['\\', ',', '=']) {
+        return Ok(Cow::Borrowed(value));
+    }
+    let mut out = String::with_capacity(value.len());
+    let mut chars = value.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => match chars.next() {
+                Some(c @ ('\\' | ',' | '=')) => out.push(c),
+                Some(c) => return Err(bad_escape(&format!("\\{c}"))),
+                None => return Err(bad_escape("\\")),
+            },
+            // Go prints the character as the number it is.
+            ',' | '=' => {
+                let message = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
+                return Err(bad_request(message));
+            }
+            c => out.push(c),
+        }
+    }
+    Ok(Cow::Owned(out))
+}
+
+#[cold]
+fn bad_escape(sequence: &str) -> ApiError {
+    bad_request(format!("invalid field selector: invalid escape sequence: {sequence}"))
+}
+
+#[cold]
+fn bad_request(message: String) -> ApiError {
+    ApiError::BadRequest { message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        match FieldSelector::parse(text) {
+            Err(ApiError::BadRequest { message }) => message,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    fn matches(text: &str, namespace: &str, name: &str) -> bool {
+        FieldSelector::parse(text).expect(text).matches(namespace, name)
+    }
+
+    #[test]
+    fn selects_by_name_and_namespace() {
+        assert!(matches("metadata.name=b1", "ns", "b1") && !matches("metadata.name=b1", "ns", "b2"));
+        assert!(matches("metadata.name==b1", "ns", "b1") && !matches("metadata.name==b1", "ns", "b2"));
+        assert!(matches("metadata.name!=b1", "ns", "b2") && !matches("metadata.name!=b1", "ns", "b1"));
+        assert!(matches("metadata.namespace=ns", "ns", "a") && !matches("metadata.namespace=ns", "other", "a"));
+        assert!(matches("metadata.name=b1,metadata.namespace=ns", "ns", "b1"));
+        assert!(!matches("metadata.name=b1,metadata.namespace=ns", "other", "b1"));
+        assert!(!matches("metadata.name=", "ns", "b1"));
+        assert!(!matches("metadata.name=a,metadata.name=b", "ns", "a"));
+    }
+
+    #[test]
+    fn empty_terms_select_everything() {
+        for text in ["", ",", ",,,"] {
+            assert!(FieldSelector::parse(text).expect(text).is_everything(), "{text}");
+        }
+    }
+
+    #[test]
+    fn exact_terms_are_required_and_others_are_not() {
+        let selector = FieldSelector::parse("metadata.namespace=ns,metadata.name!=x").expect("a selector");
+        assert_eq!((selector.required_namespace(), selector.required_name()), (Some("ns"), None));
+        let selector = FieldSelector::parse("metadata.name=b,metadata.name=a").expect("a selector");
+        assert_eq!(selector.required_name(), Some("a"), "terms are kept in the order of their text");
+        assert!(!selector.is_everything());
+    }
+
+    #[test]
+    fn refuses_in_the_words_of_kube_apiserver() {
+        let unknown = |field| {
+            format!("\"{field}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+        };
+        assert_eq!(refusal("spec.holderIdentity=node-a"), unknown("spec.holderIdentity"));
+        assert_eq!(refusal("metadata.uid=x"), unknown("metadata.uid"));
+        assert_eq!(refusal("spec.x=1"), unknown("spec.x"));
+        assert_eq!(refusal("=x"), unknown(""));
+        assert_eq!(refusal("nonsense"), "invalid selector: 'nonsense'; can't understand 'nonsense'");
+        assert_eq!(refusal("b,metadata.name=x,a"), "invalid selector: 'b,metadata.name=x,a'; can't understand 'a'");
+        assert_eq!(refusal("a!b"), "invalid selector: 'a!b'; can't understand 'a!b'");
+    }
+
+    #[test]
+    fn a_bad_form_is_told_before_an_unknown_field() {
+        assert_eq!(refusal("a.b=c,nonsense"), "invalid selector: 'a.b=c,nonsense'; can't understand 'nonsense'");
+    }
+
+    #[test]
+    fn values_are_unescaped() {
+        assert!(matches(r"metadata.name=a\,b\=c\\d", "", r"a,b=c\d"));
+        assert!(matches(r"metadata.name=\,,metadata.namespace=\\", r"\", ","));
+        assert_eq!(refusal(r"metadata.name=\a"), r"invalid field selector: invalid escape sequence: \a");
+        assert_eq!(refusal(r"metadata.name=a\"), r"invalid field selector: invalid escape sequence: \");
+        assert_eq!(refusal("metadata.name=a=b"), "invalid field selector: unescaped character in value: 61");
+        assert_eq!(refusal("metadata.name===b"), "invalid field selector: unescaped character in value: 61");
+    }
+
+    #[test]
+    fn no_text_panics() {
+        let good = r"metadata.name!=a\,b,metadata.namespace==ünï\\,metadata.name=c";
+        for (end, _) in good.char_indices() {
+            _ = FieldSelector::parse(&good[..end]);
+        }
+        const ALPHABET: &[char] = &['m', '=', '!', ',', '\\', 'é', '\0', '.'];
+        let mut rng = fastrand::Rng::with_seed(3);
+        for _ in 0..100_000 {
+            let mut text: Vec<char> = if rng.bool() { good.chars().collect() } else { Vec::new() };
+            for _ in 0..rng.usize(..8) {
+                let at = rng.usize(..=text.len());
+                text.insert(at, ALPHABET[rng.usize(..ALPHABET.len())]);
+            }
+            let text: String = text.into_iter().collect();
+            if let Ok(selector) = FieldSelector::parse(&text) {
+                _ = selector.matches("ns", "n");
+            }
+        }
+    }
+}
