@@ -1,0 +1,380 @@
+//! JSON bodies to objects.
+//!
+//! A [`Decoder`] is kept and used again, so that reading a body of common size allocates nothing but the object itself.
+//! The body is first copied into a buffer of its own, because simd-json wants room after the text and writes into it;
+//! the body stays whole for the errors that quote it and for the slow path.
+//!
+//! ```text
+//! body ──copy──► input ──simd-json──► tape ──fields──► Lease
+//!   │                        │ refused
+//!   └──────► syntax ◄────────┘
+//!               ├─ no JSON for Go either: Go's words
+//!               └─ repaired copy ──► input ──simd-json──► …
+//! ```
+
+use super::delete_options::{DeleteOptions, read_delete_options};
+use super::lease_fields::read_lease;
+use super::syntax;
+use super::tape::Value;
+use super::type_meta::{Refusal, TypeMeta, check_lease, unread_syntax};
+use super::warnings::FieldWarnings;
+use crate::api_error::ApiError;
+use crate::lease::{Lease, VERSION};
+use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
+
+/// A Lease as it came, and what a strict reading minds about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedLease {
+    /// The object.
+    pub lease: Lease,
+    /// Unknown and repeated fields.
+    pub warnings: FieldWarnings,
+}
+
+/// Reads JSON bodies, one after the other.
+pub struct Decoder {
+    buffers: Buffers,
+    /// The text that is being read, then [`INPUT_PADDING`] bytes. Its strings are unescaped in place.
+    input: Vec<u8>,
+    /// Empty between two bodies; kept for its memory.
+    tape: Tape<'static>,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// A decoder with memory for bodies of common size.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            buffers: Buffers::with_max_depth(BODY_BYTES_COMMON, syntax::DEPTH_MAX),
+            input: Vec::with_capacity(BODY_BYTES_COMMON + INPUT_PADDING),
+            tape: Tape(Vec::with_capacity(NODES_COMMON)),
+        }
+    }
+
+    /// Reads a Lease that was sent to be created or updated. `body` is scratch memory and may be changed.
+    ///
+    /// # Errors
+    /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
+    pub fn decode_lease(&mut self, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
+        let body = &*body;
+        match self.read_lease(body) {
+            Ok((decoded, None)) => Ok(decoded),
+            Ok((_, Some(api_version))) => Err(Refusal::OtherVersion { api_version }.into_api_error(body)),
+            Err(refusal) => Err(refusal.into_api_error(body)),
+        }
+    }
+
+    /// Reads a Lease that a patch made; its `apiVersion` may be that of another version of the group. `body` is scratch
+    /// memory and may be changed.
+    ///
+    /// # Errors
+    /// Go's bare words, which kube-apiserver puts in an error about the patch.
+    pub fn decode_patched(&mut self, body: &mut [u8]) -> Result<DecodedLease, String> {
+        self.read_lease(body).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
+    }
+
+    /// Reads the options of a deletion. `body` is scratch memory and may be changed.
+    ///
+    /// # Errors
+    /// What kube-apiserver answers: all that is wrong with these options is a 500.
+    pub fn decode_delete_options(&mut self, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
+        self.read(body, read_delete_options)
+            .map_err(|words| unread_syntax(&words))
+            .flatten()
+            .map_err(|message| ApiError::Unclassified { message })
+    }
+
+    /// A Lease, and its `apiVersion` if that is not the one served.
+    fn read_lease(&mut self, body: &[u8]) -> Result<(DecodedLease, Option<String>), Refusal> {
+        let read = |root: Value<'_, '_>| {
+            let meta = TypeMeta::interpret(root).map_err(|words| Refusal::Unrecognized { words })?;
+            let meta = check_lease(meta)?;
+            let (lease, warnings) = read_lease(root).map_err(|words| Refusal::unhandled(&meta, words))?;
+            let other_version = (meta.version != VERSION).then(|| meta.api_version());
+            Ok((DecodedLease { lease, warnings }, other_version))
+        };
+        self.read(body, read).map_err(|words| Refusal::Unrecognized { words: unread_syntax(&words) }).flatten()
+    }
+
+    /// Hands the value in `body` to `read`.
+    ///
+    /// # Errors
+    /// What is wrong with the syntax, in Go's words.
+    fn read<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
+        let Self { buffers, input, tape } = self;
+        let spare = std::mem::replace(tape, Tape(Vec::new())).reset();
+        let (mut filled, well) = fill(input, body, buffers, spare);
+        if !well {
+            let spare = filled.reset();
+            let repaired = match syntax::repaired(body) {
+                Ok(repaired) => repaired,
+                Err(words) => {
+                    *tape = spare.reset();
+                    return Err(words);
+                }
+            };
+            let (refilled, well) = fill(input, &repaired, buffers, spare.reset());
+            if !well {
+                *tape = refilled.reset();
+                return Err(UNREADABLE.to_owned());
+            }
+            filled = refilled;
+        }
+        let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
+        *tape = filled.reset();
+        if body.len() > BODY_BYTES_KEPT {
+            // One body of megabytes must not hold tens of them for ever.
+            *self = Self::new();
+        }
+        result
+    }
+}
+
+/// Copies `text` into `input` and its values onto `tape`; says whether that went well.
+#[inline]
+fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape: Tape<'a>) -> (Tape<'a>, bool) {
+    input.clear();
+    input.extend_from_slice(text);
+    input.extend_from_slice(&[b' '; INPUT_PADDING]);
+    let well = fill_tape_padded(input, text.len(), buffers, &mut tape).is_ok();
+    (tape, well)
+}
+
+/// Room that is there from the start. A kubelet's Lease with the ownership of its fields takes a fifth of it.
+const BODY_BYTES_COMMON: usize = 4_096;
+
+/// Bodies up to this size leave their memory for the next one. The tape can take some twenty times as much.
+const BODY_BYTES_KEPT: usize = 65_536;
+
+/// Nodes of a tape of a common body.
+const NODES_COMMON: usize = 256;
+
+/// For what Go would take and simd-json does not, even repaired. Nothing is known that ends here.
+const UNREADABLE: &str = "unreadable value";
+
+#[cfg(test)]
+mod tests {
+    use super::super::encode_lease_into;
+    use super::*;
+    use crate::lease::ResourceVersion;
+
+    const FULL: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"full","namespace":"c-wire","uid":"5dfea7de-ed50-4ae2-986c-d87c7cf980f3","resourceVersion":"208","creationTimestamp":"2026-11-21T00:02:25Z","labels":{"a":"1","b":"2"},"annotations":{"empty":"","k":"v"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"blockOwnerDeletion":false}],"finalizers":["example.com/f"]},"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"acquireTime":"2026-01-02T03:04:05.678901Z","renewTime":"1969-12-31T23:59:58.000001Z","leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#;
+    const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;
+    const MANAGED_FIELDS: &str = r#","managedFields":[{"manager":"conformance","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-11-21T00:02:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:finalizers":{".":{},"v:\"example.com/f\"":{}}},"f:spec":{"f:renewTime":{}}}}]"#;
+
+    fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
+        Decoder::new().decode_lease(&mut body.as_ref().to_vec())
+    }
+
+    fn lease(body: &str) -> Lease {
+        decode(body).expect(body).lease
+    }
+
+    fn refusal(body: impl AsRef<[u8]>) -> String {
+        match decode(body.as_ref()) {
+            Err(ApiError::BadRequest { message }) => message,
+            other => panic!("{}: {other:?}", String::from_utf8_lossy(body.as_ref())),
+        }
+    }
+
+    fn warnings(body: &str) -> Vec<String> {
+        decode(body).expect(body).warnings.messages().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn leases_of_kube_apiserver_round_trip() {
+        let mut decoder = Decoder::new();
+        for (text, version) in [(FULL, 208), (BARE, 209)] {
+            let item = text.replace(r#""kind":"Lease","apiVersion":"coordination.k8s.io/v1","#, "");
+            for (text, type_meta) in [(text, true), (&item, false)] {
+                let decoded = decoder.decode_lease(&mut text.as_bytes().to_vec()).expect(text);
+                assert!(decoded.warnings.is_empty());
+                assert_eq!(decoded.lease.metadata.resource_version, version.to_string());
+                let mut out = Vec::new();
+                encode_lease_into(&mut out, &decoded.lease, Some(ResourceVersion(version)), type_meta);
+                assert_eq!(String::from_utf8(out).expect("UTF-8"), text);
+            }
+        }
+    }
+
+    #[test]
+    fn managed_fields_are_known_and_passed_over() {
+        let with = FULL.replace(r#"["example.com/f"]"#, &format!(r#"["example.com/f"]{MANAGED_FIELDS}"#));
+        assert_eq!(decode(&with), decode(FULL));
+        assert!(decode(&with).expect("a Lease").warnings.is_empty());
+        let twice = FULL.replace(r#"["example.com/f"]"#, &format!(r#"[]{MANAGED_FIELDS}{MANAGED_FIELDS}"#));
+        assert_eq!(warnings(&twice), ["duplicate field \"metadata.managedFields\""]);
+    }
+
+    #[test]
+    fn bodies_of_another_kind_are_refused() {
+        for (body, words) in [
+            (
+                r#"{"apiVersion":"coordination.k8s.io/v1beta1","kind":"Lease","metadata":{"name":"a"}}"#,
+                "the API version in the data (coordination.k8s.io/v1beta1) does not match the expected API version (coordination.k8s.io/v1)",
+            ),
+            (
+                r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#,
+                r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
+            ),
+            (
+                r#"{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[]}"#,
+                r#"LeaseList in version "v1" cannot be handled as a Lease: converting (v1.LeaseList) to (coordination.Lease): unknown conversion"#,
+            ),
+            (
+                r#"{"apiVersion":"a/b/c"}"#,
+                r#"the object provided is unrecognized (must be of type Lease): unexpected GroupVersion string: a/b/c ({"apiVersion":"a/b/c"})"#,
+            ),
+            (
+                r#"{"kind":5}"#,
+                r#"the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind":5})"#,
+            ),
+            // The first of kube-apiserver's two decoders does not mind the case of these names.
+            (
+                r#"{"spec":{"renewTime":"x"},"Kind":"Pod","apiVersion":"v1"}"#,
+                r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
+            ),
+            (
+                r#"{"apiVersion":"coordination.k8s.io/v1beta1","spec":5}"#,
+                r#"Lease in version "v1beta1" cannot be handled as a Lease: json: cannot unmarshal number into Go struct field Lease.spec of type v1.LeaseSpec"#,
+            ),
+        ] {
+            assert_eq!(refusal(body), words);
+        }
+    }
+
+    #[test]
+    fn a_patched_lease_may_be_of_another_version_and_its_errors_are_bare() {
+        let mut decoder = Decoder::new();
+        let mut body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
+        assert_eq!(decoder.decode_patched(&mut body).expect("a Lease").lease.metadata.name, "a");
+        assert_eq!(
+            decoder.decode_patched(&mut br#"{"metadata":5}"#.to_vec()),
+            Err("json: cannot unmarshal number into Go struct field Lease.metadata of type v1.ObjectMeta".to_owned())
+        );
+    }
+
+    #[test]
+    fn bodies_that_are_no_json_are_refused_in_the_words_of_go() {
+        let head = "the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: ";
+        let value = r#" into Go value of type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        for (body, words) in [
+            ("", "unexpected end of JSON input (<empty>)".to_owned()),
+            (" ", "unexpected end of JSON input (20)".to_owned()),
+            ("{", "unexpected end of JSON input ({)".to_owned()),
+            ("[]", format!("json: cannot unmarshal array{value} (5b5d)")),
+            ("\"x\"", format!("json: cannot unmarshal string{value} (227822)")),
+            ("5", format!("json: cannot unmarshal number{value} (35)")),
+            ("true", format!("json: cannot unmarshal bool{value} (74727565)")),
+            (
+                r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"}} trailing"#,
+                r#"invalid character 't' after top-level value ({"apiVersion":"coordination.k8 ...)"#.to_owned(),
+            ),
+            ("{\"a\":\"\u{1}\"}", "invalid character '\\x01' in string literal ({\"a\":\"\u{1}\"})".to_owned()),
+        ] {
+            assert_eq!(refusal(body), format!("{head}{words}"));
+        }
+    }
+
+    #[test]
+    fn each_known_field_has_a_mark_of_its_own() {
+        for body in [FULL, &FULL.replace("\"name\":\"full\"", "\"name\":\"full\",\"selfLink\":\"\",\"generateName\":\"\",\"generation\":1,\"deletionTimestamp\":null,\"deletionGracePeriodSeconds\":1,\"managedFields\":[]")] {
+            assert_eq!(warnings(body), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn what_only_go_takes_is_read_as_go_does() {
+        let body = b"{\"spec\":{\"holderIdentity\":\"a\xffb\",\"preferredHolder\":\"\\ud800x\",\"size\":1e999,\"n\":99999999999999999999}}";
+        let decoded = decode(body).expect("a Lease");
+        assert_eq!(decoded.lease.spec.holder_identity.as_deref(), Some("a\u{fffd}b"));
+        assert_eq!(decoded.lease.spec.preferred_holder.as_deref(), Some("\u{fffd}x"));
+        assert_eq!(decoded.warnings.messages().count(), 2);
+    }
+
+    #[test]
+    fn escapes_are_undone_in_keys_and_values() {
+        let spec = lease(r#"{"sp\u0065c":{"holder\u0049dentity":"a\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00\u0000"}}"#).spec;
+        assert_eq!(spec.holder_identity.as_deref(), Some("a\"\\/\u{8}\u{c}\n\r\té😀\0"));
+    }
+
+    #[test]
+    fn deep_nesting_is_refused_at_the_depth_of_go() {
+        let nested = |depth: usize| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            format!(r#"{{"metadata":{{"name":"a"}},"x":{open}{close}}}"#)
+        };
+        assert_eq!(lease(&nested(9_999)).metadata.name, "a");
+        assert!(refusal(nested(10_000)).contains("invalid character '[' exceeded max depth"));
+        assert!(refusal("[".repeat(3_000_000)).contains("exceeded max depth"));
+        assert!(refusal("{\"a\":".repeat(500_000)).contains("exceeded max depth"));
+    }
+
+    /// Each of these took quadratic time in some wrong way of doing it; the test would then run for minutes.
+    #[test]
+    fn huge_bodies_take_linear_time() {
+        let mut decoder = Decoder::new();
+        let count = 150_000;
+        let labels: String = (0..count).rev().map(|n| format!("\"k{n}\":\"\",")).collect();
+        let many = format!(r#"{{"metadata":{{"labels":{{{labels}"z":""}}}}}}"#);
+        assert_eq!(
+            decoder.decode_lease(&mut many.into_bytes()).expect("a Lease").lease.metadata.labels.len(),
+            count + 1
+        );
+        let pieces: String = (0..count).rev().map(|n| format!("\"labels\":{{\"{n}\":\"\"}},")).collect();
+        let pieces = format!(r#"{{"metadata":{{{pieces}"name":"a"}}}}"#);
+        let decoded = decoder.decode_lease(&mut pieces.into_bytes()).expect("a Lease");
+        assert_eq!((decoded.lease.metadata.labels.len(), decoded.warnings.messages().count()), (count, 1));
+        let unknown: String = (0..count).map(|n| format!("\"u{n}\":[{{}}],")).collect();
+        let unknown = format!(r#"{{{unknown}"kind":"Lease"}}"#);
+        assert_eq!(decoder.decode_lease(&mut unknown.into_bytes()).expect("a Lease").warnings.messages().count(), 100);
+        let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}null]}}}}"#, "{},".repeat(count));
+        let decoded = decoder.decode_lease(&mut owners.into_bytes()).expect("a Lease");
+        assert_eq!(decoded.lease.metadata.owner_references.len(), count + 1);
+    }
+
+    #[test]
+    fn every_prefix_of_a_body_is_refused_and_the_decoder_stays_of_use() {
+        let mut decoder = Decoder::new();
+        for end in 0..FULL.len() {
+            let mut prefix = FULL.as_bytes()[..end].to_vec();
+            assert!(decoder.decode_lease(&mut prefix).is_err(), "{end}");
+        }
+        assert_eq!(decoder.decode_lease(&mut FULL.as_bytes().to_vec()), decode(FULL));
+    }
+
+    /// What is taken at all must be what a reader of JSON of another make takes for JSON.
+    #[test]
+    fn mutated_bodies_never_panic() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut decoder = Decoder::new();
+        for _ in 0..30_000 {
+            let mut body = FULL.as_bytes().to_vec();
+            for _ in 0..random.usize(1..6) {
+                let at = random.usize(..body.len());
+                match random.u8(..4) {
+                    0 => body[at] = random.u8(..),
+                    1 => body[at] = *random.choice(b"{}[]:,\"\\ 0-.eEtfnu").expect("not empty"),
+                    2 => _ = body.remove(at),
+                    _ => {
+                        let end = random.usize(at..=body.len().min(at + 40));
+                        let piece = body[at..end].to_vec();
+                        let to = random.usize(..body.len());
+                        body.splice(to..to, piece);
+                    }
+                }
+            }
+            let decoded = decoder.decode_lease(&mut body.clone());
+            decoder.decode_delete_options(&mut body.clone()).ok();
+            if decoded.is_ok() && std::str::from_utf8(&body).is_ok() {
+                serde_json::from_slice::<serde::de::IgnoredAny>(&body).expect("JSON");
+            }
+        }
+    }
+}

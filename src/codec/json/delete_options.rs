@@ -1,0 +1,173 @@
+//! `metav1.DeleteOptions` from the body of a DELETE.
+
+use super::fields::{Field, FieldReader, Place, Scope};
+use super::tape::{Members, Value};
+use super::type_meta::{TypeMeta, not_registered};
+use compact_str::CompactString;
+
+/// What a client asks of a deletion, decoded and not yet checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds before the object goes; the Lease API has no use for it.
+    pub grace_period_seconds: Option<i64>,
+    /// Delete only the object of this UID.
+    pub precondition_uid: Option<CompactString>,
+    /// Delete only this version of the object.
+    pub precondition_resource_version: Option<CompactString>,
+    /// The older way to say `propagation_policy`.
+    pub orphan_dependents: Option<bool>,
+    /// What becomes of dependents.
+    pub propagation_policy: Option<CompactString>,
+    /// Stages not to run; `All` is the only one there is.
+    pub dry_run: Vec<CompactString>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
+    pub ignore_store_read_error: Option<bool>,
+}
+
+const KIND: Field = Field::new(0, "kind", "string");
+const API_VERSION: Field = Field::new(1, "apiVersion", "string");
+const GRACE_PERIOD_SECONDS: Field = Field::new(2, "gracePeriodSeconds", "int64");
+const PRECONDITIONS: Field = Field::new(3, "preconditions", "v1.Preconditions");
+const ORPHAN_DEPENDENTS: Field = Field::new(4, "orphanDependents", "bool");
+const PROPAGATION_POLICY: Field = Field::new(5, "propagationPolicy", "v1.DeletionPropagation");
+const DRY_RUN: Field = Field::new(6, "dryRun", "[]string");
+const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithClusterBreakingPotential", "bool");
+
+const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
+const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
+
+/// Reads options from the value at the root. Unknown and repeated fields are passed over: this decoder is not a strict
+/// one in kube-apiserver either.
+///
+/// # Errors
+/// Go's words, which kube-apiserver answers as they are.
+pub(super) fn read_delete_options(root: Value<'_, '_>) -> Result<DeleteOptions, String> {
+    let meta = TypeMeta::interpret(root)?;
+    // The kind is registered for no version in particular, so any version will do: clients send `v1`,
+    // `meta.k8s.io/v1`, and that of the object.
+    if !matches!(meta.kind, "" | "DeleteOptions") {
+        let api_version = meta.api_version();
+        let api_version = if api_version.is_empty() { "v1" } else { &api_version };
+        return Err(not_registered(meta.kind, api_version, "pkg/runtime/scheme.go:110"));
+    }
+    let mut options = DeleteOptions::default();
+    let mut reader = FieldReader::default();
+    if let Value::Object(members) = root {
+        let scope = &mut Scope::new("DeleteOptions", Place::Root);
+        for (key, value) in members {
+            match key {
+                "kind" => reader.skip(scope, &KIND),
+                "apiVersion" => reader.skip(scope, &API_VERSION),
+                "gracePeriodSeconds" => {
+                    reader.optional_integer(scope, &GRACE_PERIOD_SECONDS, value, &mut options.grace_period_seconds);
+                }
+                "preconditions" => match value {
+                    // A pointer, so that null takes back what came before.
+                    Value::Null => {
+                        options.precondition_uid = None;
+                        options.precondition_resource_version = None;
+                    }
+                    value => {
+                        if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {
+                            read_preconditions(&mut reader, members, &mut options);
+                        }
+                    }
+                },
+                "orphanDependents" => {
+                    reader.optional_bool(scope, &ORPHAN_DEPENDENTS, value, &mut options.orphan_dependents);
+                }
+                "propagationPolicy" => {
+                    reader.optional_text(scope, &PROPAGATION_POLICY, value, &mut options.propagation_policy);
+                }
+                "dryRun" => reader.texts(scope, &DRY_RUN, value, &mut options.dry_run),
+                "ignoreStoreReadErrorWithClusterBreakingPotential" => {
+                    reader.optional_bool(scope, &IGNORE_STORE_READ_ERROR, value, &mut options.ignore_store_read_error);
+                }
+                _ => {}
+            }
+        }
+    }
+    reader.finish()?;
+    Ok(options)
+}
+
+fn read_preconditions(reader: &mut FieldReader, members: Members<'_, '_>, options: &mut DeleteOptions) {
+    let scope = &mut Scope::new("Preconditions", Place::At("preconditions"));
+    for (key, value) in members {
+        match key {
+            "uid" => reader.optional_text(scope, &PRECONDITION_UID, value, &mut options.precondition_uid),
+            "resourceVersion" => {
+                let into = &mut options.precondition_resource_version;
+                reader.optional_text(scope, &PRECONDITION_RESOURCE_VERSION, value, into);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decoder;
+    use super::*;
+    use crate::api_error::ApiError;
+
+    fn decode(body: &str) -> Result<DeleteOptions, ApiError> {
+        Decoder::new().decode_delete_options(&mut body.as_bytes().to_vec())
+    }
+
+    fn refusal(body: &str) -> String {
+        match decode(body) {
+            Err(ApiError::Unclassified { message }) => message,
+            other => panic!("{body}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn all_fields_are_read_under_every_version_that_clients_send() {
+        for type_meta in [
+            "",
+            r#""kind":"DeleteOptions","#,
+            r#""kind":"DeleteOptions","apiVersion":"v1","#,
+            r#""kind":"DeleteOptions","apiVersion":"meta.k8s.io/v1","#,
+            r#""kind":"DeleteOptions","apiVersion":"coordination.k8s.io/v1","#,
+        ] {
+            let body = format!(
+                r#"{{{type_meta}"gracePeriodSeconds":5,"preconditions":{{"uid":"u","resourceVersion":"1"}},"orphanDependents":false,"propagationPolicy":"Background","dryRun":["All"],"ignoreStoreReadErrorWithClusterBreakingPotential":true,"other":1}}"#
+            );
+            let options = DeleteOptions {
+                grace_period_seconds: Some(5),
+                precondition_uid: Some("u".into()),
+                precondition_resource_version: Some("1".into()),
+                orphan_dependents: Some(false),
+                propagation_policy: Some("Background".into()),
+                dry_run: vec!["All".into()],
+                ignore_store_read_error: Some(true),
+            };
+            assert_eq!(decode(&body), Ok(options));
+        }
+        for body in ["{}", "null", r#"{"preconditions":{"uid":"u"},"preconditions":null}"#] {
+            assert_eq!(decode(body), Ok(DeleteOptions::default()));
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_in_the_words_of_kube_apiserver() {
+        for (body, words) in [
+            (
+                r#"{"kind":"Pod","apiVersion":"v1"}"#,
+                r#"no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:110""#,
+            ),
+            ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+            (
+                r#"{"gracePeriodSeconds":"5"}"#,
+                "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+            ),
+            (
+                r#"{"preconditions":{"uid":5}}"#,
+                "json: cannot unmarshal number into Go struct field Preconditions.preconditions.uid of type types.UID",
+            ),
+        ] {
+            assert_eq!(refusal(body), words);
+        }
+    }
+}

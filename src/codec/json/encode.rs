@@ -1,0 +1,371 @@
+//! Objects to JSON, byte for byte as kube-apiserver writes them: fields in the order of the Go types, empty ones left
+//! out where the type says `omitempty`. Everything appends to the caller's buffer; nothing ends with a newline.
+
+use super::push_string;
+use crate::api_error::{Status, StatusCause, StatusDetails};
+use crate::codec::time::{is_zero_micro_time, is_zero_time, push_micro_time, push_time};
+use crate::lease::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time};
+
+/// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
+/// it carries `kind` and `apiVersion`; the items of a list do not.
+pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
+    // What a kubelet's Lease takes, so that a fresh buffer grows once.
+    out.reserve(640);
+    out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
+    push_object_meta(out, &lease.metadata, version);
+    out.extend_from_slice(b",\"spec\":{");
+    push_spec(out, &lease.spec);
+    out.push(b'}');
+}
+
+/// Appends the object of a BOOKMARK event: a Lease that is empty but for the version up to which the watcher has seen
+/// everything, and, once, the mark that ends the initial events.
+pub fn encode_bookmark_into(out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool) {
+    out.extend_from_slice(LEASE_OPEN);
+    push_version(out, version);
+    if initial_events_end {
+        out.extend_from_slice(b"\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},");
+    }
+    close(out, b'}');
+    out.extend_from_slice(b",\"spec\":{}}");
+}
+
+/// Appends a `metav1.Status`.
+pub fn encode_status_into(out: &mut Vec<u8>, status: &Status) {
+    out.extend_from_slice(b"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{");
+    if let Some(next) = &status.next {
+        push_text(out, b"\"continue\":", next);
+    }
+    close(out, b'}');
+    let outcome: &[u8] = if status.success { b",\"status\":\"Success\"," } else { b",\"status\":\"Failure\"," };
+    out.extend_from_slice(outcome);
+    push_text(out, b"\"message\":", &status.message);
+    push_text(out, b"\"reason\":", status.reason);
+    if let Some(details) = &status.details {
+        out.extend_from_slice(b"\"details\":{");
+        push_status_details(out, details);
+        out.push(b',');
+    }
+    if status.code != 0 {
+        push_integer(out, b"\"code\":", status.code);
+    }
+    close(out, b'}');
+}
+
+/// Appends one owner reference, as it stands in an object and in the message that refuses it.
+pub fn push_owner_reference(out: &mut Vec<u8>, owner: &OwnerReference) {
+    // These four have no `omitempty` in the API.
+    out.extend_from_slice(b"{\"apiVersion\":");
+    push_string(out, &owner.api_version);
+    out.extend_from_slice(b",\"kind\":");
+    push_string(out, &owner.kind);
+    out.extend_from_slice(b",\"name\":");
+    push_string(out, &owner.name);
+    out.extend_from_slice(b",\"uid\":");
+    push_string(out, &owner.uid);
+    for (key, value) in
+        [(&b",\"controller\":"[..], owner.controller), (b",\"blockOwnerDeletion\":", owner.block_owner_deletion)]
+    {
+        if let Some(value) = value {
+            out.extend_from_slice(key);
+            out.extend_from_slice(if value { b"true" } else { b"false" });
+        }
+    }
+    out.push(b'}');
+}
+
+fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<ResourceVersion>) {
+    push_text(out, b"\"name\":", &meta.name);
+    push_text(out, b"\"generateName\":", &meta.generate_name);
+    push_text(out, b"\"namespace\":", &meta.namespace);
+    push_text(out, b"\"uid\":", &meta.uid);
+    if let Some(version) = version {
+        push_version(out, version);
+    }
+    if meta.generation != 0 {
+        push_integer(out, b"\"generation\":", meta.generation);
+    }
+    // The one time that is no pointer in the API: its zero is left out, not written as null.
+    push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
+    push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
+    if let Some(seconds) = meta.deletion_grace_period_seconds {
+        push_integer(out, b"\"deletionGracePeriodSeconds\":", seconds);
+    }
+    push_map(out, b"\"labels\":{", &meta.labels);
+    push_map(out, b"\"annotations\":{", &meta.annotations);
+    if !meta.owner_references.is_empty() {
+        out.extend_from_slice(b"\"ownerReferences\":[");
+        for owner in &meta.owner_references {
+            push_owner_reference(out, owner);
+            out.push(b',');
+        }
+        close(out, b']');
+        out.push(b',');
+    }
+    if !meta.finalizers.is_empty() {
+        out.extend_from_slice(b"\"finalizers\":[");
+        for finalizer in &meta.finalizers {
+            push_string(out, finalizer);
+            out.push(b',');
+        }
+        close(out, b']');
+        out.push(b',');
+    }
+    close(out, b'}');
+}
+
+fn push_spec(out: &mut Vec<u8>, spec: &LeaseSpec) {
+    push_optional_text(out, b"\"holderIdentity\":", spec.holder_identity.as_deref());
+    if let Some(seconds) = spec.lease_duration_seconds {
+        push_integer(out, b"\"leaseDurationSeconds\":", seconds);
+    }
+    push_micro_time_field(out, b"\"acquireTime\":", spec.acquire_time);
+    push_micro_time_field(out, b"\"renewTime\":", spec.renew_time);
+    if let Some(transitions) = spec.lease_transitions {
+        push_integer(out, b"\"leaseTransitions\":", transitions);
+    }
+    push_optional_text(out, b"\"strategy\":", spec.strategy.as_deref());
+    push_optional_text(out, b"\"preferredHolder\":", spec.preferred_holder.as_deref());
+    close(out, b'}');
+}
+
+fn push_status_details(out: &mut Vec<u8>, details: &StatusDetails) {
+    push_text(out, b"\"name\":", &details.name);
+    push_text(out, b"\"group\":", details.group);
+    push_text(out, b"\"kind\":", details.kind);
+    push_text(out, b"\"uid\":", &details.uid);
+    if !details.causes.is_empty() {
+        out.extend_from_slice(b"\"causes\":[");
+        for cause in &details.causes {
+            push_status_cause(out, cause);
+        }
+        close(out, b']');
+        out.push(b',');
+    }
+    if details.retry_after_seconds != 0 {
+        push_integer(out, b"\"retryAfterSeconds\":", details.retry_after_seconds);
+    }
+    close(out, b'}');
+}
+
+fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
+    out.push(b'{');
+    push_text(out, b"\"reason\":", cause.reason);
+    push_text(out, b"\"message\":", &cause.message);
+    push_text(out, b"\"field\":", &cause.field);
+    close(out, b'}');
+    out.push(b',');
+}
+
+// Members. Each is written with the comma that may follow it, and `close` takes the last one back: so none has to know
+// whether it is the first.
+
+/// Ends an object or array, in place of the comma after its last member.
+fn close(out: &mut Vec<u8>, bracket: u8) {
+    match out.last_mut() {
+        Some(last @ b',') => *last = bracket,
+        _ => out.push(bracket),
+    }
+}
+
+/// A string that is left out when it is empty.
+#[inline]
+fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
+    if !text.is_empty() {
+        push_optional_text(out, key, Some(text));
+    }
+}
+
+/// A string that may be empty and that is left out when it is not there.
+#[inline]
+fn push_optional_text(out: &mut Vec<u8>, key: &[u8], text: Option<&str>) {
+    if let Some(text) = text {
+        out.extend_from_slice(key);
+        push_string(out, text);
+        out.push(b',');
+    }
+}
+
+fn push_integer(out: &mut Vec<u8>, key: &[u8], n: impl itoa::Integer) {
+    out.extend_from_slice(key);
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+    out.push(b',');
+}
+
+fn push_version(out: &mut Vec<u8>, version: ResourceVersion) {
+    out.extend_from_slice(b"\"resourceVersion\":\"");
+    out.extend_from_slice(itoa::Buffer::new().format(version.0).as_bytes());
+    out.extend_from_slice(b"\",");
+}
+
+fn push_time_field(out: &mut Vec<u8>, key: &[u8], time: Option<Time>) {
+    let Some(time) = time else { return };
+    out.extend_from_slice(key);
+    if is_zero_time(time) {
+        out.extend_from_slice(b"null,");
+    } else {
+        out.push(b'"');
+        push_time(out, time);
+        out.extend_from_slice(b"\",");
+    }
+}
+
+fn push_micro_time_field(out: &mut Vec<u8>, key: &[u8], time: Option<MicroTime>) {
+    let Some(time) = time else { return };
+    out.extend_from_slice(key);
+    if is_zero_micro_time(time) {
+        out.extend_from_slice(b"null,");
+    } else {
+        out.push(b'"');
+        push_micro_time(out, time);
+        out.extend_from_slice(b"\",");
+    }
+}
+
+fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
+    if map.is_empty() {
+        return;
+    }
+    out.extend_from_slice(open);
+    for (key, value) in map.iter() {
+        push_string(out, key);
+        out.push(b':');
+        push_string(out, value);
+        out.push(b',');
+    }
+    close(out, b'}');
+    out.push(b',');
+}
+
+const LEASE_OPEN: &[u8] = b"{\"kind\":\"Lease\",\"apiVersion\":\"coordination.k8s.io/v1\",\"metadata\":{";
+const LIST_ITEM_OPEN: &[u8] = b"{\"metadata\":{";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_error::{ApiError, FieldError, InvalidSubject};
+
+    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        encode(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn an_empty_lease_keeps_its_empty_parts() {
+        let lease = Lease::default();
+        assert_eq!(
+            text(|out| encode_lease_into(out, &lease, None, true)),
+            r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{},"spec":{}}"#
+        );
+        assert_eq!(text(|out| encode_lease_into(out, &lease, None, false)), r#"{"metadata":{},"spec":{}}"#);
+    }
+
+    #[test]
+    fn every_field_stands_in_its_place() {
+        let owner = OwnerReference {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: "n".into(),
+            uid: "u".into(),
+            controller: Some(true),
+            block_owner_deletion: Some(false),
+        };
+        let lease = Lease {
+            metadata: ObjectMeta {
+                name: "a<b".into(),
+                generate_name: "g".into(),
+                namespace: "ns".into(),
+                self_link: String::new().into(),
+                uid: "uid".into(),
+                resource_version: String::new().into(),
+                generation: 7,
+                creation_timestamp: Some(Time(0)),
+                deletion_timestamp: Some(Time(1)),
+                deletion_grace_period_seconds: Some(0),
+                labels: [("b".into(), "2".into()), ("a".into(), "1".into())].into_iter().collect(),
+                annotations: [("k".into(), String::new().into())].into_iter().collect(),
+                owner_references: vec![owner, OwnerReference::default()],
+                finalizers: vec!["x/y".into(), "z".into()],
+            },
+            spec: LeaseSpec {
+                holder_identity: Some(String::new().into()),
+                lease_duration_seconds: Some(40),
+                acquire_time: Some(MicroTime(1)),
+                renew_time: Some(MicroTime(-62_135_596_800_000_000)),
+                lease_transitions: Some(0),
+                strategy: Some("OldestEmulationVersion".into()),
+                preferred_holder: Some("you".into()),
+            },
+        };
+        assert_eq!(
+            text(|out| encode_lease_into(out, &lease, Some(ResourceVersion(208)), false)),
+            concat!(
+                r#"{"metadata":{"name":"a\u003cb","generateName":"g","namespace":"ns","uid":"uid","resourceVersion":"208","#,
+                r#""generation":7,"creationTimestamp":"1970-01-01T00:00:00Z","deletionTimestamp":"1970-01-01T00:00:01Z","#,
+                r#""deletionGracePeriodSeconds":0,"labels":{"a":"1","b":"2"},"annotations":{"k":""},"#,
+                r#""ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"#,
+                r#""blockOwnerDeletion":false},{"apiVersion":"","kind":"","name":"","uid":""}],"finalizers":["x/y","z"]},"#,
+                r#""spec":{"holderIdentity":"","leaseDurationSeconds":40,"acquireTime":"1970-01-01T00:00:00.000001Z","#,
+                r#""renewTime":null,"leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn bookmarks_are_those_of_kube_apiserver() {
+        assert_eq!(
+            text(|out| encode_bookmark_into(out, ResourceVersion(209), true)),
+            r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"209","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}"#
+        );
+        assert_eq!(
+            text(|out| encode_bookmark_into(out, ResourceVersion(213), false)),
+            r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"213"},"spec":{}}"#
+        );
+    }
+
+    #[test]
+    fn statuses_are_those_of_kube_apiserver() {
+        let not_found = ApiError::NotFound { name: "nothing".into() };
+        assert_eq!(
+            text(|out| encode_status_into(out, &not_found.status())),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"leases.coordination.k8s.io \"nothing\" not found","reason":"NotFound","details":{"name":"nothing","group":"coordination.k8s.io","kind":"leases"},"code":404}"#
+        );
+        let unclassified = ApiError::Unclassified { message: "no".into() };
+        assert_eq!(
+            text(|out| encode_status_into(out, &unclassified.status())),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"no","code":500}"#
+        );
+        assert_eq!(
+            text(|out| encode_status_into(out, &Status::deleted("a", "u"))),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success","details":{"name":"a","group":"coordination.k8s.io","kind":"leases","uid":"u"}}"#
+        );
+        let expired = ApiError::Expired { message: "gone".into(), next: Some("t".into()) };
+        assert_eq!(
+            text(|out| encode_status_into(out, &expired.status())),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{"continue":"t"},"status":"Failure","message":"gone","reason":"Expired","code":410}"#
+        );
+        assert!(
+            text(|out| encode_status_into(out, &ApiError::PathNotFound.status()))
+                .ends_with(r#","reason":"NotFound","details":{},"code":404}"#)
+        );
+    }
+
+    #[test]
+    fn causes_and_retries_stand_in_details() {
+        let invalid = ApiError::Invalid {
+            subject: InvalidSubject::Lease,
+            name: String::new(),
+            causes: vec![FieldError::required("metadata.name", "name or generateName is required")],
+        };
+        assert_eq!(
+            text(|out| encode_status_into(out, &invalid.status())),
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Lease.coordination.k8s.io \"\" is invalid: metadata.name: Required value: name or generateName is required","reason":"Invalid","details":{"group":"coordination.k8s.io","kind":"Lease","causes":[{"reason":"FieldValueRequired","message":"Required value: name or generateName is required","field":"metadata.name"}]},"code":422}"#
+        );
+        let too_large = ApiError::TooLargeResourceVersion { requested: 9, current: 1 };
+        assert!(
+            text(|out| encode_status_into(out, &too_large.status()))
+                .ends_with(r#""causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#)
+        );
+    }
+}

@@ -1,0 +1,368 @@
+//! Reading one field of a Go struct from one JSON value, with Go's meaning of `null`, of a field that comes twice, and
+//! of a value of the wrong type.
+//!
+//! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may still
+//! fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
+
+use super::tape::{Elements, Members, Value};
+use super::warnings::{Complaint, FieldWarnings};
+use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
+use crate::lease::{MicroTime, StringMap, Time};
+use compact_str::CompactString;
+use simd_json::StaticNode;
+
+/// A field of one of the API's Go types, in the words of Go's errors.
+pub(super) struct Field {
+    /// Names from the root of the object.
+    path: &'static str,
+    /// The Go type that the value should have had.
+    go_type: &'static str,
+    /// Position in [`Scope::seen`], unique in its struct, below 32.
+    index: u32,
+}
+
+impl Field {
+    pub(super) const fn new(index: u32, path: &'static str, go_type: &'static str) -> Self {
+        assert!(index < 32);
+        Self { path, go_type, index }
+    }
+}
+
+/// One JSON object that is read into a Go struct.
+pub(super) struct Scope {
+    go_struct: &'static str,
+    place: Place,
+    /// A bit for each field that came already.
+    seen: u32,
+}
+
+/// Where the object stands, as strict errors print it.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    Root,
+    At(&'static str),
+    Element(&'static str, usize),
+}
+
+impl Scope {
+    pub(super) const fn new(go_struct: &'static str, place: Place) -> Self {
+        Self { go_struct, place, seen: 0 }
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        match self.place {
+            Place::Root => key.to_owned(),
+            Place::At(parent) => format!("{parent}.{key}"),
+            Place::Element(parent, index) => format!("{parent}[{index}].{key}"),
+        }
+    }
+}
+
+/// String pairs as they came, of which a [`StringMap`] is made at the end.
+pub(super) type Pairs<'i> = Vec<(&'i str, &'i str)>;
+
+/// Reads fields and gathers what is wrong with them.
+#[derive(Default)]
+pub(super) struct FieldReader {
+    warnings: FieldWarnings,
+    first_type_error: Option<String>,
+}
+
+impl FieldReader {
+    /// The end of a reading that nothing stopped.
+    ///
+    /// # Errors
+    /// The first wrong type, in Go's words.
+    pub(super) fn finish(self) -> Result<FieldWarnings, String> {
+        match self.first_type_error {
+            Some(words) => Err(words),
+            None => Ok(self.warnings),
+        }
+    }
+
+    pub(super) fn unknown(&mut self, scope: &Scope, key: &str) {
+        self.warnings.report(Complaint::Unknown, &scope.path_of(key));
+    }
+
+    /// A field that is known and not read.
+    pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
+        self.note(scope, field);
+    }
+
+    /// A string that is no pointer: `null` leaves it as it is.
+    #[inline]
+    pub(super) fn text(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, '_>, into: &mut CompactString) {
+        self.note(scope, field);
+        match value {
+            Value::String(text) => *into = CompactString::new(text),
+            Value::Null => {}
+            other => self.wrong_type(scope, field, &other),
+        }
+    }
+
+    /// A pointer to a string.
+    #[inline]
+    pub(super) fn optional_text(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<CompactString>,
+    ) {
+        self.note(scope, field);
+        match value {
+            Value::String(text) => *into = Some(CompactString::new(text)),
+            Value::Null => *into = None,
+            other => self.wrong_type(scope, field, &other),
+        }
+    }
+
+    /// A pointer to a boolean.
+    pub(super) fn optional_bool(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<bool>,
+    ) {
+        self.note(scope, field);
+        match value {
+            Value::Bool(b) => *into = Some(b),
+            Value::Null => *into = None,
+            other => self.wrong_type(scope, field, &other),
+        }
+    }
+
+    /// An integer that is no pointer: `null` leaves it as it is.
+    pub(super) fn integer<T: FromNumber>(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut T,
+    ) {
+        let mut found = None;
+        self.optional_integer(scope, field, value, &mut found);
+        if let Some(n) = found {
+            *into = n;
+        }
+    }
+
+    /// A pointer to an integer.
+    #[inline]
+    pub(super) fn optional_integer<T: FromNumber>(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<T>,
+    ) {
+        self.note(scope, field);
+        match value {
+            Value::Null => *into = None,
+            Value::Number(number) => match T::from_number(number) {
+                Some(n) => *into = Some(n),
+                None => self.wrong_number(scope, field, &value),
+            },
+            other => self.wrong_number(scope, field, &other),
+        }
+    }
+
+    /// A pointer to a `metav1.MicroTime`.
+    #[inline]
+    pub(super) fn micro_time(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<MicroTime>,
+    ) -> Result<(), String> {
+        self.note(scope, field);
+        *into = match value {
+            Value::String(text) => Some(parse_micro_time(text)?),
+            Value::Null => None,
+            other => return Err(type_error(scope, field, other.go_description(), "string")),
+        };
+        Ok(())
+    }
+
+    /// A pointer to a `metav1.Time`.
+    pub(super) fn time(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<Time>,
+    ) -> Result<(), String> {
+        self.note(scope, field);
+        *into = match value {
+            Value::String(text) => Some(parse_time(text)?),
+            Value::Null => None,
+            other => return Err(type_error(scope, field, other.go_description(), "string")),
+        };
+        Ok(())
+    }
+
+    /// A `metav1.Time` that is no pointer, whose zero therefore is an absent one.
+    pub(super) fn plain_time(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Option<Time>,
+    ) -> Result<(), String> {
+        self.time(scope, field, value, into)?;
+        *into = into.filter(|time| !is_zero_time(*time));
+        Ok(())
+    }
+
+    /// A nested struct that is no pointer: its members, or nothing for `null`.
+    #[inline]
+    pub(super) fn object<'t, 'i>(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'t, 'i>,
+    ) -> Option<Members<'t, 'i>> {
+        self.note(scope, field);
+        match value {
+            Value::Object(members) => Some(members),
+            Value::Null => None,
+            other => {
+                self.wrong_type(scope, field, &other);
+                None
+            }
+        }
+    }
+
+    /// A slice: its elements; none for `null`, nothing for a wrong type.
+    pub(super) fn array<'t, 'i>(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'t, 'i>,
+    ) -> Option<Elements<'t, 'i>> {
+        self.note(scope, field);
+        match value {
+            Value::Array(elements) => Some(elements),
+            Value::Null => Some(Elements::default()),
+            other => {
+                self.wrong_type(scope, field, &other);
+                None
+            }
+        }
+    }
+
+    /// A slice of strings, in which `null` is an empty one.
+    pub(super) fn texts(
+        &mut self,
+        scope: &mut Scope,
+        field: &Field,
+        value: Value<'_, '_>,
+        into: &mut Vec<CompactString>,
+    ) {
+        let Some(elements) = self.array(scope, field, value) else { return };
+        into.clear();
+        for element in elements {
+            let mut text = CompactString::default();
+            match element {
+                Value::String(found) => text = CompactString::new(found),
+                Value::Null => {}
+                other => self.wrong_element(scope, field, &other, "string"),
+            }
+            into.push(text);
+        }
+    }
+
+    /// A map of strings, in which `null` is an empty one. A map that comes twice is one map, as in Go.
+    pub(super) fn pairs<'i>(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, 'i>, into: &mut Pairs<'i>) {
+        self.note(scope, field);
+        let members = match value {
+            Value::Object(members) => members,
+            Value::Null => return into.clear(),
+            other => return self.wrong_type(scope, field, &other),
+        };
+        let start = into.len();
+        for (key, value) in members {
+            match value {
+                Value::String(text) => into.push((key, text)),
+                Value::Null => into.push((key, "")),
+                other => self.wrong_element(scope, field, &other, "string"),
+            }
+        }
+        let added = into.get(start..).unwrap_or_default();
+        if !added.is_sorted_by(|a, b| a.0 < b.0) {
+            self.report_duplicate_keys(field, added);
+        }
+    }
+
+    /// Sorts, since comparing each with each would take too long for a map of megabytes.
+    #[cold]
+    fn report_duplicate_keys(&mut self, field: &Field, pairs: &[(&str, &str)]) {
+        let mut by_key: Vec<(&str, usize)> = pairs.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
+        by_key.sort_unstable();
+        let mut repeated: Vec<(usize, &str)> =
+            by_key.windows(2).filter(|w| w[0].0 == w[1].0).map(|w| (w[1].1, w[1].0)).collect();
+        repeated.sort_unstable();
+        for (_, key) in repeated {
+            self.warnings.report(Complaint::Duplicate, &format!("{}.{key}", field.path));
+        }
+    }
+
+    /// Remembers that the field came, and complains if it came before.
+    #[inline]
+    fn note(&mut self, scope: &mut Scope, field: &Field) {
+        let bit = 1 << field.index;
+        if scope.seen & bit != 0 {
+            let name = field.path.rsplit('.').next().unwrap_or(field.path);
+            self.warnings.report(Complaint::Duplicate, &scope.path_of(name));
+        }
+        scope.seen |= bit;
+    }
+
+    #[cold]
+    fn wrong_type(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>) {
+        self.wrong_element(scope, field, found, field.go_type);
+    }
+
+    /// A wrong type inside a slice or map, for which Go names the field but the type of the element.
+    #[cold]
+    pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
+        self.first_type_error.get_or_insert_with(|| type_error(scope, field, found.go_description(), go_type));
+    }
+
+    #[cold]
+    fn wrong_number(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>) {
+        self.first_type_error
+            .get_or_insert_with(|| type_error(scope, field, &found.go_description_with_number(), field.go_type));
+    }
+}
+
+fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> String {
+    format!("json: cannot unmarshal {found} into Go struct field {}.{} of type {go_type}", scope.go_struct, field.path)
+}
+
+/// Integers of the API: no fraction, and in range.
+pub(super) trait FromNumber: Sized {
+    fn from_number(number: StaticNode) -> Option<Self>;
+}
+
+impl<T: TryFrom<i64> + TryFrom<u64>> FromNumber for T {
+    #[inline]
+    fn from_number(number: StaticNode) -> Option<Self> {
+        match number {
+            StaticNode::I64(n) => n.try_into().ok(),
+            StaticNode::U64(n) => n.try_into().ok(),
+            StaticNode::F64(_) | StaticNode::Bool(_) | StaticNode::Null => None,
+        }
+    }
+}
+
+/// Of a key that comes twice the last value counts. Sorted first, since inserting out of order into a sorted list takes
+/// quadratic time.
+pub(super) fn string_map(mut pairs: Pairs<'_>) -> StringMap {
+    if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
+        pairs.sort_by_key(|(key, _)| *key);
+    }
+    pairs.into_iter().map(|(key, value)| (CompactString::new(key), CompactString::new(value))).collect()
+}

@@ -1,0 +1,380 @@
+//! The fields of a Lease, from the tape.
+//!
+//! The tables say what Go's types say: path, type, and (by the reader that is used) whether the field is a pointer.
+//! Objects that come twice are read one into the other, as Go does; a list that comes twice is replaced.
+
+use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
+use super::tape::{Members, Value};
+use super::warnings::FieldWarnings;
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
+
+const KIND: Field = Field::new(0, "kind", "string");
+const API_VERSION: Field = Field::new(1, "apiVersion", "string");
+const METADATA: Field = Field::new(2, "metadata", "v1.ObjectMeta");
+const SPEC: Field = Field::new(3, "spec", "v1.LeaseSpec");
+
+const NAME: Field = Field::new(0, "metadata.name", "string");
+const GENERATE_NAME: Field = Field::new(1, "metadata.generateName", "string");
+const NAMESPACE: Field = Field::new(2, "metadata.namespace", "string");
+const SELF_LINK: Field = Field::new(3, "metadata.selfLink", "string");
+const UID: Field = Field::new(4, "metadata.uid", "types.UID");
+const RESOURCE_VERSION: Field = Field::new(5, "metadata.resourceVersion", "string");
+const GENERATION: Field = Field::new(6, "metadata.generation", "int64");
+const CREATION_TIMESTAMP: Field = Field::new(7, "metadata.creationTimestamp", "string");
+const DELETION_TIMESTAMP: Field = Field::new(8, "metadata.deletionTimestamp", "string");
+const DELETION_GRACE_PERIOD_SECONDS: Field = Field::new(9, "metadata.deletionGracePeriodSeconds", "int64");
+const LABELS: Field = Field::new(10, "metadata.labels", "map[string]string");
+const ANNOTATIONS: Field = Field::new(11, "metadata.annotations", "map[string]string");
+const OWNER_REFERENCES: Field = Field::new(12, "metadata.ownerReferences", "[]v1.OwnerReference");
+const FINALIZERS: Field = Field::new(13, "metadata.finalizers", "[]string");
+const MANAGED_FIELDS: Field = Field::new(14, "metadata.managedFields", "[]v1.ManagedFieldsEntry");
+
+const OWNER_API_VERSION: Field = Field::new(0, "metadata.ownerReferences.apiVersion", "string");
+const OWNER_KIND: Field = Field::new(1, "metadata.ownerReferences.kind", "string");
+const OWNER_NAME: Field = Field::new(2, "metadata.ownerReferences.name", "string");
+const OWNER_UID: Field = Field::new(3, "metadata.ownerReferences.uid", "types.UID");
+const OWNER_CONTROLLER: Field = Field::new(4, "metadata.ownerReferences.controller", "bool");
+const OWNER_BLOCK_OWNER_DELETION: Field = Field::new(5, "metadata.ownerReferences.blockOwnerDeletion", "bool");
+
+const HOLDER_IDENTITY: Field = Field::new(0, "spec.holderIdentity", "string");
+const LEASE_DURATION_SECONDS: Field = Field::new(1, "spec.leaseDurationSeconds", "int32");
+const ACQUIRE_TIME: Field = Field::new(2, "spec.acquireTime", "string");
+const RENEW_TIME: Field = Field::new(3, "spec.renewTime", "string");
+const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32");
+const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
+const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
+
+/// Reads a Lease from the value at the root, whose kind is known to be right.
+///
+/// # Errors
+/// Why it does not decode, in Go's words.
+pub(super) fn read_lease(root: Value<'_, '_>) -> Result<(Lease, FieldWarnings), String> {
+    let mut lease = Lease::default();
+    let mut reader = FieldReader::default();
+    let (mut labels, mut annotations) = (Pairs::new(), Pairs::new());
+    if let Value::Object(members) = root {
+        let scope = &mut Scope::new("Lease", Place::Root);
+        for (key, value) in members {
+            match key {
+                "metadata" => {
+                    if let Some(members) = reader.object(scope, &METADATA, value) {
+                        let maps = (&mut labels, &mut annotations);
+                        read_object_meta(&mut reader, members, &mut lease.metadata, maps)?;
+                    }
+                }
+                "spec" => {
+                    if let Some(members) = reader.object(scope, &SPEC, value) {
+                        read_spec(&mut reader, members, &mut lease.spec)?;
+                    }
+                }
+                // Their values were looked at before this.
+                "kind" => reader.skip(scope, &KIND),
+                "apiVersion" => reader.skip(scope, &API_VERSION),
+                _ => reader.unknown(scope, key),
+            }
+        }
+    }
+    let warnings = reader.finish()?;
+    lease.metadata.labels = string_map(labels);
+    lease.metadata.annotations = string_map(annotations);
+    Ok((lease, warnings))
+}
+
+/// The two maps are gathered in `maps` and made when all is read: what comes in many pieces must not be sorted many
+/// times.
+fn read_object_meta<'i>(
+    reader: &mut FieldReader,
+    members: Members<'_, 'i>,
+    meta: &mut ObjectMeta,
+    (labels, annotations): (&mut Pairs<'i>, &mut Pairs<'i>),
+) -> Result<(), String> {
+    let scope = &mut Scope::new("ObjectMeta", Place::At("metadata"));
+    for (key, value) in members {
+        match key {
+            "name" => reader.text(scope, &NAME, value, &mut meta.name),
+            "generateName" => reader.text(scope, &GENERATE_NAME, value, &mut meta.generate_name),
+            "namespace" => reader.text(scope, &NAMESPACE, value, &mut meta.namespace),
+            "selfLink" => reader.text(scope, &SELF_LINK, value, &mut meta.self_link),
+            "uid" => reader.text(scope, &UID, value, &mut meta.uid),
+            "resourceVersion" => reader.text(scope, &RESOURCE_VERSION, value, &mut meta.resource_version),
+            "generation" => reader.integer(scope, &GENERATION, value, &mut meta.generation),
+            "creationTimestamp" => {
+                reader.plain_time(scope, &CREATION_TIMESTAMP, value, &mut meta.creation_timestamp)?;
+            }
+            "deletionTimestamp" => reader.time(scope, &DELETION_TIMESTAMP, value, &mut meta.deletion_timestamp)?,
+            "deletionGracePeriodSeconds" => {
+                let into = &mut meta.deletion_grace_period_seconds;
+                reader.optional_integer(scope, &DELETION_GRACE_PERIOD_SECONDS, value, into);
+            }
+            "labels" => reader.pairs(scope, &LABELS, value, labels),
+            "annotations" => reader.pairs(scope, &ANNOTATIONS, value, annotations),
+            "ownerReferences" => read_owner_references(reader, scope, value, &mut meta.owner_references),
+            "finalizers" => reader.texts(scope, &FINALIZERS, value, &mut meta.finalizers),
+            "managedFields" => reader.skip(scope, &MANAGED_FIELDS),
+            _ => reader.unknown(scope, key),
+        }
+    }
+    Ok(())
+}
+
+fn read_owner_references(
+    reader: &mut FieldReader,
+    scope: &mut Scope,
+    value: Value<'_, '_>,
+    into: &mut Vec<OwnerReference>,
+) {
+    let Some(elements) = reader.array(scope, &OWNER_REFERENCES, value) else { return };
+    into.clear();
+    for (index, element) in elements.enumerate() {
+        let mut owner = OwnerReference::default();
+        match element {
+            Value::Object(members) => read_owner_reference(reader, members, index, &mut owner),
+            Value::Null => {}
+            other => reader.wrong_element(scope, &OWNER_REFERENCES, &other, "v1.OwnerReference"),
+        }
+        into.push(owner);
+    }
+}
+
+fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, index: usize, owner: &mut OwnerReference) {
+    let scope = &mut Scope::new("OwnerReference", Place::Element("metadata.ownerReferences", index));
+    for (key, value) in members {
+        match key {
+            "apiVersion" => reader.text(scope, &OWNER_API_VERSION, value, &mut owner.api_version),
+            "kind" => reader.text(scope, &OWNER_KIND, value, &mut owner.kind),
+            "name" => reader.text(scope, &OWNER_NAME, value, &mut owner.name),
+            "uid" => reader.text(scope, &OWNER_UID, value, &mut owner.uid),
+            "controller" => reader.optional_bool(scope, &OWNER_CONTROLLER, value, &mut owner.controller),
+            "blockOwnerDeletion" => {
+                reader.optional_bool(scope, &OWNER_BLOCK_OWNER_DELETION, value, &mut owner.block_owner_deletion);
+            }
+            _ => reader.unknown(scope, key),
+        }
+    }
+}
+
+fn read_spec(reader: &mut FieldReader, members: Members<'_, '_>, spec: &mut LeaseSpec) -> Result<(), String> {
+    let scope = &mut Scope::new("LeaseSpec", Place::At("spec"));
+    for (key, value) in members {
+        match key {
+            "holderIdentity" => reader.optional_text(scope, &HOLDER_IDENTITY, value, &mut spec.holder_identity),
+            "leaseDurationSeconds" => {
+                reader.optional_integer(scope, &LEASE_DURATION_SECONDS, value, &mut spec.lease_duration_seconds);
+            }
+            "acquireTime" => reader.micro_time(scope, &ACQUIRE_TIME, value, &mut spec.acquire_time)?,
+            "renewTime" => reader.micro_time(scope, &RENEW_TIME, value, &mut spec.renew_time)?,
+            "leaseTransitions" => {
+                reader.optional_integer(scope, &LEASE_TRANSITIONS, value, &mut spec.lease_transitions);
+            }
+            "strategy" => reader.optional_text(scope, &STRATEGY, value, &mut spec.strategy),
+            "preferredHolder" => reader.optional_text(scope, &PREFERRED_HOLDER, value, &mut spec.preferred_holder),
+            _ => reader.unknown(scope, key),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DecodedLease, Decoder};
+    use super::*;
+    use crate::api_error::ApiError;
+    use crate::lease::{MicroTime, Time};
+
+    fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
+        Decoder::new().decode_lease(&mut body.as_ref().to_vec())
+    }
+
+    fn lease(body: &str) -> Lease {
+        decode(body).expect(body).lease
+    }
+
+    fn refusal(body: impl AsRef<[u8]>) -> String {
+        match decode(body.as_ref()) {
+            Err(ApiError::BadRequest { message }) => message,
+            other => panic!("{}: {other:?}", String::from_utf8_lossy(body.as_ref())),
+        }
+    }
+
+    fn warnings(body: &str) -> Vec<String> {
+        decode(body).expect(body).warnings.messages().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn owned_metadata_is_decoded() {
+        let body = r#"{"metadata":{"uid":"x","creationTimestamp":"2001-01-01T00:00:00.5Z","generation":7,"selfLink":"/x","deletionTimestamp":"2001-01-01T00:00:00+01:00","deletionGracePeriodSeconds":5,"name":"a","generateName":"b"}}"#;
+        let meta = lease(body).metadata;
+        assert_eq!((meta.generation, meta.deletion_grace_period_seconds), (7, Some(5)));
+        assert_eq!(meta.creation_timestamp, Some(Time(978_307_200)));
+        assert_eq!(meta.deletion_timestamp, Some(Time(978_303_600)));
+        assert_eq!((meta.self_link.as_str(), meta.generate_name.as_str()), ("/x", "b"));
+    }
+
+    #[test]
+    fn an_empty_body_of_any_kind_is_an_empty_lease() {
+        for body in [
+            "null",
+            "{}",
+            r#"{"kind":"Lease"}"#,
+            r#"{"apiVersion":"coordination.k8s.io/v1"}"#,
+            r#"{"kind":"","apiVersion":""}"#,
+            r#"{"kind":null,"apiVersion":null,"metadata":null,"spec":null}"#,
+            r#"{"metadata":{"name":null,"labels":null,"ownerReferences":null,"finalizers":null,"creationTimestamp":null,"deletionTimestamp":null,"generation":null,"managedFields":null}}"#,
+            r#"{"metadata":{"creationTimestamp":"0001-01-01T00:00:00Z","labels":{},"finalizers":[]}}"#,
+            r#"{"spec":{"holderIdentity":null,"leaseDurationSeconds":null,"renewTime":null,"acquireTime":null,"leaseTransitions":null,"strategy":null,"preferredHolder":null}}"#,
+        ] {
+            assert_eq!(lease(body), Lease::default(), "{body}");
+        }
+    }
+
+    #[test]
+    fn null_inside_a_list_or_map_is_an_empty_value() {
+        let meta =
+            lease(r#"{"metadata":{"labels":{"a":null},"finalizers":[null,"f"],"ownerReferences":[null]}}"#).metadata;
+        assert_eq!(meta.labels.value("a"), Some(""));
+        assert_eq!(meta.finalizers, ["", "f"]);
+        assert_eq!(meta.owner_references.len(), 1);
+    }
+
+    #[test]
+    fn fields_of_the_wrong_type_are_refused_in_the_words_of_go() {
+        for (body, words) in [
+            (r#"{"metadata":"x"}"#, "string into Go struct field Lease.metadata of type v1.ObjectMeta"),
+            (r#"{"metadata":{"name":5}}"#, "number into Go struct field ObjectMeta.metadata.name of type string"),
+            (r#"{"metadata":{"uid":true}}"#, "bool into Go struct field ObjectMeta.metadata.uid of type types.UID"),
+            (
+                r#"{"metadata":{"labels":[]}}"#,
+                "array into Go struct field ObjectMeta.metadata.labels of type map[string]string",
+            ),
+            (
+                r#"{"metadata":{"labels":{"a":1}}}"#,
+                "number into Go struct field ObjectMeta.metadata.labels of type string",
+            ),
+            (
+                r#"{"metadata":{"generation":"1"}}"#,
+                "string into Go struct field ObjectMeta.metadata.generation of type int64",
+            ),
+            (
+                r#"{"metadata":{"finalizers":"x"}}"#,
+                "string into Go struct field ObjectMeta.metadata.finalizers of type []string",
+            ),
+            (
+                r#"{"metadata":{"finalizers":[{}]}}"#,
+                "object into Go struct field ObjectMeta.metadata.finalizers of type string",
+            ),
+            (
+                r#"{"metadata":{"ownerReferences":{}}}"#,
+                "object into Go struct field ObjectMeta.metadata.ownerReferences of type []v1.OwnerReference",
+            ),
+            (
+                r#"{"metadata":{"ownerReferences":["x"]}}"#,
+                "string into Go struct field ObjectMeta.metadata.ownerReferences of type v1.OwnerReference",
+            ),
+            (
+                r#"{"metadata":{"ownerReferences":[{"controller":"x"}]}}"#,
+                "string into Go struct field OwnerReference.metadata.ownerReferences.controller of type bool",
+            ),
+            (
+                r#"{"metadata":{"creationTimestamp":5}}"#,
+                "number into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
+            ),
+            (
+                r#"{"spec":{"leaseDurationSeconds":2147483648}}"#,
+                "number 2147483648 into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
+            ),
+            (
+                r#"{"spec":{"leaseDurationSeconds":100000000000000000000}}"#,
+                "number 100000000000000000000 into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
+            ),
+            (
+                r#"{"spec":{"leaseDurationSeconds":"40"}}"#,
+                "string into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
+            ),
+            (
+                r#"{"spec":{"leaseDurationSeconds":1.5}}"#,
+                "number 1.5 into Go struct field LeaseSpec.spec.leaseDurationSeconds of type int32",
+            ),
+            (r#"{"spec":{"renewTime":5}}"#, "number into Go struct field LeaseSpec.spec.renewTime of type string"),
+            // The first wrong type counts.
+            (
+                r#"{"metadata":{"name":5},"spec":{"holderIdentity":5}}"#,
+                "number into Go struct field ObjectMeta.metadata.name of type string",
+            ),
+        ] {
+            let words = format!("Lease in version \"v1\" cannot be handled as a Lease: json: cannot unmarshal {words}");
+            assert_eq!(refusal(body), words);
+        }
+    }
+
+    #[test]
+    fn integers_have_the_range_of_the_api() {
+        let spec = lease(r#"{"spec":{"leaseDurationSeconds":2147483647,"leaseTransitions":-2147483648}}"#).spec;
+        assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(i32::MAX), Some(i32::MIN)));
+        assert_eq!(lease(r#"{"metadata":{"generation":-9223372036854775808}}"#).metadata.generation, i64::MIN);
+        for number in ["-2147483649", "9223372036854775808", "1e2", "40.0", "1e400", "-0.5"] {
+            refusal(format!(r#"{{"spec":{{"leaseTransitions":{number}}}}}"#));
+        }
+    }
+
+    #[test]
+    fn a_time_that_does_not_parse_wins_over_a_wrong_type() {
+        assert_eq!(
+            refusal(r#"{"metadata":{"name":5},"spec":{"renewTime":"yesterday"}}"#),
+            r#"Lease in version "v1" cannot be handled as a Lease: parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "yesterday" as "2006""#
+        );
+        assert_eq!(
+            refusal(r#"{"metadata":{"deletionTimestamp":""}}"#),
+            r#"Lease in version "v1" cannot be handled as a Lease: parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#
+        );
+        let spec = lease(r#"{"spec":{"renewTime":"2026-01-02T03:04:05.000000+02:00"}}"#).spec;
+        assert_eq!(spec.renew_time, Some(MicroTime(1_767_315_845_000_000)));
+    }
+
+    #[test]
+    fn unknown_fields_are_reported_and_passed_over() {
+        let body = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"u","colour":"red"},"spec":{"holderIdentity":"a","size":1},"extra":{}}"#;
+        let decoded = decode(body).expect(body);
+        assert_eq!(
+            (decoded.lease.metadata.name.as_str(), decoded.lease.spec.holder_identity.as_deref()),
+            ("u", Some("a"))
+        );
+        assert_eq!(
+            warnings(body),
+            ["unknown field \"metadata.colour\"", "unknown field \"spec.size\"", "unknown field \"extra\""]
+        );
+        assert_eq!(warnings(r#"{"spec":{"HolderIdentity":"a"}}"#), ["unknown field \"spec.HolderIdentity\""]);
+        assert_eq!(
+            warnings(r#"{"metadata":{"ownerReferences":[{},{"a\"b":[[{"x":1}]]}]},"Kind":"Lease"}"#),
+            [r#"unknown field "metadata.ownerReferences[1].a\"b""#, r#"unknown field "Kind""#]
+        );
+    }
+
+    #[test]
+    fn repeated_fields_are_reported_and_the_last_counts() {
+        let body = r#"{"spec":{"holderIdentity":"a","holderIdentity":"b"}}"#;
+        assert_eq!(warnings(body), ["duplicate field \"spec.holderIdentity\""]);
+        assert_eq!(lease(body).spec.holder_identity.as_deref(), Some("b"));
+        assert_eq!(
+            warnings(
+                r#"{"kind":"Lease","kind":"Lease","metadata":{"labels":{"b":"","a":"","b":"","a":""},"ownerReferences":[{"uid":"","uid":""}]},"metadata":{"finalizers":[],"finalizers":[]}}"#
+            ),
+            [
+                "duplicate field \"kind\"",
+                "duplicate field \"metadata.labels.b\"",
+                "duplicate field \"metadata.labels.a\"",
+                "duplicate field \"metadata.ownerReferences[0].uid\"",
+                "duplicate field \"metadata\"",
+                "duplicate field \"metadata.finalizers\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn objects_that_come_twice_are_read_one_into_the_other() {
+        let body = r#"{"metadata":{"name":"a","labels":{"a":"1","b":"1"}},"metadata":{"name":null,"uid":"u","labels":{"b":"2","c":"3"}}}"#;
+        let meta = lease(body).metadata;
+        assert_eq!((meta.name.as_str(), meta.uid.as_str()), ("a", "u"));
+        assert_eq!(meta.labels.iter().collect::<Vec<_>>(), [("a", "1"), ("b", "2"), ("c", "3")]);
+        assert!(lease(r#"{"metadata":{"labels":{"a":"1"},"labels":null}}"#).metadata.labels.is_empty());
+    }
+}

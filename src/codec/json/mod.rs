@@ -1,0 +1,22 @@
+//! JSON, as kube-apiserver reads and writes it.
+//!
+//! Written is byte for byte what Go's encoder writes: field order, what is left out when empty, HTML-safe escapes. Read
+//! is with simd-json, in one pass over its tape; a body that simd-json refuses goes to `syntax`, which follows Go's
+//! scanner: it either words the refusal or repairs what only simd-json minds.
+
+mod decode;
+mod delete_options;
+mod encode;
+mod fields;
+mod lease_fields;
+mod string;
+mod syntax;
+mod tape;
+mod type_meta;
+mod warnings;
+
+pub use decode::{DecodedLease, Decoder};
+pub use delete_options::DeleteOptions;
+pub use encode::{encode_bookmark_into, encode_lease_into, encode_status_into, push_owner_reference};
+pub use string::push_string;
+pub use warnings::FieldWarnings;

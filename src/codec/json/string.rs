@@ -1,0 +1,116 @@
+//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 escaped too, so that the text can
+//! stand in HTML and JavaScript.
+
+/// Appends `text` with quotes and escapes.
+#[inline]
+pub fn push_string(out: &mut Vec<u8>, text: &str) {
+    let bytes = text.as_bytes();
+    out.push(b'"');
+    if bytes.iter().all(|&b| PLAIN[usize::from(b)]) {
+        out.extend_from_slice(bytes);
+    } else {
+        push_escaped(out, bytes);
+    }
+    out.push(b'"');
+}
+
+/// Copies runs of plain bytes and puts an escape between them.
+#[inline(never)]
+fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|&b| !PLAIN[usize::from(b)]) {
+        let (run, special) = rest.split_at(at);
+        out.extend_from_slice(run);
+        let used = match *special {
+            // U+2028 and U+2029 are line ends in JavaScript; whatever else begins with this byte is not special.
+            [0xe2, 0x80, last @ (0xa8 | 0xa9), ..] => {
+                out.extend_from_slice(if last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
+                3
+            }
+            [0xe2, ..] => {
+                out.push(0xe2);
+                1
+            }
+            [byte, ..] => {
+                push_escape(out, byte);
+                1
+            }
+            [] => return,
+        };
+        rest = special.get(used..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+}
+
+fn push_escape(out: &mut Vec<u8>, byte: u8) {
+    let short = match byte {
+        b'"' | b'\\' => byte,
+        0x08 => b'b',
+        0x0c => b'f',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        _ => {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            out.extend_from_slice(b"\\u00");
+            out.extend_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 0xf)]]);
+            return;
+        }
+    };
+    out.extend_from_slice(&[b'\\', short]);
+}
+
+/// Bytes that stand for themselves. The lead byte of U+2028 and U+2029 is not among them and needs a second look.
+static PLAIN: [bool; 256] = {
+    let mut plain = [true; 256];
+    let mut byte = 0;
+    while byte < 0x20 {
+        plain[byte] = false;
+        byte += 1;
+    }
+    plain[b'"' as usize] = false;
+    plain[b'\\' as usize] = false;
+    plain[b'<' as usize] = false;
+    plain[b'>' as usize] = false;
+    plain[b'&' as usize] = false;
+    plain[0xe2] = false;
+    plain
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn string(text: &str) -> String {
+        let mut out = Vec::new();
+        push_string(&mut out, text);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn plain_text_is_copied() {
+        for text in ["", "node-1", "héllo", "日本", "€", "\u{7f}", "🦀"] {
+            assert_eq!(string(text), format!("\"{text}\""));
+        }
+    }
+
+    #[test]
+    fn escapes_are_those_of_go() {
+        assert_eq!(string("a\"\\/b"), r#""a\"\\/b""#);
+        assert_eq!(string("\u{8}\u{c}\n\r\t"), r#""\b\f\n\r\t""#);
+        assert_eq!(string("\0\u{1}\u{b}\u{1f}"), r#""\u0000\u0001\u000b\u001f""#);
+        assert_eq!(string("<a>&</a>"), r#""\u003ca\u003e\u0026\u003c/a\u003e""#);
+        assert_eq!(string("a\u{2028}b\u{2029}c\u{2027}d"), "\"a\\u2028b\\u2029c\u{2027}d\"");
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let mut random = fastrand::Rng::with_seed(2);
+        for _ in 0..5_000 {
+            let text: String = (0..random.usize(..40)).map(|_| random.char(..)).collect();
+            assert_eq!(serde_json::from_str::<String>(&string(&text)).expect("JSON"), text);
+            let text: String = (0..random.usize(..40)).map(|_| random.char('\0'..='\u{7f}')).collect();
+            assert_eq!(serde_json::from_str::<String>(&string(&text)).expect("JSON"), text);
+        }
+    }
+}

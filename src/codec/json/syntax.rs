@@ -1,0 +1,356 @@
+//! JSON as Go's scanner reads it, for the bodies that simd-json refuses.
+//!
+//! Most of them are no JSON, and what matters is to say so in Go's words. Some are, for Go: it takes text that is not
+//! UTF-8 and halves of surrogate pairs (each is replaced by U+FFFD), and numbers of any size. Of these a copy is made that
+//! means the same and that simd-json takes. None of this is fast, and it need not be.
+//!
+//! The depth of nesting is the peer's choice, so open brackets are kept in a list and not on the stack.
+
+use crate::api_error::go_quoted;
+
+/// Go's limit of nesting.
+pub(super) const DEPTH_MAX: usize = 10_000;
+
+/// A copy of `text` that simd-json can read.
+///
+/// # Errors
+/// What is wrong with the syntax, in Go's words.
+#[cold]
+pub(super) fn repaired(text: &[u8]) -> Result<Vec<u8>, String> {
+    let mut scanner = Scanner { text, at: 0, out: Vec::with_capacity(text.len()) };
+    scanner.scan()?;
+    Ok(scanner.out)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Array,
+    Object,
+}
+
+struct Scanner<'a> {
+    text: &'a [u8],
+    /// Index of the next byte.
+    at: usize,
+    out: Vec<u8>,
+}
+
+impl Scanner<'_> {
+    fn scan(&mut self) -> Result<(), String> {
+        let mut open: Vec<Open> = Vec::new();
+        loop {
+            // At the start of a value. An opened bracket leads to the next value, unless it is closed at once.
+            let opened = match self.next_significant() {
+                Some(b'{') => Some(Open::Object),
+                Some(b'[') => Some(Open::Array),
+                _ => None,
+            };
+            let mut ended = true;
+            if let Some(bracket) = opened {
+                if open.len() == DEPTH_MAX {
+                    return Err(self.unexpected("exceeded max depth"));
+                }
+                self.copy(1);
+                let closing = if bracket == Open::Object { b'}' } else { b']' };
+                if self.next_significant() == Some(closing) {
+                    self.copy(1);
+                } else {
+                    open.push(bracket);
+                    if bracket == Open::Object {
+                        self.key()?;
+                    }
+                    ended = false;
+                }
+            } else {
+                self.scalar()?;
+            }
+            // After a value: close what ends here, until something goes on.
+            while ended {
+                let next = self.next_significant();
+                match (open.last(), next) {
+                    (None, None) => return Ok(()),
+                    (None, Some(_)) => return Err(self.unexpected("after top-level value")),
+                    (Some(Open::Object), Some(b'}')) | (Some(Open::Array), Some(b']')) => {
+                        self.copy(1);
+                        open.pop();
+                    }
+                    (Some(bracket), Some(b',')) => {
+                        self.copy(1);
+                        if *bracket == Open::Object {
+                            self.key()?;
+                        }
+                        ended = false;
+                    }
+                    (Some(Open::Object), _) => return Err(self.unexpected("after object key:value pair")),
+                    (Some(Open::Array), _) => return Err(self.unexpected("after array element")),
+                }
+            }
+        }
+    }
+
+    /// A key and its colon.
+    fn key(&mut self) -> Result<(), String> {
+        if self.next_significant() != Some(b'"') {
+            return Err(self.unexpected("looking for beginning of object key string"));
+        }
+        self.string()?;
+        if self.next_significant() != Some(b':') {
+            return Err(self.unexpected("after object key"));
+        }
+        self.copy(1);
+        Ok(())
+    }
+
+    fn scalar(&mut self) -> Result<(), String> {
+        match self.peek() {
+            Some(b'"') => self.string(),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal("true"),
+            Some(b'f') => self.literal("false"),
+            Some(b'n') => self.literal("null"),
+            _ => Err(self.unexpected("looking for beginning of value")),
+        }
+    }
+
+    fn literal(&mut self, literal: &str) -> Result<(), String> {
+        for expected in literal.chars() {
+            if self.peek().map(char::from) != Some(expected) {
+                return Err(self.unexpected_in_token(&format!("in literal {literal} (expecting '{expected}')")));
+            }
+            self.copy(1);
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> Result<(), String> {
+        let start = self.at;
+        self.skip_if(|b| b == b'-');
+        if !self.skip_if(|b| b == b'0') {
+            self.digits("in numeric literal")?;
+        }
+        if self.skip_if(|b| b == b'.') {
+            self.digits("after decimal point in numeric literal")?;
+        }
+        if self.skip_if(|b| matches!(b, b'e' | b'E')) {
+            self.skip_if(|b| matches!(b, b'+' | b'-'));
+            self.digits("in exponent of numeric literal")?;
+        }
+        let literal = self.text.get(start..self.at).and_then(|n| std::str::from_utf8(n).ok()).unwrap_or("0");
+        if literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
+            self.out.extend_from_slice(literal.as_bytes());
+        } else {
+            // Nothing in the API takes such a number, so its value matters only to the message that refuses it.
+            let n = literal.parse::<f64>().unwrap_or(0.5).clamp(-1e300, 1e300);
+            self.out.extend_from_slice(format!("{n:e}").as_bytes());
+        }
+        Ok(())
+    }
+
+    /// At least one digit.
+    fn digits(&mut self, context: &str) -> Result<(), String> {
+        if !self.skip_if(|b| b.is_ascii_digit()) {
+            return Err(self.unexpected_in_token(context));
+        }
+        while self.skip_if(|b| b.is_ascii_digit()) {}
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), String> {
+        self.copy(1);
+        loop {
+            match self.peek() {
+                Some(b'"') => {
+                    self.copy(1);
+                    return Ok(());
+                }
+                Some(b'\\') => self.escape()?,
+                Some(0x20..=0x7f) => self.copy(1),
+                Some(0x80..) => self.character(),
+                Some(_) | None => return Err(self.unexpected("in string literal")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        match self.peek_at(1) {
+            Some(b'b' | b'f' | b'n' | b'r' | b't' | b'\\' | b'/' | b'"') => self.copy(2),
+            Some(b'u') => {
+                let unit = self.code_unit()?;
+                match unit {
+                    0xd800..=0xdbff if self.low_surrogate_follows() => self.copy(12),
+                    0xd800..=0xdfff => {
+                        self.at += 6;
+                        self.out.extend_from_slice(b"\\ufffd");
+                    }
+                    _ => self.copy(6),
+                }
+            }
+            _ => {
+                self.at += 1;
+                return Err(self.unexpected_in_token("in string escape code"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of the `\uXXXX` that starts here.
+    fn code_unit(&mut self) -> Result<u32, String> {
+        let mut unit = 0;
+        for offset in 2..6 {
+            let Some(digit) = self.peek_at(offset).and_then(|b| char::from(b).to_digit(16)) else {
+                self.at += offset;
+                return Err(self.unexpected_in_token("in \\u hexadecimal character escape"));
+            };
+            unit = unit * 16 + digit;
+        }
+        Ok(unit)
+    }
+
+    /// Whether the second half of a surrogate pair follows the `\uXXXX` that starts here.
+    fn low_surrogate_follows(&self) -> bool {
+        let Some(&[b'\\', b'u', b'd' | b'D', second, third, fourth]) = self.text.get(self.at + 6..self.at + 12) else {
+            return false;
+        };
+        matches!(second, b'c'..=b'f' | b'C'..=b'F') && third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit()
+    }
+
+    /// Copies one character that is not ASCII, or replaces one byte that is not of UTF-8.
+    fn character(&mut self) {
+        let width = (2..=4).find(|&width| {
+            self.text.get(self.at..self.at + width).is_some_and(|bytes| std::str::from_utf8(bytes).is_ok())
+        });
+        if let Some(width) = width {
+            self.copy(width);
+        } else {
+            self.at += 1;
+            self.out.extend_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, offset: usize) -> Option<u8> {
+        self.text.get(self.at + offset).copied()
+    }
+
+    /// Passes over white space.
+    fn next_significant(&mut self) -> Option<u8> {
+        while self.skip_if(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')) {}
+        self.peek()
+    }
+
+    fn skip_if(&mut self, wanted: impl Fn(u8) -> bool) -> bool {
+        let found = self.peek().is_some_and(wanted);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn copy(&mut self, count: usize) {
+        let end = self.at + count;
+        self.out.extend_from_slice(self.text.get(self.at..end).unwrap_or_default());
+        self.at = end;
+    }
+
+    /// Words about the next byte inside a number, an escape or a literal. At its end the text is taken to go on with a
+    /// space, as Go does to see whether it may end there.
+    fn unexpected_in_token(&self, context: &str) -> String {
+        Self::unexpected_byte(self.peek().unwrap_or(b' '), context)
+    }
+
+    /// Words about the next byte, or about there being none.
+    fn unexpected(&self, context: &str) -> String {
+        match self.peek() {
+            None => "unexpected end of JSON input".to_owned(),
+            Some(byte) => Self::unexpected_byte(byte, context),
+        }
+    }
+
+    fn unexpected_byte(byte: u8, context: &str) -> String {
+        let shown = match byte {
+            b'\'' => "\\'".to_owned(),
+            b'"' => "\"".to_owned(),
+            // Go takes the byte for a character of Latin-1.
+            byte => go_quoted(char::from(byte).encode_utf8(&mut [0; 2])).trim_matches('"').to_owned(),
+        };
+        format!("invalid character '{shown}' {context}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn repair(text: &[u8]) -> Result<String, String> {
+        repaired(text).map(|out| String::from_utf8(out).expect("UTF-8"))
+    }
+
+    #[test]
+    fn what_is_well_is_copied_without_white_space() {
+        for (text, out) in [
+            (
+                r#" { "a" : [ 1 , -2.5 , true , false , null , "x" ] , "b" : { } , "c" : [ ] } "#,
+                r#"{"a":[1,-2.5e0,true,false,null,"x"],"b":{},"c":[]}"#,
+            ),
+            ("18446744073709551615", "18446744073709551615"),
+            (r#""\ud83d\ude00\u00e9\n""#, r#""\ud83d\ude00\u00e9\n""#),
+        ] {
+            assert_eq!(repair(text.as_bytes()).as_deref(), Ok(out));
+        }
+    }
+
+    #[test]
+    fn what_only_go_takes_is_replaced() {
+        assert_eq!(repair(b"\"a\xffb\xe2\x82c\xe2\x82\xac\"").as_deref(), Ok("\"a\u{fffd}b\u{fffd}\u{fffd}c€\""));
+        assert_eq!(
+            repair(br#""\ud800\u0041\udc00\ud800\ud83d\ude00""#).as_deref(),
+            Ok(r#""\ufffd\u0041\ufffd\ufffd\ud83d\ude00""#)
+        );
+        assert_eq!(repair(b"99999999999999999999").as_deref(), Ok("1e20"));
+        assert_eq!(repair(b"-1e999").as_deref(), Ok("-1e300"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_the_words_of_go() {
+        for (text, words) in [
+            ("", "unexpected end of JSON input"),
+            ("{", "unexpected end of JSON input"),
+            ("\"a", "unexpected end of JSON input"),
+            ("{} trailing", "invalid character 't' after top-level value"),
+            ("x: y", "invalid character 'x' looking for beginning of value"),
+            ("{a", "invalid character 'a' looking for beginning of object key string"),
+            ("{\"a\",", "invalid character ',' after object key"),
+            ("{\"a\":1]", "invalid character ']' after object key:value pair"),
+            ("[1}", "invalid character '}' after array element"),
+            ("[1,]", "invalid character ']' looking for beginning of value"),
+            ("{\"a\":1,}", "invalid character '}' looking for beginning of object key string"),
+            ("-x", "invalid character 'x' in numeric literal"),
+            ("01", "invalid character '1' after top-level value"),
+            ("1.x", "invalid character 'x' after decimal point in numeric literal"),
+            ("1ex", "invalid character 'x' in exponent of numeric literal"),
+            ("trux", "invalid character 'x' in literal true (expecting 'e')"),
+            ("nil", "invalid character 'i' in literal null (expecting 'u')"),
+            ("\"\n\"", "invalid character '\\n' in string literal"),
+            ("\"\\x\"", "invalid character 'x' in string escape code"),
+            ("\"\\u00g0\"", "invalid character 'g' in \\u hexadecimal character escape"),
+            ("'", "invalid character '\\'' looking for beginning of value"),
+            ("[\"a\"\"", "invalid character '\"' after array element"),
+            ("tru", "invalid character ' ' in literal true (expecting 'e')"),
+            ("-", "invalid character ' ' in numeric literal"),
+            ("1.", "invalid character ' ' after decimal point in numeric literal"),
+            ("\"\\", "invalid character ' ' in string escape code"),
+            ("\"\\u0", "invalid character ' ' in \\u hexadecimal character escape"),
+            ("é", "invalid character 'Ã' looking for beginning of value"),
+        ] {
+            assert_eq!(repair(text.as_bytes()), Err(words.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_has_the_limit_of_go() {
+        let nested = |depth| [vec![b'['; depth], vec![b']'; depth]].concat();
+        assert!(repaired(&nested(DEPTH_MAX)).is_ok());
+        assert_eq!(repair(&nested(DEPTH_MAX + 1)), Err("invalid character '[' exceeded max depth".into()));
+    }
+}

@@ -1,0 +1,95 @@
+//! Reading simd-json's tape: a flat list of nodes, in which an object is its header, then key and value in turn, and a
+//! value's header says how many nodes it spans. So a value of any depth is skipped in one step, without recursion.
+//!
+//! Keys come in the order of the body and as often as they stand there, which is what finding duplicates needs.
+
+use simd_json::{Node, StaticNode};
+
+/// One value, with what is nested in it still on the tape.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'t, 'i> {
+    Null,
+    Bool(bool),
+    /// Never `Bool` or `Null`.
+    Number(StaticNode),
+    String(&'i str),
+    Array(Elements<'t, 'i>),
+    Object(Members<'t, 'i>),
+}
+
+impl<'t, 'i> Value<'t, 'i> {
+    /// The first value on a tape.
+    pub(super) fn first(nodes: &'t [Node<'i>]) -> Option<Self> {
+        let mut rest = nodes;
+        take(&mut rest)
+    }
+
+    /// What Go's `UnmarshalTypeError` calls this value.
+    pub(super) fn go_description(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Number(_) => "number",
+            Self::String(_) => "string",
+            Self::Array(_) => "array",
+            Self::Object(_) => "object",
+        }
+    }
+
+    /// The same where a number was wanted, and Go therefore says which number it got.
+    pub(super) fn go_description_with_number(&self) -> String {
+        match self {
+            Self::Number(StaticNode::I64(n)) => format!("number {n}"),
+            Self::Number(StaticNode::U64(n)) => format!("number {n}"),
+            Self::Number(StaticNode::F64(n)) => format!("number {n}"),
+            other => other.go_description().to_owned(),
+        }
+    }
+}
+
+/// The elements of an array.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Elements<'t, 'i>(&'t [Node<'i>]);
+
+impl<'t, 'i> Iterator for Elements<'t, 'i> {
+    type Item = Value<'t, 'i>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        take(&mut self.0)
+    }
+}
+
+/// The members of an object.
+#[derive(Clone, Copy)]
+pub(super) struct Members<'t, 'i>(&'t [Node<'i>]);
+
+impl<'t, 'i> Iterator for Members<'t, 'i> {
+    type Item = (&'i str, Value<'t, 'i>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (Node::String(key), rest) = self.0.split_first()? else { return None };
+        self.0 = rest;
+        Some((key, take(&mut self.0)?))
+    }
+}
+
+/// Takes one value off the front.
+#[inline]
+fn take<'t, 'i>(nodes: &mut &'t [Node<'i>]) -> Option<Value<'t, 'i>> {
+    let (head, rest) = nodes.split_first()?;
+    let nested = match head {
+        Node::Object { count, .. } | Node::Array { count, .. } => *count,
+        Node::String(_) | Node::Static(_) => 0,
+    };
+    let (body, rest) = rest.split_at_checked(nested)?;
+    *nodes = rest;
+    Some(match *head {
+        Node::Object { .. } => Value::Object(Members(body)),
+        Node::Array { .. } => Value::Array(Elements(body)),
+        Node::String(text) => Value::String(text),
+        Node::Static(StaticNode::Null) => Value::Null,
+        Node::Static(StaticNode::Bool(b)) => Value::Bool(b),
+        Node::Static(number) => Value::Number(number),
+    })
+}

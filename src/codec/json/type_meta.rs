@@ -1,0 +1,213 @@
+//! `kind` and `apiVersion` of a body: what they say, what stands in for them when they are absent, and how
+//! kube-apiserver refuses an object of another kind.
+
+use super::tape::Value;
+use crate::api_error::{ApiError, go_quoted};
+use crate::lease::{API_VERSION, GROUP, KIND, LIST_KIND, VERSION};
+
+/// Group, version and kind; each empty if the body does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TypeMeta<'i> {
+    pub(super) group: &'i str,
+    pub(super) version: &'i str,
+    pub(super) kind: &'i str,
+}
+
+impl<'i> TypeMeta<'i> {
+    /// What the body says of itself. kube-apiserver looks for this with a decoder of its own, before it decodes the
+    /// object, and that decoder does not mind the case of the two names.
+    ///
+    /// # Errors
+    /// Go's words.
+    pub(super) fn interpret(root: Value<'_, 'i>) -> Result<Self, String> {
+        let members = match root {
+            Value::Object(members) => members,
+            Value::Null => return Ok(Self::default()),
+            other => return Err(unread(&format!("{} into Go value of type {GO_STRUCT}", other.go_description()))),
+        };
+        let (mut api_version, mut kind) = ("", "");
+        let mut first_error = None;
+        for (key, value) in members {
+            let (into, name) = if key.eq_ignore_ascii_case("kind") {
+                (&mut kind, "kind")
+            } else if key.eq_ignore_ascii_case("apiVersion") {
+                (&mut api_version, "apiVersion")
+            } else {
+                continue;
+            };
+            match value {
+                Value::String(text) => *into = text,
+                Value::Null => {}
+                other => {
+                    let found = other.go_description();
+                    first_error
+                        .get_or_insert_with(|| unread(&format!("{found} into Go struct field .{name} of type string")));
+                }
+            }
+        }
+        if let Some(words) = first_error {
+            return Err(words);
+        }
+        let (group, version) = match api_version.split_once('/') {
+            None => ("", api_version),
+            Some((_, version)) if version.contains('/') => {
+                return Err(format!("unexpected GroupVersion string: {api_version}"));
+            }
+            // A lone slash is taken for nothing.
+            Some(("", "")) => ("", ""),
+            Some((group, version)) => (group, version),
+        };
+        Ok(Self { group, version, kind })
+    }
+
+    /// `apiVersion` as it would be written.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// Checks that a body is a Lease. A Lease of another version of the group passes: kube-apiserver would decode it, and
+/// complain of the version only after that.
+///
+/// # Errors
+/// What kube-apiserver answers to an object of another kind.
+pub(super) fn check_lease<'i>(found: TypeMeta<'i>) -> Result<TypeMeta<'i>, Refusal> {
+    let mut meta = found;
+    if meta.kind.is_empty() {
+        meta.kind = KIND;
+    }
+    if meta.version.is_empty() && (meta.group.is_empty() || meta.group == GROUP) {
+        (meta.group, meta.version) = (GROUP, VERSION);
+    }
+    let of_group = meta.group == GROUP && matches!(meta.version, VERSION | "v1beta1");
+    if of_group && meta.kind == KIND {
+        return Ok(meta);
+    }
+    let words = if meta.version.is_empty() {
+        "Object 'apiVersion' is missing in the body".to_owned()
+    } else if meta.kind == KIND || (meta.group == GROUP && !(of_group && meta.kind == LIST_KIND)) {
+        not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
+    } else {
+        // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
+        format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
+    };
+    Err(Refusal::unhandled(&meta, words))
+}
+
+/// runtime's `NotRegisteredError`.
+pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
+    format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
+}
+
+/// Words for a body whose kind cannot be found out.
+pub(super) fn unread_syntax(words: &str) -> String {
+    format!("couldn't get version/kind; json parse error: {words}")
+}
+
+fn unread(what: &str) -> String {
+    unread_syntax(&format!("json: cannot unmarshal {what}"))
+}
+
+/// The Go type that kube-apiserver looks for the two fields with.
+const GO_STRUCT: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+
+/// Why a body is not taken for a Lease.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is a Lease of another version.
+    OtherVersion { api_version: String },
+    /// Its kind is known, and it does not decode.
+    Unhandled { kind: String, version: String, words: String },
+    /// Not even its kind could be found out.
+    Unrecognized { words: String },
+}
+
+impl Refusal {
+    #[cold]
+    pub(super) fn unhandled(meta: &TypeMeta<'_>, words: String) -> Self {
+        Self::Unhandled { kind: meta.kind.to_owned(), version: meta.version.to_owned(), words }
+    }
+
+    /// The answer to a client that sent `body`.
+    #[cold]
+    pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
+        let message = match self {
+            Self::OtherVersion { api_version } => format!(
+                "the API version in the data ({api_version}) does not match the expected API version ({API_VERSION})"
+            ),
+            Self::Unhandled { kind, version, words } => {
+                format!("{kind} in version {} cannot be handled as a {KIND}: {words}", go_quoted(&version))
+            }
+            Self::Unrecognized { words } => {
+                format!("the object provided is unrecognized (must be of type {KIND}): {words} ({})", summary(body))
+            }
+        };
+        ApiError::BadRequest { message }
+    }
+
+    /// The bare error, for those who put something else before it.
+    #[cold]
+    pub(super) fn into_words(self) -> String {
+        match self {
+            Self::OtherVersion { api_version } => api_version,
+            Self::Unhandled { words, .. } | Self::Unrecognized { words } => words,
+        }
+    }
+}
+
+/// The start of a body, as text if it looks like JSON, else in hex.
+fn summary(body: &[u8]) -> String {
+    const BYTES_MAX: usize = 30;
+    let start = body.get(..BYTES_MAX).unwrap_or(body);
+    let dots = if start.len() < body.len() { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{dots}", String::from_utf8_lossy(start)),
+        Some(_) => {
+            let hex: String = start.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_bodies_are_summarized() {
+        assert_eq!(summary(b""), "<empty>");
+        assert_eq!(summary(b"{"), "{");
+        assert_eq!(summary(b"\"x\""), "227822");
+        assert_eq!(summary(&[b'{'; 31]), format!("{} ...", "{".repeat(30)));
+    }
+
+    #[test]
+    fn absent_parts_are_those_of_a_lease() {
+        let check = |group, version, kind| check_lease(TypeMeta { group, version, kind });
+        let lease = TypeMeta { group: GROUP, version: VERSION, kind: KIND };
+        assert_eq!(check("", "", "").expect("a Lease"), lease);
+        assert_eq!(check(GROUP, "", "Lease").expect("a Lease"), lease);
+        assert_eq!(check(GROUP, "v1beta1", "").expect("a Lease").version, "v1beta1");
+        for (group, version, kind, words) in [
+            ("", "v1", "Pod", "converting (v1.Pod) to (coordination.Lease): unknown conversion"),
+            (GROUP, "v1", "LeaseList", "converting (v1.LeaseList) to (coordination.Lease): unknown conversion"),
+            (
+                "",
+                "v1",
+                "",
+                r#"no kind "Lease" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            ),
+            (
+                GROUP,
+                "v2",
+                "",
+                r#"no kind "Lease" is registered for version "coordination.k8s.io/v2" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            ),
+            ("x", "", "Lease", "Object 'apiVersion' is missing in the body"),
+        ] {
+            assert_eq!(check(group, version, kind).expect_err(kind).into_words(), words);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a strict reading minds and a lenient one only reports: fields that the API does not know, and fields that stand
+//! twice. `fieldValidation` decides whether the client is refused, warned or left alone; that is not decided here.
+
+use crate::api_error::{ApiError, go_quoted};
+use crate::lease::{KIND, VERSION};
+
+/// The complaints about one body, in the order of the body, each once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldWarnings {
+    messages: Vec<String>,
+    /// Complaints made, those included that were not kept.
+    reports: u32,
+}
+
+/// As many as kube-apiserver keeps.
+const MESSAGES_MAX: usize = 100;
+
+/// After so many nobody looks any more whether the next one is new: a body of megabytes of repeated fields must not hold
+/// up the loop.
+const REPORTS_MAX: u32 = 10_000;
+
+impl FieldWarnings {
+    /// The complaints: `unknown field "spec.foo"`, `duplicate field "spec.holderIdentity"`.
+    pub fn messages(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().map(String::as_str)
+    }
+
+    /// Whether there is nothing to complain of.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// The error of a strict reading in Go's words, without what kube-apiserver puts before it; nothing if there is
+    /// nothing to complain of.
+    #[must_use]
+    pub fn strict_words(&self) -> Option<String> {
+        (!self.is_empty()).then(|| format!("strict decoding error: {}", self.messages.join(", ")))
+    }
+
+    /// The answer to a body of this kind under `fieldValidation=Strict`; nothing if it may pass.
+    #[must_use]
+    pub fn strict_error(&self) -> Option<ApiError> {
+        let words = self.strict_words()?;
+        let message = format!("{KIND} in version \"{VERSION}\" cannot be handled as a {KIND}: {words}");
+        Some(ApiError::BadRequest { message })
+    }
+
+    #[cold]
+    pub(super) fn report(&mut self, what: Complaint, path: &str) {
+        if self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX {
+            return;
+        }
+        self.reports += 1;
+        let what = match what {
+            Complaint::Duplicate => "duplicate",
+            Complaint::Unknown => "unknown",
+        };
+        let message = format!("{what} field {}", go_quoted(path));
+        if !self.messages.contains(&message) {
+            self.messages.push(message);
+        }
+    }
+}
+
+/// What can be complained of.
+#[derive(Clone, Copy)]
+pub(super) enum Complaint {
+    Duplicate,
+    Unknown,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_complaint_is_kept_once_and_the_number_is_bounded() {
+        let mut warnings = FieldWarnings::default();
+        assert_eq!(warnings.strict_error(), None);
+        for n in 0..20_000 {
+            warnings.report(Complaint::Unknown, &format!("f{}", n % 2));
+        }
+        assert_eq!(warnings.messages().collect::<Vec<_>>(), ["unknown field \"f0\"", "unknown field \"f1\""]);
+        let mut warnings = FieldWarnings::default();
+        for n in 0..1_000 {
+            warnings.report(Complaint::Duplicate, &n.to_string());
+        }
+        assert_eq!(warnings.messages().count(), MESSAGES_MAX);
+    }
+
+    #[test]
+    fn the_strict_error_is_that_of_kube_apiserver() {
+        let mut warnings = FieldWarnings::default();
+        warnings.report(Complaint::Unknown, "metadata.colour");
+        warnings.report(Complaint::Duplicate, "spec.holderIdentity");
+        let message = r#"Lease in version "v1" cannot be handled as a Lease: strict decoding error: unknown field "metadata.colour", duplicate field "spec.holderIdentity""#;
+        assert_eq!(warnings.strict_error(), Some(ApiError::BadRequest { message: message.into() }));
+    }
+}

@@ -1,0 +1,7 @@
+//! How objects stand in bytes: one module for each media type, and what they share.
+//!
+//! A codec knows the Lease model and the errors; it knows neither HTTP nor the table. It appends to buffers that the
+//! caller owns and reads from slices; it keeps no state but reusable scratch memory.
+
+pub mod json;
+pub mod time;

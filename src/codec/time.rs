@@ -1,0 +1,317 @@
+//! The two time formats of the API as text: `metav1.MicroTime`, which has exactly six fractional digits, and
+//! `metav1.Time`, which is RFC 3339 and drops the fraction.
+//!
+//! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC), and falls
+//! back to a reader that follows Go's `time.Parse` field by field: it takes the odd forms that Go takes (an hour of one
+//! digit, a comma before the fraction) and refuses in Go's words. The fast path accepts nothing that the fallback would
+//! refuse or read differently.
+//!
+//! Years: an offset can move a time just out of 0..=9999. The API's types then write a sign or a fifth digit (they use
+//! Go's `Format`, which does not fail), and so do the writers here, which are total.
+
+mod go;
+
+use crate::lease::{MicroTime, Time};
+use go::{MICRO_TIME_LAYOUT, TIME_LAYOUT, parse_as_go};
+
+/// Reads a `metav1.MicroTime`.
+///
+/// # Errors
+/// Go's words for what is wrong.
+#[inline]
+pub fn parse_micro_time(text: &str) -> Result<MicroTime, String> {
+    if let Ok(bytes) = <&[u8; 27]>::try_from(text.as_bytes())
+        && let Some(time) = canonical_micro_time(bytes)
+    {
+        return Ok(time);
+    }
+    let (seconds, micros) = parse_as_go(text, &MICRO_TIME_LAYOUT)?;
+    Ok(MicroTime(seconds * MICROS_PER_SECOND + micros))
+}
+
+/// Reads a `metav1.Time`.
+///
+/// # Errors
+/// Go's words for what is wrong.
+#[inline]
+pub fn parse_time(text: &str) -> Result<Time, String> {
+    if let Ok(bytes) = <&[u8; 20]>::try_from(text.as_bytes())
+        && bytes[19] == b'Z'
+        && let Some(seconds) = canonical_seconds(bytes)
+    {
+        return Ok(Time(seconds));
+    }
+    let (seconds, _) = parse_as_go(text, &TIME_LAYOUT)?;
+    Ok(Time(seconds))
+}
+
+/// Appends `2006-01-02T15:04:05.000000Z`, without quotes.
+pub fn push_micro_time(out: &mut Vec<u8>, time: MicroTime) {
+    let micros = time.0.rem_euclid(MICROS_PER_SECOND);
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    put_pair(&mut text, 20, micros / 10_000);
+    put_pair(&mut text, 22, micros / 100 % 100);
+    put_pair(&mut text, 24, micros % 100);
+    push_date_time(out, text, time.0.div_euclid(MICROS_PER_SECOND));
+}
+
+/// Appends `2006-01-02T15:04:05Z`, without quotes.
+pub fn push_time(out: &mut Vec<u8>, time: Time) {
+    push_date_time(out, *b"0000-00-00T00:00:00Z", time.0);
+}
+
+/// Whether this is Go's zero time, 0001-01-01T00:00:00Z, which the API's types write as `null`.
+#[must_use]
+pub fn is_zero_micro_time(time: MicroTime) -> bool {
+    time.0 == ZERO_SECONDS * MICROS_PER_SECOND
+}
+
+/// Whether this is Go's zero time, 0001-01-01T00:00:00Z, which the API's types write as `null`.
+#[must_use]
+pub fn is_zero_time(time: Time) -> bool {
+    time.0 == ZERO_SECONDS
+}
+
+// ---- Writing ----
+
+/// Fills in the first 19 bytes of `text` and appends it.
+#[inline]
+fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds: i64) {
+    let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
+    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    put_pair(&mut text, 5, month);
+    put_pair(&mut text, 8, day);
+    put_pair(&mut text, 11, second / 3_600);
+    put_pair(&mut text, 14, second / 60 % 60);
+    put_pair(&mut text, 17, second % 60);
+    if (0..=9_999).contains(&year) {
+        put_pair(&mut text, 0, year / 100);
+        put_pair(&mut text, 2, year % 100);
+        out.extend_from_slice(&text);
+    } else {
+        push_wide_year(out, year);
+        out.extend_from_slice(&text[4..]);
+    }
+}
+
+#[cold]
+fn push_wide_year(out: &mut Vec<u8>, year: i64) {
+    let sign = if year < 0 { "-" } else { "" };
+    out.extend_from_slice(format!("{sign}{:04}", year.unsigned_abs()).as_bytes());
+}
+
+/// Writes `n`, which is in 0..=99, at `at` and `at + 1`.
+#[inline]
+fn put_pair<const N: usize>(text: &mut [u8; N], at: usize, n: i64) {
+    let pair = usize::try_from(n).ok().and_then(|n| PAIRS.get(n)).unwrap_or(b"??");
+    text[at] = pair[0];
+    text[at + 1] = pair[1];
+}
+
+/// The two digits of each number below 100.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[b'0'; 2]; 100];
+    let (mut at, mut tens) = (0, b'0');
+    while at < 100 {
+        let mut ones = b'0';
+        while ones <= b'9' {
+            pairs[at] = [tens, ones];
+            at += 1;
+            ones += 1;
+        }
+        tens += 1;
+    }
+    pairs
+};
+
+// ---- The calendar ----
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+const SECONDS_PER_DAY: i64 = 86_400;
+const ZERO_SECONDS: i64 = -62_135_596_800;
+
+/// Days in the 400 years after which the Gregorian calendar repeats.
+const DAYS_PER_ERA: i64 = 146_097;
+
+/// Days from 0000-03-01 to 1970-01-01. Years are counted from March here, so that the leap day comes last.
+const DAYS_TO_EPOCH: i64 = 719_468;
+
+/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar.
+#[inline]
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let month_from_march = (month + 9) % 12;
+    let day_of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
+}
+
+/// Year, month and day of a day since 1970-01-01.
+#[inline]
+pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let days = days + DAYS_TO_EPOCH;
+    let era = days.div_euclid(DAYS_PER_ERA);
+    let day_of_era = days.rem_euclid(DAYS_PER_ERA);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400;
+    (if month <= 2 { year + 1 } else { year }, month, day)
+}
+
+#[inline]
+fn days_in_month(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+// ---- Reading the form that servers and Go clients write ----
+
+#[inline]
+fn canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
+    if text[19] != b'.' || text[26] != b'Z' {
+        return None;
+    }
+    let micros = number([text[20], text[21], text[22], text[23], text[24], text[25]])?;
+    Some(MicroTime(canonical_seconds(text)? * MICROS_PER_SECOND + micros))
+}
+
+/// The first 19 bytes, `2006-01-02T15:04:05`, as seconds; nothing if any of them is out of form or out of range.
+#[inline]
+fn canonical_seconds<const N: usize>(text: &[u8; N]) -> Option<i64> {
+    if [text[4], text[7], text[10], text[13], text[16]] != *b"--T::" {
+        return None;
+    }
+    let year = number([text[0], text[1], text[2], text[3]])?;
+    let month = number([text[5], text[6]])?;
+    let day = number([text[8], text[9]])?;
+    let hour = number([text[11], text[12]])?;
+    let minute = number([text[14], text[15]])?;
+    let second = number([text[17], text[18]])?;
+    let in_range = (1..=12).contains(&month)
+        && (1..=days_in_month(year, month)).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second < 60;
+    in_range.then(|| seconds_from(year, month, day, hour * 3_600 + minute * 60 + second))
+}
+
+#[inline]
+fn seconds_from(year: i64, month: i64, day: i64, second_of_day: i64) -> i64 {
+    days_from_civil(year, month, day) * SECONDS_PER_DAY + second_of_day
+}
+
+#[inline]
+fn number<const N: usize>(digits: [u8; N]) -> Option<i64> {
+    let mut n = 0;
+    for digit in digits {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        n = n * 10 + i64::from(digit);
+    }
+    Some(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micro_time_text(time: MicroTime) -> String {
+        let mut out = Vec::new();
+        push_micro_time(&mut out, time);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    fn time_text(time: Time) -> String {
+        let mut out = Vec::new();
+        push_time(&mut out, time);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn canonical_times_round_trip() {
+        for text in [
+            "2026-01-02T03:04:05.678901Z",
+            "1969-12-31T23:59:58.000001Z",
+            "1970-01-01T00:00:00.000000Z",
+            "2024-02-29T23:59:59.999999Z",
+            "2000-02-29T00:00:00.000000Z",
+            "0000-01-01T00:00:00.000000Z",
+            "9999-12-31T23:59:59.999999Z",
+        ] {
+            let time = parse_micro_time(text).expect(text);
+            assert_eq!(micro_time_text(time), text);
+            let whole = format!("{}Z", &text[..19]);
+            assert_eq!(time_text(parse_time(&whole).expect(text)), whole);
+        }
+        assert_eq!(parse_micro_time("1970-01-01T00:00:00.000000Z"), Ok(MicroTime(0)));
+        assert_eq!(parse_time("2001-09-09T01:46:40Z"), Ok(Time(1_000_000_000)));
+    }
+
+    #[test]
+    fn every_day_round_trips() {
+        for days in -719_528..=2_932_896 {
+            let (year, month, day) = civil_from_days(days);
+            assert!((1..=days_in_month(year, month)).contains(&day));
+            assert_eq!(days_from_civil(year, month, day), days);
+        }
+        assert_eq!(civil_from_days(2_932_896), (9_999, 12, 31));
+        assert_eq!(civil_from_days(-719_528), (0, 1, 1));
+    }
+
+    #[test]
+    fn offsets_become_utc() {
+        for (text, utc) in [
+            ("2026-01-02T03:04:05.000000+02:00", "2026-01-02T01:04:05.000000Z"),
+            ("2026-01-02T03:04:05.999999-11:30", "2026-01-02T14:34:05.999999Z"),
+            ("2026-01-02T03:04:05.000001+24:60", "2026-01-01T02:04:05.000001Z"),
+            ("0000-01-01T00:00:00.000000+00:01", "-0001-12-31T23:59:00.000000Z"),
+            ("9999-12-31T23:59:59.000000-00:01", "10000-01-01T00:00:59.000000Z"),
+        ] {
+            assert_eq!(micro_time_text(parse_micro_time(text).expect(text)), utc);
+        }
+        assert_eq!(time_text(parse_time("2026-01-02T03:04:05.9+02:00").expect("time")), "2026-01-02T01:04:05Z");
+        assert_eq!(parse_time("1969-12-31T23:59:59.9Z"), Ok(Time(-1)));
+    }
+
+    /// The fast path and the fallback must be one: every text that the fast path takes, the fallback reads alike.
+    #[test]
+    fn mutated_times_never_panic_and_both_paths_agree() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for round in 0..50_000 {
+            let mut text =
+                if round % 2 == 0 { b"2026-01-02T03:04:05.678901Z".to_vec() } else { b"2026-12-28T23:59:05Z".to_vec() };
+            for _ in 0..random.usize(0..3) {
+                let at = random.usize(..text.len());
+                text[at] = *random.choice(b"0123456789.,:-+TZ x").expect("not empty");
+            }
+            if random.u8(..) < 20 {
+                text.truncate(random.usize(..text.len()));
+            }
+            let text = String::from_utf8(text).expect("ASCII");
+            let slow = parse_as_go(&text, &MICRO_TIME_LAYOUT).map(|(s, us)| MicroTime(s * MICROS_PER_SECOND + us));
+            assert_eq!(parse_micro_time(&text), slow, "{text}");
+            let slow = parse_as_go(&text, &TIME_LAYOUT).map(|(s, _)| Time(s));
+            assert_eq!(parse_time(&text), slow, "{text}");
+        }
+    }
+
+    #[test]
+    fn extreme_values_are_written() {
+        for n in [i64::MIN, i64::MAX] {
+            assert!(!micro_time_text(MicroTime(n)).contains('?'));
+        }
+        assert!(is_zero_time(parse_time("0001-01-01T00:00:00Z").expect("time")));
+        assert!(is_zero_micro_time(parse_micro_time("0001-01-01T00:00:00.000000Z").expect("time")));
+    }
+}
