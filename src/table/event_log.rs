@@ -1,0 +1,151 @@
+//! The last changes of the table, by version: what watches resume from and what older lists are rebuilt with.
+
+use crate::lease::ResourceVersion;
+use crate::table::object::Object;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// One change of the table.
+#[derive(Clone, Debug)]
+pub struct Event {
+    /// The object before; none if this change created it.
+    pub before: Option<Rc<Object>>,
+    /// The object after. Of a deletion, its last state with the deletion's version.
+    pub after: Rc<Object>,
+    /// Whether the change deleted it.
+    pub deleted: bool,
+}
+
+impl Event {
+    /// Version of the change.
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        self.after.version
+    }
+}
+
+/// A ring of events, bounded by count and by bytes.
+///
+/// ```text
+///   versions:  … | floor | floor+1 | … | head |
+///               gone      events[0]      events.back()
+/// ```
+///
+/// Invariant: versions have no gaps, so that an event is found by subtraction.
+#[derive(Debug)]
+pub struct EventLog {
+    events: VecDeque<Event>,
+    /// Version of the last event that is gone; the table's first version if none is.
+    floor: ResourceVersion,
+    /// Sum of [`Object::memory_bytes`] of the events' objects.
+    bytes: usize,
+    events_max: usize,
+    bytes_max: usize,
+}
+
+impl EventLog {
+    /// An empty log of a table that stands at `version`.
+    #[must_use]
+    pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
+        Self { events: VecDeque::new(), floor: version, bytes: 0, events_max: events_max.max(1), bytes_max }
+    }
+
+    /// Version of the last change.
+    #[must_use]
+    pub fn head(&self) -> ResourceVersion {
+        ResourceVersion(self.floor.0 + self.events.len() as u64)
+    }
+
+    /// The oldest version from which a watch can go on without missing an event.
+    #[must_use]
+    pub fn floor(&self) -> ResourceVersion {
+        self.floor
+    }
+
+    /// Number of events kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Whether no event is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Estimate of the memory that the events hold, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The event of `version`, if it is kept.
+    #[must_use]
+    pub fn event(&self, version: ResourceVersion) -> Option<&Event> {
+        let index = version.0.checked_sub(self.floor.0 + 1)?;
+        self.events.get(usize::try_from(index).ok()?)
+    }
+
+    /// All events after `version`, oldest first; `None` if some of them are gone.
+    #[must_use]
+    pub fn since(&self, version: ResourceVersion) -> Option<impl ExactSizeIterator<Item = &Event>> {
+        let skip = usize::try_from(version.0.checked_sub(self.floor.0)?).unwrap_or(usize::MAX);
+        Some(self.events.range(skip.min(self.events.len())..))
+    }
+
+    /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
+    pub(super) fn append(&mut self, event: Event) {
+        assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
+        self.bytes += event.after.memory_bytes();
+        self.events.push_back(event);
+        while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
+            let Some(gone) = self.events.pop_front() else { break };
+            self.bytes -= gone.after.memory_bytes();
+            self.floor = gone.version();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Lease;
+    use crate::table::object::Key;
+
+    fn event(version: u64) -> Event {
+        let after = Object::new(Key::new("n", "a"), ResourceVersion(version), Lease::default());
+        Event { before: None, after: Rc::new(after), deleted: false }
+    }
+
+    #[test]
+    fn the_oldest_events_go_and_the_floor_follows() {
+        let mut log = EventLog::new(ResourceVersion(100), 3, usize::MAX);
+        assert_eq!(log.since(ResourceVersion(100)).expect("at the head").len(), 0);
+        for version in 101..=105 {
+            log.append(event(version));
+        }
+        assert_eq!((log.floor().0, log.head().0, log.len()), (102, 105, 3));
+        assert!(log.since(ResourceVersion(101)).is_none());
+        let kept: Vec<_> = log.since(ResourceVersion(102)).expect("kept").map(|e| e.version().0).collect();
+        assert_eq!(kept, [103, 104, 105]);
+        assert_eq!(log.since(ResourceVersion(105)).expect("at the head").len(), 0);
+        assert_eq!(log.since(ResourceVersion(900)).expect("ahead").len(), 0);
+        assert!(log.event(ResourceVersion(102)).is_none());
+        assert_eq!(log.event(ResourceVersion(104)).expect("kept").version().0, 104);
+        assert!(log.event(ResourceVersion(106)).is_none());
+    }
+
+    #[test]
+    fn bytes_bound_the_log_too_but_one_event_stays() {
+        let one = event(1).after.memory_bytes();
+        let mut log = EventLog::new(ResourceVersion(0), 1000, one * 2 + 1);
+        for version in 1..=5 {
+            log.append(event(version));
+        }
+        assert_eq!((log.len(), log.bytes()), (2, one * 2));
+        let mut tiny = EventLog::new(ResourceVersion(0), 1000, 0);
+        tiny.append(event(1));
+        assert_eq!(tiny.len(), 1);
+    }
+}

@@ -1,0 +1,185 @@
+//! The table of Leases: slab, indexes, resourceVersion and event log.
+//!
+//! Owned here: the only state that matters. Taking the next version, changing the table and appending the event are
+//! one call that cannot be half done. Nothing here knows requests, sockets or the clock.
+//!
+//! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
+//! exactly one event.
+
+pub mod event_log;
+pub mod object;
+pub mod snapshot;
+
+use crate::lease::{Lease, ResourceVersion};
+use event_log::{Event, EventLog};
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashTable};
+use object::{Key, Object};
+use slab::Slab;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
+use std::rc::Rc;
+
+/// A place in the slab. Good until the Lease in it is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(u32);
+
+/// All Leases, and how they came to be so.
+#[derive(Debug)]
+pub struct Table {
+    entries: Slab<Rc<Object>>,
+    by_key: HashTable<Slot>,
+    ordered: BTreeMap<Key, Slot>,
+    /// Leases in each namespace; no namespace stands here with none.
+    counts: HashMap<String, usize, RandomState>,
+    log: EventLog,
+    hasher: RandomState,
+}
+
+impl Table {
+    /// An empty table at `version`, with a log of at most `events_max` events and about `bytes_max` bytes.
+    #[must_use]
+    pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
+        Self {
+            entries: Slab::new(),
+            by_key: HashTable::new(),
+            ordered: BTreeMap::new(),
+            counts: HashMap::default(),
+            log: EventLog::new(version, events_max, bytes_max),
+            hasher: RandomState::default(),
+        }
+    }
+
+    /// Version of the last change.
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        self.log.head()
+    }
+
+    /// The last changes.
+    #[must_use]
+    pub fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// Number of Leases.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no Lease.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Number of Leases in `namespace`.
+    #[must_use]
+    pub fn count_in(&self, namespace: &str) -> usize {
+        self.counts.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// The Lease of this name, and its place.
+    #[must_use]
+    pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Rc<Object>)> {
+        let hash = hash_of(&self.hasher, namespace, name);
+        let slot = *self.by_key.find(hash, |slot| self.object(*slot).key.is(namespace, name))?;
+        Some((slot, self.object(slot)))
+    }
+
+    /// Adds a Lease that is not there.
+    ///
+    /// # Panics
+    /// If it is there: two objects of one name would be handed out.
+    pub fn create(&mut self, lease: Lease) -> Rc<Object> {
+        let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
+        let after = Rc::new(Object::new(key.clone(), self.next_version(), lease));
+        let slot = Slot(u32::try_from(self.entries.insert(Rc::clone(&after))).expect("memory ends long before 2^32"));
+        let taken = self.ordered.insert(key.clone(), slot);
+        assert!(taken.is_none(), "created a Lease that is there");
+        let (namespace, name) = key.parts();
+        let hash = hash_of(&self.hasher, namespace, name);
+        let (entries, hasher) = (&self.entries, &self.hasher);
+        self.by_key.insert_unique(hash, slot, |slot| {
+            let (namespace, name) = entries[slot.0 as usize].key.parts();
+            hash_of(hasher, namespace, name)
+        });
+        *self.counts.entry_ref(namespace).or_insert(0) += 1;
+        self.log.append(Event { before: None, after: Rc::clone(&after), deleted: false });
+        self.check_invariants();
+        after
+    }
+
+    /// Puts `lease` in the place of what is in `slot`, which has the same namespace and name.
+    pub fn replace(&mut self, slot: Slot, lease: Lease) -> Rc<Object> {
+        let version = self.next_version();
+        let place = &mut self.entries[slot.0 as usize];
+        debug_assert!(place.key.is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
+        let after = Rc::new(Object::new(place.key.clone(), version, lease));
+        let before = std::mem::replace(place, Rc::clone(&after));
+        self.log.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
+        self.check_invariants();
+        after
+    }
+
+    /// Takes a Lease away; gives its last state with the deletion's version.
+    pub fn remove(&mut self, slot: Slot) -> Rc<Object> {
+        let version = self.next_version();
+        let before = self.entries.remove(slot.0 as usize);
+        self.ordered.remove(before.key.as_str());
+        let (namespace, name) = before.key.parts();
+        let hash = hash_of(&self.hasher, namespace, name);
+        if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == slot) {
+            entry.remove();
+        }
+        if let Some(count) = self.counts.get_mut(namespace) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(namespace);
+            }
+        }
+        let after = Rc::new(Object::new(before.key.clone(), version, before.lease.clone()));
+        self.log.append(Event { before: Some(before), after: Rc::clone(&after), deleted: true });
+        self.check_invariants();
+        after
+    }
+
+    /// What is in `slot`.
+    fn object(&self, slot: Slot) -> &Rc<Object> {
+        &self.entries[slot.0 as usize]
+    }
+
+    fn next_version(&self) -> ResourceVersion {
+        ResourceVersion(self.version().0 + 1)
+    }
+
+    /// Counts must match after every change. What costs the whole table is checked while it is small.
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            assert_eq!(self.entries.len(), self.ordered.len(), "slab and ordered index");
+            assert_eq!(self.entries.len(), self.by_key.len(), "slab and hash index");
+            if self.entries.len() <= 64 {
+                assert_eq!(self.entries.len(), self.counts.values().sum::<usize>(), "slab and counts");
+                assert!(!self.counts.values().any(|n| *n == 0), "a namespace without Leases is counted");
+                for (key, slot) in &self.ordered {
+                    let (namespace, name) = key.parts();
+                    assert_eq!(self.find(namespace, name).map(|(s, _)| s), Some(*slot), "ordered and hash index");
+                    assert!(self.object(*slot).version <= self.version(), "an object from the future");
+                }
+            }
+        }
+    }
+}
+
+/// Hash of a key by its parts, without building it.
+fn hash_of(hasher: &RandomState, namespace: &str, name: &str) -> u64 {
+    let mut state = hasher.build_hasher();
+    state.write(namespace.as_bytes());
+    state.write_u8(b'/');
+    state.write(name.as_bytes());
+    state.finish()
+}
+
+#[cfg(test)]
+mod tests;

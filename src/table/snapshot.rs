@@ -1,0 +1,242 @@
+//! The table as it stood at one version, read piece by piece while the table goes on changing.
+//!
+//! A list must be of one version, and a list of a million Leases must not stop the loop. So a [`Snapshot`] copies
+//! nothing: it walks the ordered index, and keeps beside it, for each key ahead of it that has changed since, what
+//! stood there at its version. Those come out of the event log, which [`Snapshot::absorb`] must read before it forgets.
+//!
+//! ```text
+//!   table now:   a  b  c' e  f'          c changed, d deleted, f changed
+//!   overlay:           c  d  f           since the snapshot's version
+//!   snapshot:    a  b  c  d  e  f
+//!                   ^ cursor
+//! ```
+
+use crate::lease::ResourceVersion;
+use crate::table::object::{Key, Object};
+use crate::table::{Slot, Table};
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
+use std::ops::Bound;
+use std::rc::Rc;
+
+/// Which Leases a list or a watch is about, before selectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// All of them.
+    All,
+    /// Those of one namespace.
+    Namespace(Box<str>),
+    /// The one of this name, whether or not it is there.
+    Name(Key),
+}
+
+impl Range {
+    /// Whether a key is in it.
+    #[must_use]
+    pub fn contains(&self, key: &Key) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(namespace) => key.parts().0 == &**namespace,
+            Self::Name(name) => key == name,
+        }
+    }
+
+    /// The keys that are in it, as bounds. `0` is the character after `/`.
+    fn bounds(&self) -> (String, Bound<String>) {
+        match self {
+            Self::All => (String::new(), Bound::Unbounded),
+            Self::Namespace(namespace) => (format!("{namespace}/"), Bound::Excluded(format!("{namespace}0"))),
+            Self::Name(key) => (key.as_str().to_owned(), Bound::Included(key.as_str().to_owned())),
+        }
+    }
+}
+
+/// The event log has forgotten what a snapshot needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forgotten;
+
+/// A range of the table at one version.
+#[derive(Debug)]
+pub struct Snapshot {
+    range: Range,
+    version: ResourceVersion,
+    /// Where the rest begins: a key, or the last key given out and a NUL.
+    start: String,
+    end: Bound<String>,
+    /// What stood at the version where the table has something else now; of keys from `start` on.
+    overlay: BTreeMap<Key, Option<Rc<Object>>>,
+    /// Version up to which the log has been read into `overlay`.
+    absorbed: ResourceVersion,
+    /// Leases of the range at the version that have not been given out.
+    remaining: usize,
+}
+
+impl Snapshot {
+    /// The range as it stands now.
+    #[must_use]
+    pub fn now(table: &Table, range: Range) -> Self {
+        let remaining = match &range {
+            Range::All => table.len(),
+            Range::Namespace(namespace) => table.count_in(namespace),
+            Range::Name(key) => {
+                let (namespace, name) = key.parts();
+                usize::from(table.find(namespace, name).is_some())
+            }
+        };
+        let (start, end) = range.bounds();
+        let version = table.version();
+        Self { range, version, start, end, overlay: BTreeMap::new(), absorbed: version, remaining }
+    }
+
+    /// The range as it stood at `version`, which is not in the future.
+    ///
+    /// # Errors
+    /// [`Forgotten`] if the log does not go back that far.
+    pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
+        let mut snapshot = Self { version, absorbed: version, ..Self::now(table, range) };
+        snapshot.absorb(table)?;
+        // Count what stood there then: what stands there now, less what has come, plus what has gone.
+        for (key, before) in &snapshot.overlay {
+            let (namespace, name) = key.parts();
+            let is_there = table.find(namespace, name).is_some();
+            match (before.is_some(), is_there) {
+                (true, false) => snapshot.remaining += 1,
+                (false, true) => snapshot.remaining -= 1,
+                (true, true) | (false, false) => {}
+            }
+        }
+        Ok(snapshot)
+    }
+
+    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left. `None` if it
+    /// is not in the range: it comes from a client.
+    #[must_use]
+    pub fn from_key(mut self, start: &str, remaining: usize) -> Option<Self> {
+        let is_before_end = match &self.end {
+            Bound::Included(end) => start <= end.as_str() || start.strip_prefix(end.as_str()) == Some("\0"),
+            Bound::Excluded(end) => start < end.as_str(),
+            Bound::Unbounded => true,
+        };
+        if start < self.start.as_str() || !is_before_end {
+            return None;
+        }
+        start.clone_into(&mut self.start);
+        self.remaining = remaining;
+        Some(self)
+    }
+
+    /// The version of all that comes out.
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        self.version
+    }
+
+    /// Leases of the range that have not been given out.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Where the next snapshot of this version would have to start to go on.
+    #[must_use]
+    pub fn start(&self) -> &str {
+        &self.start
+    }
+
+    /// Keeps what the changes since the last call have replaced. To be called before the log forgets them, so at the
+    /// latest at the end of each turn.
+    ///
+    /// # Errors
+    /// [`Forgotten`] if that was too late; the snapshot is of no use then.
+    pub fn absorb(&mut self, table: &Table) -> Result<(), Forgotten> {
+        let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
+        for event in events {
+            let key = &event.after.key;
+            if key.as_str() >= self.start.as_str() && self.range.contains(key) && !self.overlay.contains_key(key) {
+                self.overlay.insert(key.clone(), event.before.clone());
+            }
+        }
+        self.absorbed = table.version();
+        Ok(())
+    }
+
+    /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
+    /// about `keys_max` keys. `Ok(false)` if that was all; `Ok(true)` if there are more, or, when it was `keys_max`
+    /// that ended it, may be.
+    ///
+    /// # Errors
+    /// As [`Snapshot::absorb`], which it calls.
+    pub fn next(
+        &mut self,
+        table: &Table,
+        keys_max: usize,
+        mut each: impl FnMut(&Rc<Object>) -> bool,
+    ) -> Result<bool, Forgotten> {
+        self.absorb(table)?;
+        if let Bound::Included(end) = &self.end
+            && self.start > *end
+        {
+            // A range of one name that has been given out: `BTreeMap::range` panics on bounds that cross.
+            return Ok(false);
+        }
+        let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
+        let mut keys = Merged {
+            present: table.ordered.range::<str, _>(bounds).peekable(),
+            changed: self.overlay.range::<str, _>(bounds).peekable(),
+        };
+        let mut last = None;
+        let mut wanted = true;
+        let mut may_be_more = true;
+        for _ in 0..keys_max {
+            let Some((key, object)) = keys.next(table) else {
+                may_be_more = false;
+                break;
+            };
+            // None: it did not exist then. Passing over it is work too.
+            let Some(object) = object else {
+                last = Some(key.clone());
+                continue;
+            };
+            if !wanted {
+                // One more, only to know that there is one.
+                break;
+            }
+            last = Some(key.clone());
+            self.remaining = self.remaining.saturating_sub(1);
+            wanted = each(object);
+        }
+        if let Some(last) = last {
+            self.start.clear();
+            self.start.push_str(last.as_str());
+            self.start.push('\0');
+            self.overlay = self.overlay.split_off(self.start.as_str());
+        }
+        Ok(may_be_more)
+    }
+}
+
+/// The ordered index and an overlay, as one sequence of keys.
+struct Merged<'t> {
+    present: Peekable<btree_map::Range<'t, Key, Slot>>,
+    changed: Peekable<btree_map::Range<'t, Key, Option<Rc<Object>>>>,
+}
+
+impl<'t> Merged<'t> {
+    /// The next key, and what stood there at the snapshot's version.
+    fn next(&mut self, table: &'t Table) -> Option<(&'t Key, Option<&'t Rc<Object>>)> {
+        let order = match (self.present.peek(), self.changed.peek()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some((now, _)), Some((then, _))) => now.cmp(then),
+        };
+        if order == Ordering::Less {
+            return self.present.next().map(|(key, slot)| (key, Some(table.object(*slot))));
+        }
+        if order == Ordering::Equal {
+            self.present.next();
+        }
+        self.changed.next().map(|(key, before)| (key, before.as_ref()))
+    }
+}

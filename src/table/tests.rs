@@ -1,0 +1,211 @@
+//! The table against a naive model. Goal: whatever the interleaving of writes, every version of the table can be read
+//! back as it was, in pieces and while further writes come, and the log tells how each version became the next.
+//! Method: seeded random operations on the table and on a list of plain maps, one map a version.
+
+use super::*;
+use crate::table::snapshot::{Forgotten, Range, Snapshot};
+use compact_str::CompactString;
+
+/// The table's content at one version: key to version and holder.
+type State = BTreeMap<String, (u64, String)>;
+
+struct Model {
+    table: Table,
+    first: u64,
+    /// `states[i]` is the content at version `first + i`.
+    states: Vec<State>,
+    rng: fastrand::Rng,
+}
+
+impl Model {
+    fn new(seed: u64, events_max: usize) -> Self {
+        let first = 1_000_000;
+        Self {
+            table: Table::new(ResourceVersion(first), events_max, usize::MAX),
+            first,
+            states: vec![State::new()],
+            rng: fastrand::Rng::with_seed(seed),
+        }
+    }
+
+    fn lease(&mut self) -> Lease {
+        let mut lease = Lease::default();
+        let namespace = ["a", "a-b", "b", "a.b"][self.rng.usize(0..4)];
+        lease.metadata.namespace = namespace.into();
+        lease.metadata.name = CompactString::from(format!("n{}", self.rng.u8(0..12)));
+        lease.spec.holder_identity = Some(CompactString::from(format!("h{}", self.rng.u32(..))));
+        lease
+    }
+
+    /// One random write, the same in both.
+    fn write(&mut self) {
+        let lease = self.lease();
+        let holder = lease.spec.holder_identity.clone().unwrap_or_default().to_string();
+        let (namespace, name) = (lease.metadata.namespace.clone(), lease.metadata.name.clone());
+        let key = format!("{namespace}/{name}");
+        let found = self.table.find(&namespace, &name).map(|(slot, object)| (slot, object.version.0));
+        let mut state = self.states.last().expect("one at least").clone();
+        assert_eq!(found.map(|(_, version)| version), state.get(&key).map(|(version, _)| *version));
+        let version = self.table.version().0 + 1;
+        let (after, deleted) = match found {
+            None => (self.table.create(lease), false),
+            Some((slot, _)) if self.rng.u8(0..3) == 0 => (self.table.remove(slot), true),
+            Some((slot, _)) => (self.table.replace(slot, lease), false),
+        };
+        assert_eq!(after.version.0, version);
+        if deleted {
+            state.remove(&key)
+        } else {
+            state.insert(key, (version, holder))
+        };
+        self.states.push(state);
+    }
+
+    fn state(&self, version: u64) -> &State {
+        &self.states[usize::try_from(version - self.first).expect("small")]
+    }
+
+    fn range(&mut self) -> Range {
+        match self.rng.u8(0..4) {
+            0 => Range::All,
+            3 => Range::Name(Key::new("a", "n1")),
+            1 => Range::Namespace("a".into()),
+            _ => Range::Namespace("a-b".into()),
+        }
+    }
+}
+
+/// What a state holds in a range, in order.
+fn expected(state: &State, range: &Range) -> Vec<(String, u64, String)> {
+    let within = |key: &str| match range {
+        Range::All => true,
+        Range::Namespace(namespace) => key.starts_with(&format!("{namespace}/")),
+        Range::Name(name) => key == name.as_str(),
+    };
+    state.iter().filter(|(k, _)| within(k)).map(|(k, (v, h))| (k.clone(), *v, h.clone())).collect()
+}
+
+fn found(object: &Object) -> (String, u64, String) {
+    let holder = object.lease.spec.holder_identity.clone().unwrap_or_default();
+    (object.key.as_str().to_owned(), object.version.0, holder.to_string())
+}
+
+#[test]
+fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
+    for seed in 0..300 {
+        let mut model = Model::new(seed, usize::MAX);
+        for _ in 0..model.rng.usize(0..120) {
+            model.write();
+        }
+        for _ in 0..10 {
+            let range = model.range();
+            let head = model.table.version().0;
+            let version = model.rng.u64(model.first..=head);
+            let mut snapshot = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
+            let want = expected(model.state(version), &range);
+            assert_eq!(snapshot.remaining(), want.len(), "seed {seed}");
+            let mut got = Vec::new();
+            loop {
+                let keys = model.rng.usize(1..6);
+                let mut stop_after = model.rng.usize(1..6);
+                let more = snapshot
+                    .next(&model.table, keys, |object| {
+                        got.push(found(object));
+                        stop_after -= 1;
+                        stop_after > 0
+                    })
+                    .expect("kept");
+                assert_eq!(snapshot.remaining(), want.len() - got.len(), "seed {seed}");
+                if !more {
+                    break;
+                }
+                if model.rng.u8(0..4) == 0 {
+                    // The same page, asked for again by a client that brings version and start back.
+                    let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
+                    let again = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
+                    snapshot = again.from_key(&start, remaining).expect("in the range");
+                }
+                for _ in 0..model.rng.usize(0..4) {
+                    model.write();
+                }
+            }
+            assert_eq!(got, want, "seed {seed}, version {version}, {range:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_leads_from_each_version_to_the_next() {
+    for seed in 0..100 {
+        let mut model = Model::new(seed, 20);
+        for _ in 0..100 {
+            model.write();
+            let head = model.table.version();
+            let from = ResourceVersion(model.rng.u64(model.first..=head.0));
+            let Some(events) = model.table.log().since(from) else {
+                assert!(from < model.table.log().floor());
+                continue;
+            };
+            let mut state = model.state(from.0).clone();
+            for event in events {
+                let (key, version, holder) = found(&event.after);
+                let before = state.get(&key).map(|(version, _)| *version);
+                assert_eq!(event.before.as_ref().map(|object| object.version.0), before, "seed {seed}");
+                if event.deleted {
+                    state.remove(&key)
+                } else {
+                    state.insert(key, (version, holder))
+                };
+            }
+            assert_eq!(&state, model.state(head.0), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_page_ends_exactly_where_there_is_no_more() {
+    let mut model = Model::new(1, usize::MAX);
+    for _ in 0..60 {
+        model.write();
+    }
+    let total = expected(model.state(model.table.version().0), &Range::All).len();
+    for limit in 1..=total {
+        let mut snapshot = Snapshot::now(&model.table, Range::All);
+        let mut left = limit;
+        let more = snapshot
+            .next(&model.table, usize::MAX, |_| {
+                left -= 1;
+                left > 0
+            })
+            .expect("kept");
+        assert_eq!(more, limit < total);
+    }
+}
+
+#[test]
+fn a_snapshot_that_falls_off_the_log_says_so() {
+    let mut model = Model::new(3, 5);
+    model.write();
+    let version = model.table.version();
+    let mut snapshot = Snapshot::now(&model.table, Range::All);
+    for _ in 0..10 {
+        model.write();
+    }
+    assert_eq!(snapshot.absorb(&model.table), Err(Forgotten));
+    assert!(matches!(Snapshot::at(&model.table, Range::All, version), Err(Forgotten)));
+    // Absorbed in time, it outlives the log.
+    let version = model.table.version();
+    let mut snapshot = Snapshot::now(&model.table, Range::All);
+    for _ in 0..50 {
+        model.write();
+        assert_eq!(snapshot.absorb(&model.table), Ok(()));
+    }
+    let mut got = Vec::new();
+    snapshot
+        .next(&model.table, usize::MAX, |object| {
+            got.push(found(object));
+            true
+        })
+        .expect("absorbed");
+    assert_eq!(got, expected(model.state(version.0), &Range::All));
+}

@@ -1,0 +1,464 @@
+//! Watchers: who sees which change, and how far each has come.
+//!
+//! A watcher is a cursor into the event log, not a queue: it is filled from the log when its connection can take more,
+//! and costs nothing until then. One that falls off the log is ended with 410, and its client lists anew; never is a
+//! single event left out. A watcher of one name or one namespace is found by an index, and keeps the few versions that
+//! are for it, so that ten thousand of them cost a change no more than one.
+//!
+//! ```text
+//!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
+//!      │                     │                                                       │
+//!      └── log forgot ───────┴────────────────────► ended with an ERROR event ◄──────┘
+//! ```
+//!
+//! A broad watcher has no `Synced`: reading the log from its cursor is all it ever does. Not owned here: sockets and
+//! framing. [`Watchers::fill`] gives the bytes of events; `serve` puts them where they belong.
+
+mod event;
+
+pub(crate) use event::is_selected;
+
+use crate::api_error::ApiError;
+use crate::clock::Now;
+use crate::lease::ResourceVersion;
+use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
+use crate::selector::Selector;
+use crate::table::Table;
+use crate::table::snapshot::{Range, Snapshot};
+use event::{push_added, push_bookmark, push_change, push_error};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A watcher's place, and which of those that have had it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatcherKey {
+    slot: u32,
+    generation: u32,
+}
+
+/// A watch as it was asked for.
+#[derive(Debug)]
+pub struct WatchSpec {
+    /// Leases that it is about.
+    pub range: Range,
+    /// Which of them.
+    pub selector: Selector,
+    /// From where.
+    pub start: WatchStart,
+    /// Whether the client takes bookmarks.
+    pub bookmarks: bool,
+    /// Milliseconds after which it ends.
+    pub timeout_ms: u64,
+}
+
+/// Where a watch begins.
+#[derive(Debug)]
+pub enum WatchStart {
+    /// With the changes after a version.
+    After(ResourceVersion),
+    /// With all that is there, as ADDED events.
+    Initial {
+        /// What is there.
+        snapshot: Snapshot,
+        /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows them.
+        end_bookmark: bool,
+    },
+}
+
+/// What [`Watchers::fill`] left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// Nothing more until something changes.
+    Idle,
+    /// More, when there is room.
+    More,
+    /// The watch is over; the watcher is gone.
+    Ended(WatchEnd),
+}
+
+/// Why a watch ended by the server's doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchEnd {
+    /// It read too slowly, or asked for too old a version: 410.
+    Expired,
+    /// Its time was over.
+    TimedOut,
+}
+
+/// All watchers. `O` says to whose connection and stream one belongs.
+#[derive(Debug)]
+pub struct Watchers<O> {
+    watchers: Slab<Watcher<O>>,
+    generation: u32,
+    /// By name and by namespace: `namespace/name` and `namespace/`.
+    narrow: HashMap<String, Vec<u32>, RandomState>,
+    broad: Vec<u32>,
+    /// Those for whom there may be something; each is marked.
+    dirty: VecDeque<WatcherKey>,
+    /// Version up to which [`Watchers::notify`] has looked.
+    notified: ResourceVersion,
+    timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
+}
+
+#[derive(Debug)]
+struct Watcher<O> {
+    owner: O,
+    generation: u32,
+    /// Key in `narrow`; none for a broad one.
+    group: Option<String>,
+    /// Place in its group, or in `broad`.
+    place: usize,
+    range: Range,
+    selector: Selector,
+    progress: Progress,
+    /// Every change up to this one has been seen to.
+    cursor: ResourceVersion,
+    is_dirty: bool,
+    bookmarks: bool,
+    /// Milliseconds at which the next bookmark is due.
+    bookmark_ms: u64,
+    /// Milliseconds at which it ends.
+    end_ms: u64,
+    /// Milliseconds for which its timer is set.
+    armed_ms: u64,
+}
+
+/// How a watcher learns of changes.
+#[derive(Debug)]
+enum Progress {
+    /// It gets what was there first.
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool },
+    /// It reads the log from its cursor.
+    Scan,
+    /// Narrow ones: the index tells it, and these are for it.
+    Synced { pending: VecDeque<ResourceVersion> },
+}
+
+impl<O: Copy> Watchers<O> {
+    /// None yet, of a table that stands at `version`.
+    #[must_use]
+    pub fn new(version: ResourceVersion) -> Self {
+        Self {
+            watchers: Slab::new(),
+            generation: 0,
+            narrow: HashMap::default(),
+            broad: Vec::new(),
+            dirty: VecDeque::new(),
+            notified: version,
+            timers: BinaryHeap::new(),
+        }
+    }
+
+    /// Number of watchers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.watchers.is_empty()
+    }
+
+    /// Takes a watcher in. It is dirty at once.
+    pub fn add(&mut self, owner: O, spec: WatchSpec, now: Now) -> WatcherKey {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let entry = self.watchers.vacant_entry();
+        let slot = u32::try_from(entry.key()).expect("memory ends long before 2^32 watchers");
+        let group = match &spec.range {
+            Range::All => None,
+            Range::Namespace(namespace) => Some(format!("{namespace}/")),
+            Range::Name(key) => Some(key.as_str().to_owned()),
+        };
+        let members = match &group {
+            None => &mut self.broad,
+            Some(group) => self.narrow.entry_ref(group.as_str()).or_default(),
+        };
+        members.push(slot);
+        let (progress, cursor) = match spec.start {
+            WatchStart::After(version) => (Progress::Scan, version),
+            WatchStart::Initial { snapshot, end_bookmark } => {
+                let version = snapshot.version();
+                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark }, version)
+            }
+        };
+        let end_ms = now.ms.saturating_add(spec.timeout_ms);
+        entry.insert(Watcher {
+            owner,
+            generation,
+            group,
+            place: members.len() - 1,
+            range: spec.range,
+            selector: spec.selector,
+            progress,
+            cursor,
+            is_dirty: false,
+            bookmarks: spec.bookmarks,
+            bookmark_ms: now.ms + BOOKMARK_SECONDS * 1000,
+            end_ms,
+            armed_ms: 0,
+        });
+        let key = WatcherKey { slot, generation };
+        self.arm_timer(key);
+        self.mark_dirty(key);
+        key
+    }
+
+    /// Takes a watcher out, whose client has gone. Without effect on one that is out.
+    pub fn remove(&mut self, key: WatcherKey) {
+        if self.watcher(key).is_none() {
+            return;
+        }
+        let gone = self.watchers.remove(key.slot as usize);
+        let members = match &gone.group {
+            None => &mut self.broad,
+            Some(group) => match self.narrow.get_mut(group.as_str()) {
+                Some(members) => members,
+                None => return,
+            },
+        };
+        members.swap_remove(gone.place);
+        if let Some(moved) = members.get(gone.place) {
+            self.watchers[*moved as usize].place = gone.place;
+        } else if let (true, Some(group)) = (members.is_empty(), &gone.group) {
+            self.narrow.remove(group.as_str());
+        }
+        self.check_invariants();
+    }
+
+    /// Finds out for whom the changes since the last call are. To be called at the end of each turn, before the log
+    /// can forget them.
+    pub fn notify(&mut self, table: &Table) {
+        let head = table.version();
+        if self.notified == head {
+            return;
+        }
+        for at in 0..self.broad.len() {
+            let slot = self.broad[at];
+            let generation = self.watchers[slot as usize].generation;
+            self.mark_dirty(WatcherKey { slot, generation });
+        }
+        if !self.narrow.is_empty() {
+            match table.log().since(self.notified) {
+                Some(events) => {
+                    for event in events {
+                        let key = event.after.key.as_str();
+                        let namespace_end = key.len() - event.after.key.parts().1.len();
+                        for group in [key, &key[..namespace_end]] {
+                            self.note(group, event.version());
+                        }
+                    }
+                }
+                // The log is shorter than a turn: they must look themselves, and find out that they are too late.
+                None => self.rescan_all(),
+            }
+        }
+        for (_, watcher) in &mut self.watchers {
+            if let Progress::Initial { snapshot, .. } = &mut watcher.progress {
+                // If that fails, filling it fails too and says so to the client.
+                let _ = snapshot.absorb(table);
+            }
+        }
+        self.notified = head;
+    }
+
+    /// Marks those whose bookmark or end is due.
+    pub fn on_timeout(&mut self, now: Now) {
+        while let Some(Reverse((due_ms, key))) = self.timers.peek().copied() {
+            if due_ms > now.ms {
+                break;
+            }
+            self.timers.pop();
+            if self.watcher(key).is_some() {
+                self.mark_dirty(key);
+            }
+        }
+    }
+
+    /// Milliseconds at which [`Watchers::on_timeout`] has something to do.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        self.timers.peek().map(|Reverse((due_ms, _))| *due_ms)
+    }
+
+    /// Whether there is one for whom there may be something.
+    #[must_use]
+    pub fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// Takes the next watcher for whom there may be something, and whose it is.
+    pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
+        while let Some(key) = self.dirty.pop_front() {
+            if let Some(watcher) = self.watcher(key) {
+                watcher.is_dirty = false;
+                return Some((key, watcher.owner));
+            }
+        }
+        None
+    }
+
+    /// Marks a watcher whose connection has room again.
+    pub fn mark_dirty(&mut self, key: WatcherKey) {
+        if let Some(watcher) = self.watcher(key)
+            && !watcher.is_dirty
+        {
+            watcher.is_dirty = true;
+            self.dirty.push_back(key);
+        }
+    }
+
+    /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
+    pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
+        let Some(watcher) = self.watcher(key) else { return Fill::Idle };
+        match watcher.fill(table, out, bytes_max) {
+            Ok(true) => return Fill::More,
+            Ok(false) => {}
+            Err(error) => {
+                push_error(out, &error);
+                self.remove(key);
+                return Fill::Ended(WatchEnd::Expired);
+            }
+        }
+        let over = now.ms >= watcher.end_ms;
+        if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
+            push_bookmark(out, watcher.cursor, false);
+            watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
+        }
+        if over {
+            self.remove(key);
+            return Fill::Ended(WatchEnd::TimedOut);
+        }
+        self.arm_timer(key);
+        Fill::Idle
+    }
+
+    /// Tells the members of `group` of a change.
+    fn note(&mut self, group: &str, version: ResourceVersion) {
+        let Some(members) = self.narrow.get(group) else { return };
+        for slot in members {
+            let watcher = &mut self.watchers[*slot as usize];
+            if let Progress::Synced { pending } = &mut watcher.progress {
+                if pending.len() == WATCHER_PENDING_MAX {
+                    // Its connection is full. From its cursor it will find all of them again.
+                    watcher.progress = Progress::Scan;
+                } else {
+                    pending.push_back(version);
+                }
+            }
+            if !watcher.is_dirty {
+                watcher.is_dirty = true;
+                self.dirty.push_back(WatcherKey { slot: *slot, generation: watcher.generation });
+            }
+        }
+    }
+
+    #[cold]
+    fn rescan_all(&mut self) {
+        let keys: Vec<_> = self
+            .watchers
+            .iter_mut()
+            .map(|(slot, watcher)| {
+                if let Progress::Synced { .. } = watcher.progress {
+                    watcher.progress = Progress::Scan;
+                }
+                WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: watcher.generation }
+            })
+            .collect();
+        for key in keys {
+            self.mark_dirty(key);
+        }
+    }
+
+    fn arm_timer(&mut self, key: WatcherKey) {
+        let Some(watcher) = self.watcher(key) else { return };
+        let due_ms = if watcher.bookmarks { watcher.end_ms.min(watcher.bookmark_ms) } else { watcher.end_ms };
+        if watcher.armed_ms != due_ms {
+            watcher.armed_ms = due_ms;
+            self.timers.push(Reverse((due_ms, key)));
+        }
+    }
+
+    fn watcher(&mut self, key: WatcherKey) -> Option<&mut Watcher<O>> {
+        self.watchers.get_mut(key.slot as usize).filter(|watcher| watcher.generation == key.generation)
+    }
+
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) && self.watchers.len() <= 64 {
+            let narrow: usize = self.narrow.values().map(Vec::len).sum();
+            assert_eq!(self.watchers.len(), self.broad.len() + narrow, "slab and groups");
+            assert!(!self.narrow.values().any(Vec::is_empty), "a group without members");
+            for (slot, watcher) in &self.watchers {
+                let members = watcher.group.as_ref().map_or(&self.broad, |group| &self.narrow[group.as_str()]);
+                assert_eq!(members.get(watcher.place).map(|s| *s as usize), Some(slot), "place in the group");
+            }
+        }
+    }
+}
+
+impl<O> Watcher<O> {
+    /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
+    fn fill(&mut self, table: &Table, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, ApiError> {
+        if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
+            while out.len() < bytes_max {
+                let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+                    if is_selected(&self.selector, object) {
+                        push_added(out, object);
+                    }
+                    out.len() < bytes_max
+                });
+                if !more.map_err(|_| too_old(self.cursor, table))? {
+                    if *end_bookmark {
+                        push_bookmark(out, snapshot.version(), true);
+                    }
+                    self.progress = Progress::Scan;
+                    break;
+                }
+            }
+        }
+        match &mut self.progress {
+            Progress::Initial { .. } => return Ok(true),
+            Progress::Scan => {
+                let events = table.log().since(self.cursor).ok_or_else(|| too_old(self.cursor, table))?;
+                for (looked_at, event) in events.enumerate() {
+                    if out.len() >= bytes_max || looked_at == SCAN_EVENTS_PER_FILL {
+                        return Ok(true);
+                    }
+                    if self.range.contains(&event.after.key) {
+                        push_change(out, event, &self.selector);
+                    }
+                    self.cursor = event.version();
+                }
+                if self.group.is_some() && self.cursor <= table.version() {
+                    self.progress = Progress::Synced { pending: VecDeque::new() };
+                }
+            }
+            Progress::Synced { pending } => {
+                while let Some(version) = pending.front().copied() {
+                    if out.len() >= bytes_max {
+                        return Ok(true);
+                    }
+                    let event = table.log().event(version).ok_or_else(|| too_old(self.cursor, table))?;
+                    push_change(out, event, &self.selector);
+                    pending.pop_front();
+                    self.cursor = version;
+                }
+            }
+        }
+        // Nothing that it waits for has happened since.
+        self.cursor = self.cursor.max(table.version());
+        Ok(false)
+    }
+}
+
+/// kube-apiserver's words for a watch that cannot go on (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
+#[cold]
+fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
+    let message = format!("too old resource version: {cursor} ({})", table.log().floor());
+    ApiError::Expired { message, next: None }
+}
