@@ -1,0 +1,167 @@
+//! Byte buffers that idle connections do not hold: [`ByteBuf`] is one connection's input, [`Pool`] lends the memory.
+
+use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
+
+/// Received bytes that have not been consumed.
+///
+/// ```text
+///   data: | consumed | filled | spare |
+///         0        start     end    data.len()
+/// ```
+///
+/// Invariant: `start <= end <= data.len()`; an empty buffer owns no memory after [`ByteBuf::release`].
+#[derive(Debug, Default)]
+pub struct ByteBuf {
+    data: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl ByteBuf {
+    /// Bytes that wait to be consumed.
+    #[must_use]
+    pub fn filled(&self) -> &[u8] {
+        &self.data[self.start..self.end]
+    }
+
+    /// The same, to be decoded in place.
+    pub fn filled_mut(&mut self) -> &mut [u8] {
+        &mut self.data[self.start..self.end]
+    }
+
+    /// Number of bytes that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Whether no byte waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Drops the first `bytes` that wait.
+    pub fn consume(&mut self, bytes: usize) {
+        assert!(bytes <= self.len(), "consumed more than was received");
+        self.start += bytes;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    /// Room for at least one byte, taking memory from `pool` or growing by doubling.
+    pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
+        if self.data.is_empty() {
+            self.data = pool.take();
+            self.data.resize(BUFFER_BYTES, 0);
+        }
+        if self.end == self.data.len() {
+            if self.start > 0 && self.start >= self.data.len() / 2 {
+                self.data.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            } else {
+                let len = self.data.len() * 2;
+                self.data.resize(len, 0);
+            }
+        }
+        &mut self.data[self.end..]
+    }
+
+    /// Counts `bytes` of the spare room as filled.
+    pub fn fill(&mut self, bytes: usize) {
+        assert!(bytes <= self.data.len() - self.end, "filled more than there was room for");
+        self.end += bytes;
+    }
+
+    /// Removes `gap` bytes at `at` (from the first that waits), closing up behind them.
+    pub fn remove(&mut self, at: usize, gap: usize) {
+        let from = self.start + at;
+        assert!(from + gap <= self.end, "removed more than was received");
+        self.data.copy_within(from + gap..self.end, from);
+        self.end -= gap;
+    }
+
+    /// Gives the memory back to `pool` if nothing waits.
+    pub fn release(&mut self, pool: &mut Pool) {
+        if self.is_empty() && !self.data.is_empty() {
+            pool.give(std::mem::take(&mut self.data));
+        }
+    }
+}
+
+/// Buffers of [`BUFFER_BYTES`] to lend. A connection that waits holds none, so a hundred thousand idle ones cost no
+/// buffer memory.
+#[derive(Debug, Default)]
+pub struct Pool {
+    idle: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    /// A buffer; its content is of no meaning, its length any.
+    pub fn take(&mut self) -> Vec<u8> {
+        self.idle.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+    }
+
+    /// Takes a buffer back, unless it has grown or there are enough.
+    pub fn give(&mut self, buffer: Vec<u8>) {
+        if buffer.capacity() >= BUFFER_BYTES
+            && buffer.capacity() <= 4 * BUFFER_BYTES
+            && self.idle.len() < BUFFERS_POOLED_MAX
+        {
+            self.idle.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_waits_through_growth_and_compaction() {
+        let mut pool = Pool::default();
+        let mut buf = ByteBuf::default();
+        let mut sent: u8 = 0;
+        let mut seen: u8 = 0;
+        for round in 0..200_usize {
+            let spare = buf.spare_mut(&mut pool);
+            let take = spare.len().min(1 + round * 97);
+            for byte in &mut spare[..take] {
+                *byte = sent;
+                sent = sent.wrapping_add(1);
+            }
+            buf.fill(take);
+            let eat = if round % 3 == 0 { buf.len() } else { buf.len() / 2 };
+            for byte in &buf.filled()[..eat] {
+                assert_eq!(*byte, seen);
+                seen = seen.wrapping_add(1);
+            }
+            buf.consume(eat);
+        }
+    }
+
+    #[test]
+    fn removes_a_gap() {
+        let mut pool = Pool::default();
+        let mut buf = ByteBuf::default();
+        buf.spare_mut(&mut pool)[..6].copy_from_slice(b"abcdef");
+        buf.fill(6);
+        buf.consume(1);
+        buf.remove(1, 2);
+        assert_eq!(buf.filled(), b"bef");
+    }
+
+    #[test]
+    fn an_empty_buffer_gives_its_memory_back_and_takes_it_again() {
+        let mut pool = Pool::default();
+        let mut buf = ByteBuf::default();
+        buf.spare_mut(&mut pool);
+        buf.release(&mut pool);
+        assert_eq!(pool.idle.len(), 1);
+        assert!(!buf.spare_mut(&mut pool).is_empty());
+        assert_eq!(pool.idle.len(), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and later `http2` read and
+//! write these; the API knows only these.
+
+use crate::api_error::ApiError;
+use crate::codec::json::encode_status_into;
+use bytes::Bytes;
+use std::fmt;
+
+/// Request methods that the API tells apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// DELETE
+    Delete,
+    /// GET
+    Get,
+    /// HEAD
+    Head,
+    /// OPTIONS
+    Options,
+    /// PATCH
+    Patch,
+    /// POST
+    Post,
+    /// PUT
+    Put,
+    /// Any other token; no path takes it.
+    Other,
+}
+
+impl Method {
+    /// The method of a request line's first token. Methods are case-sensitive (RFC 9110 §9.1).
+    #[must_use]
+    pub fn from_bytes(token: &[u8]) -> Self {
+        match token {
+            b"DELETE" => Self::Delete,
+            b"GET" => Self::Get,
+            b"HEAD" => Self::Head,
+            b"OPTIONS" => Self::Options,
+            b"PATCH" => Self::Patch,
+            b"POST" => Self::Post,
+            b"PUT" => Self::Put,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// All field lines of a request, for the few that look past the ones picked out in [`RequestHead`].
+pub trait FieldLines {
+    /// Calls `each` with every name (in any case) and value, in order.
+    fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
+}
+
+/// A request without its body. Borrowed from the connection's buffer.
+#[derive(Clone, Copy)]
+pub struct RequestHead<'a> {
+    /// Method.
+    pub method: Method,
+    /// Path of the target, percent-encoded as it came.
+    pub path: &'a str,
+    /// Query of the target without its `?`, percent-encoded as it came.
+    pub query: &'a str,
+    /// `Accept`, the first line of that name.
+    pub accept: Option<&'a [u8]>,
+    /// `Content-Type`.
+    pub content_type: Option<&'a [u8]>,
+    /// `User-Agent`.
+    pub user_agent: Option<&'a [u8]>,
+    /// Every field line.
+    pub fields: &'a dyn FieldLines,
+}
+
+impl fmt::Debug for RequestHead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestHead")
+            .field("method", &self.method)
+            .field("path", &self.path)
+            .field("query", &self.query)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Media types of responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentType {
+    /// `application/json`
+    Json,
+    /// `text/plain; charset=utf-8`
+    Text,
+}
+
+impl ContentType {
+    /// As it stands in the field.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Text => "text/plain; charset=utf-8",
+        }
+    }
+}
+
+/// A response whose body is at hand.
+#[derive(Clone, Debug)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// `Content-Type`.
+    pub content_type: ContentType,
+    /// Values of `Warning` fields, each a whole `warn-value` (RFC 7234 §5.5).
+    pub warnings: Vec<String>,
+    /// Seconds for `Retry-After`; 0 is none.
+    pub retry_after_seconds: u32,
+    /// The body, shared with whoever else sends the same bytes.
+    pub body: Bytes,
+}
+
+impl Response {
+    /// The `Status` of an error, with a line feed behind it.
+    #[cold]
+    #[must_use]
+    pub fn from_error(error: &ApiError) -> Self {
+        let status = error.status();
+        let mut body = Vec::with_capacity(512);
+        encode_status_into(&mut body, &status);
+        body.push(b'\n');
+        let retry_after_seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        Self { retry_after_seconds, ..Self::new(status.code, ContentType::Json, body.into()) }
+    }
+
+    /// A response with nothing special.
+    #[must_use]
+    pub fn new(status: u16, content_type: ContentType, body: Bytes) -> Self {
+        Self { status, content_type, warnings: Vec::new(), retry_after_seconds: 0, body }
+    }
+}
+
+/// Reason phrase of a status code (RFC 9110 §15).
+#[must_use]
+pub fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}

@@ -1,0 +1,545 @@
+//! The client's side of HTTP/1.1 (RFC 9112): what writes a request and reads the responses of one connection, kept alive
+//! and pipelined. The load generator and the tests use it.
+//!
+//! Owned here: where the stream of responses stands. Not owned: socket, buffer, and which request a response answers,
+//! which the caller knows, since responses come in the order of the requests (RFC 9112 §9.3.2).
+
+use super::chunked::{ChunkError, ChunkedDecoder};
+use std::fmt;
+use std::ops::Range;
+
+/// Reads the responses of one connection from a buffer that the caller owns.
+///
+/// The caller appends what arrives, and calls one of two functions until it says that more is needed:
+/// [`Self::poll_whole`] gives a response when all of it is there; [`Self::poll_piece`] gives it piece by piece, for a
+/// watch, which never is. What they report as `consumed` the caller then drops from the front of the buffer, and
+/// nothing before that. A response is read in one of the ways from its start to its end. At the end of the stream comes
+/// [`Self::handle_eof`].
+#[derive(Debug)]
+pub struct ResponseParser {
+    state: State,
+    body_bytes_max: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Between two responses, or in a head.
+    Head,
+    /// In a body.
+    Body { head: ResponseHead, framing: Framing, whole: WholeProgress },
+}
+
+/// Where a body ends (RFC 9112 §6.3), and how far away that is.
+#[derive(Debug)]
+enum Framing {
+    Length { bytes_left: usize },
+    Chunked(ChunkedDecoder),
+    UntilClose,
+}
+
+/// How far [`ResponseParser::poll_whole`] has come with a body, as places in the caller's buffer:
+/// `| heads | payload | gap of undone chunk framing | unread |`, at 0, `payload_start`, `payload_end`, `read`.
+#[derive(Clone, Copy, Debug, Default)]
+struct WholeProgress {
+    payload_start: usize,
+    payload_end: usize,
+    read: usize,
+}
+
+/// What a response says before its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// Status code; never 1xx, which are skipped.
+    pub status: u16,
+    /// Whether another response can follow on this connection.
+    pub keep_alive: bool,
+    /// Where the field lines stand in the buffer, for [`field_values`]; valid until bytes are dropped from it.
+    pub fields: Range<usize>,
+}
+
+/// A response that is all there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WholeResponse {
+    /// What it says before its body.
+    pub head: ResponseHead,
+    /// Where the body stands in the buffer.
+    pub body: Range<usize>,
+    /// Bytes of the buffer that it took.
+    pub consumed: usize,
+}
+
+/// What [`ResponseParser::poll_piece`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// The head of a response.
+    Head(ResponseHead),
+    /// A part of the body, at this place in the buffer; never empty.
+    Body(Range<usize>),
+    /// The end of the body.
+    End,
+}
+
+/// Why a stream of responses cannot be read on. The connection is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseError {
+    /// The stream ended inside a response.
+    EndedEarly,
+    /// What stands there is no response, or one that cannot be delimited for sure.
+    Malformed,
+    /// Head or body is larger than is read.
+    TooLarge,
+}
+
+impl ResponseParser {
+    /// A parser at the start of a connection. A body larger than `body_bytes_max` is an error; `usize::MAX` is no bound,
+    /// for bodies that are streamed.
+    #[must_use]
+    pub fn new(body_bytes_max: usize) -> Self {
+        Self { state: State::Head, body_bytes_max }
+    }
+
+    /// Whether the next byte begins a response.
+    #[must_use]
+    pub fn is_between_responses(&self) -> bool {
+        matches!(self.state, State::Head)
+    }
+
+    /// The next response if all of it stands in `buf`, else `None`. `to_head` says that it answers a HEAD request, and
+    /// has no body whatever its fields say. A body that ends with the connection is never whole before
+    /// [`Self::handle_eof`].
+    ///
+    /// # Errors
+    /// See [`ResponseError`].
+    pub fn poll_whole(&mut self, buf: &mut [u8], to_head: bool) -> Result<Option<WholeResponse>, ResponseError> {
+        if matches!(self.state, State::Head) {
+            let Some(parsed) = self.parse_head(buf, to_head)? else { return Ok(None) };
+            let at = parsed.consumed;
+            let whole = WholeProgress { payload_start: at, payload_end: at, read: at };
+            self.state = State::Body { head: parsed.head, framing: parsed.framing, whole };
+        }
+        let State::Body { head, framing, whole } = &mut self.state else { return Ok(None) };
+        match framing {
+            Framing::Length { bytes_left } => {
+                let end = whole.payload_start.saturating_add(*bytes_left);
+                if buf.len() < end {
+                    return Ok(None);
+                }
+                (whole.payload_end, whole.read) = (end, end);
+            }
+            Framing::Chunked(decoder) => {
+                let unpacked = buf.get_mut(whole.payload_end..).ok_or(ResponseError::Malformed)?;
+                let progress = decoder.decode(unpacked, whole.read - whole.payload_end)?;
+                whole.payload_end += progress.produced;
+                whole.read += progress.consumed;
+                if !progress.done {
+                    return Ok(None);
+                }
+            }
+            Framing::UntilClose => {
+                if buf.len().saturating_sub(whole.payload_start) > self.body_bytes_max {
+                    return Err(ResponseError::TooLarge);
+                }
+                return Ok(None);
+            }
+        }
+        let body = whole.payload_start..whole.payload_end;
+        let response = WholeResponse { head: head.clone(), body, consumed: whole.read };
+        self.state = State::Head;
+        Ok(Some(response))
+    }
+
+    /// The next piece of a response, and the number of bytes of `buf` that are done with once it has been looked at; `None`
+    /// if more is needed. See [`Self::poll_whole`] for `to_head`.
+    ///
+    /// # Errors
+    /// See [`ResponseError`].
+    pub fn poll_piece(&mut self, buf: &mut [u8], to_head: bool) -> Result<(Option<Piece>, usize), ResponseError> {
+        let State::Body { framing, .. } = &mut self.state else {
+            let Some(parsed) = self.parse_head(buf, to_head)? else { return Ok((None, 0)) };
+            let head = parsed.head.clone();
+            self.state = State::Body { head: parsed.head, framing: parsed.framing, whole: WholeProgress::default() };
+            return Ok((Some(Piece::Head(head)), parsed.consumed));
+        };
+        let (produced, consumed) = match framing {
+            Framing::Length { bytes_left: 0 } => {
+                self.state = State::Head;
+                return Ok((Some(Piece::End), 0));
+            }
+            Framing::Length { bytes_left } => {
+                let take = buf.len().min(*bytes_left);
+                *bytes_left -= take;
+                (take, take)
+            }
+            Framing::Chunked(decoder) => {
+                let progress = decoder.decode(buf, 0)?;
+                if progress.done && progress.produced == 0 {
+                    self.state = State::Head;
+                    return Ok((Some(Piece::End), progress.consumed));
+                }
+                if progress.done {
+                    // The payload first; the end is told at the next call.
+                    *framing = Framing::Length { bytes_left: 0 };
+                }
+                (progress.produced, progress.consumed)
+            }
+            Framing::UntilClose => (buf.len(), buf.len()),
+        };
+        let piece = if produced > 0 { Some(Piece::Body(0..produced)) } else { None };
+        Ok((piece, consumed))
+    }
+
+    /// The peer has closed its side, and `buf` is all there is. Of a response that [`Self::poll_whole`] was reading, and
+    /// that ends with the connection, this is the end; for one read in pieces the result has an empty body.
+    ///
+    /// # Errors
+    /// [`ResponseError::EndedEarly`] if the stream ends inside a response.
+    pub fn handle_eof(&mut self, buf: &[u8]) -> Result<Option<WholeResponse>, ResponseError> {
+        match std::mem::replace(&mut self.state, State::Head) {
+            State::Head if buf.is_empty() => Ok(None),
+            State::Body { head, framing: Framing::UntilClose, whole } => {
+                Ok(Some(WholeResponse { head, body: whole.payload_start..buf.len(), consumed: buf.len() }))
+            }
+            State::Head | State::Body { .. } => Err(ResponseError::EndedEarly),
+        }
+    }
+
+    /// Reads a head, and any 1xx before it (RFC 9110 §15.2).
+    fn parse_head(&self, buf: &[u8], to_head: bool) -> Result<Option<ParsedHead>, ResponseError> {
+        let mut start = 0;
+        loop {
+            let rest = buf.get(start..).unwrap_or_default();
+            let mut slots = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+            let mut response = httparse::Response::new(&mut slots);
+            let head_len = match response.parse(rest) {
+                Ok(httparse::Status::Complete(head_len)) => head_len,
+                Ok(httparse::Status::Partial) if rest.len() > HEAD_BYTES_MAX => return Err(ResponseError::TooLarge),
+                Ok(httparse::Status::Partial) => return Ok(None),
+                Err(httparse::Error::TooManyHeaders) => return Err(ResponseError::TooLarge),
+                Err(_) => return Err(ResponseError::Malformed),
+            };
+            let status = response.code.ok_or(ResponseError::Malformed)?;
+            let end = start + head_len;
+            match status {
+                // Nothing here asks for another protocol.
+                101 => return Err(ResponseError::Malformed),
+                100..=199 => start = end,
+                _ => return self.parsed_head(&response, status, to_head, start..end).map(Some),
+            }
+        }
+    }
+
+    /// Picks from a head what delimits its body, and refuses what leaves that open.
+    fn parsed_head(
+        &self,
+        response: &httparse::Response<'_, '_>,
+        status: u16,
+        to_head: bool,
+        place: Range<usize>,
+    ) -> Result<ParsedHead, ResponseError> {
+        let mut content_length = None;
+        let mut chunked = false;
+        let mut keep_alive = response.version == Some(1);
+        for field in response.headers.iter() {
+            if field.name.eq_ignore_ascii_case("content-length") {
+                let value = decimal(field.value).ok_or(ResponseError::Malformed)?;
+                if content_length.replace(value).is_some_and(|other| other != value) {
+                    return Err(ResponseError::Malformed);
+                }
+            } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
+                // No other coding was asked for with TE.
+                if chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(ResponseError::Malformed);
+                }
+                chunked = true;
+            } else if field.name.eq_ignore_ascii_case("connection") {
+                for option in field.value.split(|&b| b == b',').map(<[u8]>::trim_ascii) {
+                    if option.eq_ignore_ascii_case(b"close") {
+                        keep_alive = false;
+                    } else if option.eq_ignore_ascii_case(b"keep-alive") {
+                        keep_alive = true;
+                    }
+                }
+            }
+        }
+        // RFC 9112 §6.3, in its order.
+        let framing = if to_head || status == 204 || status == 304 {
+            Framing::Length { bytes_left: 0 }
+        } else if chunked && content_length.is_some() {
+            return Err(ResponseError::Malformed);
+        } else if chunked {
+            Framing::Chunked(ChunkedDecoder::new(self.body_bytes_max))
+        } else if let Some(bytes_left) = content_length {
+            if bytes_left > self.body_bytes_max {
+                return Err(ResponseError::TooLarge);
+            }
+            Framing::Length { bytes_left }
+        } else {
+            keep_alive = false;
+            Framing::UntilClose
+        };
+        let consumed = place.end;
+        Ok(ParsedHead { head: ResponseHead { status, keep_alive, fields: place }, framing, consumed })
+    }
+}
+
+/// A head, what delimits its body, and where that begins.
+struct ParsedHead {
+    head: ResponseHead,
+    framing: Framing,
+    consumed: usize,
+}
+
+impl From<ChunkError> for ResponseError {
+    fn from(error: ChunkError) -> Self {
+        match error {
+            ChunkError::Malformed => Self::Malformed,
+            ChunkError::TooLarge => Self::TooLarge,
+        }
+    }
+}
+
+impl fmt::Display for ResponseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EndedEarly => "connection closed inside a response",
+            Self::Malformed => "malformed response",
+            Self::TooLarge => "response too large",
+        })
+    }
+}
+
+impl std::error::Error for ResponseError {}
+
+/// The values of all field lines called `name`, in order, from the bytes at [`ResponseHead::fields`].
+pub fn field_values<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    head.split(|&b| b == b'\n').skip(1).filter_map(move |line| {
+        let colon = line.iter().position(|&b| b == b':')?;
+        let (found, value) = line.split_at_checked(colon)?;
+        found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.get(1..).unwrap_or_default().trim_ascii())
+    })
+}
+
+/// A request to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Method.
+    pub method: &'a str,
+    /// Path and query, percent-encoded.
+    pub target: &'a str,
+    /// `Host`.
+    pub host: &'a str,
+    /// Further field lines: names and values. `Content-Length` is written for the caller.
+    pub fields: &'a [(&'a str, &'a str)],
+    /// Body, if there is one; an empty one is said to be empty.
+    pub body: Option<&'a [u8]>,
+}
+
+/// Appends a request to `out`.
+pub fn write_request_into(out: &mut Vec<u8>, request: &Request<'_>) {
+    debug_assert!(!request.target.bytes().any(|b| b <= b' '), "a target has no blanks: {:?}", request.target);
+    for part in [request.method, " ", request.target, " HTTP/1.1\r\nHost: ", request.host, "\r\n"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    for (name, value) in request.fields {
+        for part in [name, ": ", value, "\r\n"] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+    if let Some(body) = request.body {
+        out.extend_from_slice(b"Content-Length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(body);
+    } else {
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// A decimal number of digits only (RFC 9110 §8.6).
+fn decimal(digits: &[u8]) -> Option<usize> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_usize, |value, digit| {
+        let digit = digit.is_ascii_digit().then(|| usize::from(digit - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// Bytes of one head that are read.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Field lines of one head that are read. Each has a slot on the stack while it is parsed.
+const HEAD_FIELDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::chunked::{CRLF, LAST_CHUNK, push_chunk_head};
+
+    /// One response as the tests look at it: status, keep-alive, body.
+    type Seen = (u16, bool, Vec<u8>);
+
+    /// Reads all responses of `source`, which arrives in pieces that end at `cuts`, whole ones or piece by piece; `heads`
+    /// says which answer a HEAD.
+    fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
+        let mut parser = ResponseParser::new(100_000);
+        let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);
+        let mut ended = 0;
+        let to_head = |index: usize| heads.get(index).copied().unwrap_or(false);
+        for &end in cuts.iter().chain([&source.len()]) {
+            buf.extend_from_slice(&source[start..end]);
+            start = end;
+            loop {
+                let got = if pieces {
+                    let (piece, consumed) = parser.poll_piece(&mut buf, to_head(ended))?;
+                    match &piece {
+                        Some(Piece::Head(head)) => seen.push((head.status, head.keep_alive, Vec::new())),
+                        Some(Piece::Body(place)) => seen[ended].2.extend_from_slice(&buf[place.clone()]),
+                        Some(Piece::End) => ended += 1,
+                        None => {}
+                    }
+                    buf.drain(..consumed);
+                    piece.is_some()
+                } else if let Some(whole) = parser.poll_whole(&mut buf, to_head(seen.len()))? {
+                    seen.push((whole.head.status, whole.head.keep_alive, buf[whole.body].to_vec()));
+                    buf.drain(..whole.consumed);
+                    true
+                } else {
+                    false
+                };
+                if !got {
+                    break;
+                }
+            }
+        }
+        let last = parser.handle_eof(&buf)?;
+        if let Some(last) = last.filter(|_| !pieces) {
+            seen.push((last.head.status, last.head.keep_alive, buf[last.body].to_vec()));
+        }
+        Ok(seen)
+    }
+
+    /// Whole, byte by byte, at random cuts, and each of it in both ways: one outcome.
+    fn read_all_ways(source: &[u8], heads: &[bool]) -> Result<Vec<Seen>, ResponseError> {
+        let outcome = read_cut(source, &[], heads, false);
+        let every: Vec<usize> = (1..source.len()).collect();
+        let mut rng = fastrand::Rng::with_seed(11);
+        for pieces in [false, true] {
+            assert_eq!(read_cut(source, &every, heads, pieces), outcome, "pieces {pieces}");
+            assert_eq!(read_cut(source, &[], heads, pieces), outcome, "pieces {pieces}");
+            for _ in 0..50 {
+                let mut cuts: Vec<usize> = (0..rng.usize(0..8)).map(|_| rng.usize(0..=source.len())).collect();
+                cuts.sort_unstable();
+                assert_eq!(read_cut(source, &cuts, heads, pieces), outcome, "pieces {pieces}, cuts {cuts:?}");
+            }
+        }
+        outcome
+    }
+
+    #[test]
+    fn reads_pipelined_responses_of_every_framing() {
+        let mut source = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello".to_vec();
+        source.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: x\r\n\r\n");
+        source.extend_from_slice(b"HTTP/1.1 201 Created\r\ntransfer-encoding: Chunked\r\n\r\n");
+        for data in ["some ", "thing"] {
+            push_chunk_head(&mut source, data.len());
+            source.extend_from_slice(data.as_bytes());
+            source.extend_from_slice(CRLF);
+        }
+        source.extend_from_slice(LAST_CHUNK);
+        source.extend_from_slice(b"HTTP/1.1 200 OK\r\nContent-Length: 700\r\n\r\n"); // to a HEAD
+        source.extend_from_slice(
+            b"HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
+        );
+        source.extend_from_slice(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n");
+        source.extend_from_slice(b"HTTP/1.1 500 X\r\nConnection: foo, Close\r\n\r\nuntil the end");
+        let expected: Vec<Seen> = vec![
+            (200, true, b"hello".to_vec()),
+            (201, true, b"some thing".to_vec()),
+            (200, true, Vec::new()),
+            (204, true, Vec::new()),
+            (304, true, Vec::new()),
+            (409, true, Vec::new()),
+            (500, false, b"until the end".to_vec()),
+        ];
+        assert_eq!(read_all_ways(&source, &[false, false, true]), Ok(expected));
+    }
+
+    #[test]
+    fn http_1_0_is_not_kept_alive_unless_it_says_so() {
+        let of = |fields: &str| {
+            let source = format!("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n{fields}\r\n");
+            read_all_ways(source.as_bytes(), &[]).expect("well-formed")[0].1
+        };
+        assert!(!of(""));
+        assert!(of("Connection: keep-alive\r\n"));
+    }
+
+    #[test]
+    fn refuses_what_cannot_be_delimited_for_sure() {
+        for fields in [
+            "Content-Length: 3\r\nContent-Length: 4\r\n",
+            "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+            "Transfer-Encoding: gzip, chunked\r\n",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+            "Content-Length: +3\r\n",
+            "Content-Length: 3, 3\r\n",
+            "Content-Length: \r\n",
+            "Content-Length: 99999999999999999999999\r\n",
+        ] {
+            let source = format!("HTTP/1.1 200 OK\r\n{fields}\r\n0\r\n\r\n");
+            assert_eq!(read_all_ways(source.as_bytes(), &[]), Err(ResponseError::Malformed), "{fields}");
+        }
+        assert_eq!(read_all_ways(b"SSH-2.0-x\r\n\r\n", &[]), Err(ResponseError::Malformed));
+        assert_eq!(read_all_ways(b"HTTP/1.1 101 Up\r\n\r\n", &[]), Err(ResponseError::Malformed));
+    }
+
+    #[test]
+    fn bounds_head_and_body() {
+        let long = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(HEAD_BYTES_MAX));
+        assert_eq!(read_cut(long.as_bytes(), &[], &[], false), Err(ResponseError::TooLarge));
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(HEAD_FIELDS_MAX + 1));
+        assert_eq!(read_cut(many.as_bytes(), &[], &[], false), Err(ResponseError::TooLarge));
+        let body = b"HTTP/1.1 200 OK\r\nContent-Length: 100001\r\n\r\n";
+        assert_eq!(read_all_ways(body, &[]), Err(ResponseError::TooLarge));
+        let endless = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &[b'x'; 100_001]].concat();
+        assert_eq!(read_cut(&endless, &[], &[], false), Err(ResponseError::TooLarge));
+    }
+
+    #[test]
+    fn an_end_inside_a_response_is_told_from_one_between_them() {
+        for source in [&b"HTTP/1.1 2"[..], b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"] {
+            assert_eq!(read_all_ways(source, &[]), Err(ResponseError::EndedEarly));
+        }
+        let chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n";
+        assert_eq!(read_all_ways(chunked, &[]), Err(ResponseError::EndedEarly));
+        assert_eq!(read_all_ways(b"", &[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_watch_yields_what_has_arrived() {
+        let mut buf = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: a/b\r\n\r\n4\r\n{}\n{".to_vec();
+        let mut parser = ResponseParser::new(usize::MAX);
+        let (piece, consumed) = parser.poll_piece(&mut buf, false).expect("well-formed");
+        let Some(Piece::Head(head)) = piece else { panic!("no head: {piece:?}") };
+        assert_eq!(field_values(&buf[head.fields], "content-type").collect::<Vec<_>>(), [b"a/b"]);
+        buf.drain(..consumed);
+        let (piece, consumed) = parser.poll_piece(&mut buf, false).expect("well-formed");
+        assert_eq!(piece, Some(Piece::Body(0..4)));
+        assert_eq!(&buf[..4], b"{}\n{");
+        buf.drain(..consumed);
+        assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn writes_requests() {
+        let mut out = Vec::new();
+        let fields = [("Accept", "application/json")];
+        let get = Request { method: "GET", target: "/a?b=c", host: "h:1", fields: &fields, body: None };
+        write_request_into(&mut out, &get);
+        write_request_into(&mut out, &Request { method: "PUT", fields: &[], body: Some(b"{}"), ..get });
+        let expected = "GET /a?b=c HTTP/1.1\r\nHost: h:1\r\nAccept: application/json\r\n\r\n\
+                        PUT /a?b=c HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\n\r\n{}";
+        assert_eq!(String::from_utf8(out).expect("text"), expected);
+    }
+}

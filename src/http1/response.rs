@@ -1,0 +1,134 @@
+//! Response heads and chunks into a connection's output (RFC 9112 §4, §7.1), the server's side.
+
+use crate::http::{Response, reason_phrase};
+
+/// The interim response that asks for a body (RFC 9110 §15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// The chunk that ends a chunked body without trailers.
+pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// How the client learns where the body ends (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// `Content-Length`, in bytes.
+    Known(usize),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+    /// The connection closes behind it, for HTTP/1.0.
+    UntilClose,
+}
+
+/// Appends a status line and fields. `date` is an IMF-fixdate (RFC 9110 §5.6.7).
+pub fn push_head(out: &mut Vec<u8>, response: &Response, length: Length, keep_alive: bool, date: &[u8]) {
+    match response.status {
+        200 => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        201 => out.extend_from_slice(b"HTTP/1.1 201 Created\r\n"),
+        status => {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(reason_phrase(status).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    out.extend_from_slice(b"Cache-Control: no-cache, private\r\nContent-Type: ");
+    out.extend_from_slice(response.content_type.as_str().as_bytes());
+    out.extend_from_slice(b"\r\nDate: ");
+    out.extend_from_slice(date);
+    match length {
+        Length::Known(bytes) => {
+            out.extend_from_slice(b"\r\nContent-Length: ");
+            out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
+        }
+        Length::Chunked => out.extend_from_slice(b"\r\nTransfer-Encoding: chunked"),
+        Length::UntilClose => {}
+    }
+    for warning in &response.warnings {
+        out.extend_from_slice(b"\r\nWarning: ");
+        // What the client sent stands quoted in a warning; a line break in it would be a line of the head.
+        out.extend(warning.bytes().filter(|b| !b.is_ascii_control()));
+    }
+    if response.retry_after_seconds != 0 {
+        out.extend_from_slice(b"\r\nRetry-After: ");
+        out.extend_from_slice(itoa::Buffer::new().format(response.retry_after_seconds).as_bytes());
+    }
+    if !keep_alive {
+        out.extend_from_slice(b"\r\nConnection: close");
+    }
+    out.extend_from_slice(b"\r\n\r\n");
+}
+
+/// A chunk whose size is not known when it begins: room for the size is left and filled in at the end.
+///
+/// ```text
+///   0 0 0 1 a 4 f 0 CR LF | data | CR LF
+///   size, 8 digits
+/// ```
+///
+/// Leading zeros are allowed in a size (RFC 9112 §7.1: `chunk-size = 1*HEXDIG`).
+#[derive(Debug)]
+pub struct OpenChunk {
+    data_start: usize,
+}
+
+const SIZE_DIGITS: usize = 8;
+
+impl OpenChunk {
+    /// Begins a chunk at the end of `out`.
+    pub fn begin(out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(b"00000000\r\n");
+        Self { data_start: out.len() }
+    }
+
+    /// Ends it. A chunk without data is taken back, since it would end the body.
+    pub fn end(self, out: &mut Vec<u8>) {
+        let mut size = out.len() - self.data_start;
+        let head_start = self.data_start - SIZE_DIGITS - 2;
+        if size == 0 {
+            out.truncate(head_start);
+            return;
+        }
+        for digit in out[head_start..head_start + SIZE_DIGITS].iter_mut().rev() {
+            *digit = b"0123456789abcdef"[size & 0xf];
+            size >>= 4;
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::ContentType;
+    use crate::http1::chunked::ChunkedDecoder;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_head_has_what_its_framing_needs() {
+        let mut response = Response::new(409, ContentType::Json, Bytes::new());
+        response.warnings.push("299 - \"a\r\nX: y\"".into());
+        let mut out = Vec::new();
+        push_head(&mut out, &response, Length::Known(7), false, b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(
+            String::from_utf8(out).expect("ASCII"),
+            "HTTP/1.1 409 Conflict\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n\
+             Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 7\r\nWarning: 299 - \"aX: y\"\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn an_open_chunk_decodes_to_its_data_and_an_empty_one_vanishes() {
+        let mut out = Vec::new();
+        for data in [&b"hello"[..], b"", &[7; 70_000]] {
+            let chunk = OpenChunk::begin(&mut out);
+            out.extend_from_slice(data);
+            chunk.end(&mut out);
+        }
+        out.extend_from_slice(LAST_CHUNK);
+        let progress = ChunkedDecoder::new(usize::MAX).decode(&mut out, 0).expect("well-formed");
+        assert!(progress.done);
+        assert_eq!(progress.produced, 70_005);
+        assert_eq!(&out[..5], b"hello");
+    }
+}

@@ -1,0 +1,87 @@
+//! Every bound of the server, named, in one place. What a peer sends, holds or does not read costs no more than this.
+
+/// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is the same 1 MiB,
+/// but no client of this API comes near: 64 KiB holds a very long selector and a thousand groups.
+pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Field lines of a request head; more is 431.
+pub const HEAD_FIELDS_MAX: usize = 128;
+
+/// Bytes of a request target; more is 414.
+pub const TARGET_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
+pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
+
+/// Bytes read from one connection in one turn before the others have theirs.
+pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
+
+/// Requests served for one connection in one turn before the others have theirs.
+pub const REQUESTS_PER_TURN: usize = 128;
+
+/// Connections accepted in one turn from one listener.
+pub const ACCEPTS_PER_TURN: usize = 256;
+
+/// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
+/// written, no list continued. The last piece may pass it by its own size.
+pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
+
+/// Bytes of watch events written for all watchers in one turn before requests are looked at again.
+pub const FAN_OUT_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
+
+/// Keys that a list or a deletion of a collection looks at in one step.
+pub const JOB_KEYS_PER_STEP: usize = 512;
+
+/// Objects that a deletion of a collection deletes in one step.
+pub const DELETIONS_PER_STEP: usize = 256;
+
+/// Bytes of a list body up to which it is sent whole, with its length.
+pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
+
+/// Events of the log that one filling of a watcher looks at, whether or not they are for it.
+pub const SCAN_EVENTS_PER_FILL: usize = 8192;
+
+/// Versions that a watcher of one name or namespace keeps while its connection is full, before it goes back to
+/// reading the log.
+pub const WATCHER_PENDING_MAX: usize = 1024;
+
+/// Size of a pooled buffer, in bytes: one read, and one TLS record with room.
+pub const BUFFER_BYTES: usize = 32 * 1024;
+
+/// Idle buffers kept for reuse; more are freed.
+pub const BUFFERS_POOLED_MAX: usize = 256;
+
+/// Milliseconds in which a TLS handshake and then each request head must arrive once it has begun.
+pub const HEAD_MS_MAX: u64 = 10_000;
+
+/// Milliseconds in which a request body must arrive.
+pub const BODY_MS_MAX: u64 = 60_000;
+
+/// Milliseconds for which a connection with no request under way is kept. Longer than the 90 s after which Go clients
+/// drop one of theirs.
+pub const IDLE_MS_MAX: u64 = 180_000;
+
+/// Milliseconds in which a peer must read something of what is queued for it.
+pub const WRITE_STALL_MS_MAX: u64 = 60_000;
+
+/// Milliseconds that an orderly stop waits for what is under way.
+pub const SHUTDOWN_MS_MAX: u64 = 3_000;
+
+/// Milliseconds for which what a refused peer still sends is read and dropped, so that it can read the refusal before
+/// a reset destroys it (RFC 9112 §9.6).
+pub const LINGER_MS_MAX: u64 = 1_000;
+
+/// Milliseconds for which a listener rests when the process has no file descriptor left.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+
+/// Seconds between two bookmarks of one watch. kube-apiserver's interval.
+pub const BOOKMARK_SECONDS: u64 = 60;
+
+/// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
+/// kube-apiserver's `--min-request-timeout`.
+pub const WATCH_SECONDS_MIN: u64 = 1800;
+
+const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
+const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
+const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
+const _: () = assert!(HEAD_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
