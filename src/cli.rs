@@ -1,0 +1,315 @@
+//! The command line: flags named as kube-apiserver names them, checked as far as they can be before anything starts.
+//!
+//! Whatever is wrong with it is told in one line, so that it can be found in the log of a supervisor.
+
+use crate::logging::LogFormat;
+use clap::Parser;
+use clap::error::ErrorKind;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+/// Name of the program, as it stands before its messages.
+pub const PROGRAM: &str = "coordination-apiserver";
+
+/// A Kubernetes API server for Leases (coordination.k8s.io/v1), all in memory.
+///
+/// Without any flag it makes its own certificates, serves https://127.0.0.1:8443 and prints how to use kubectl with it.
+#[derive(Clone, Debug, Parser)]
+#[command(name = PROGRAM, version, max_term_width = 120)]
+pub struct Args {
+    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface. Whoever may come in is decided by client
+    /// certificates, so any address is safe.
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub bind_address: IpAddr,
+
+    /// Port on which HTTPS is served with authentication; 0 switches it off, which needs --insecure-port.
+    #[arg(long, value_name = "PORT", default_value_t = 8443)]
+    pub secure_port: u16,
+
+    /// Folder of the server's own certificate authority, of the serving certificate and of the admin's client
+    /// certificate with its kubeconfig. What is missing is made, what is about to expire is renewed.
+    ///
+    /// [default: coordination-apiserver in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+
+    /// PEM file with the serving certificate, followed by its intermediates, to use in place of the one in --cert-dir.
+    /// Goes together with --tls-private-key-file.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+
+    /// PEM file with the private key of --tls-cert-file.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+
+    /// PEM file with the certificate authorities that client certificates may come from; CN is the user, O the groups.
+    /// Replaces the authority in --cert-dir, so no admin certificate is made.
+    ///
+    /// [default: ca.crt in --cert-dir]
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+
+    /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measuring and for tests; 0
+    /// switches it off.
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    pub insecure_port: u16,
+
+    /// Number of connections that are open at once, all ports together; more wait to be accepted.
+    // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
+    // node that comes again. An idle connection holds a few KiB of TLS state, so a full house stays well below 1 GiB.
+    #[arg(long, value_name = "N", default_value = "16384")]
+    pub max_connections: NonZeroUsize,
+
+    /// Number of events that are kept for watches to resume from, and for lists at an earlier version; older versions
+    /// are answered with 410.
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub watch_window_events: NonZeroUsize,
+
+    /// Bytes of memory that the events of --watch-window-events may take, if that is reached earlier; a plain number or
+    /// one with KiB, MiB or GiB.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    pub watch_window_bytes: NonZeroUsize,
+
+    /// Format of the log, which goes to standard error.
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Verbosity of the log, 0 to 10: from 4 with debugging, from 6 with tracing.
+    #[arg(short, long = "v", value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
+    pub verbosity: u8,
+}
+
+/// Why the program does not start: what the command line says is to be printed, and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// `--help` or `--version`: text for standard output, exit status 0.
+    Information(String),
+    /// A wrong command line: one line for standard error, without its end, exit status 2.
+    Wrong(String),
+}
+
+impl Args {
+    /// Reads and checks a command line, program name first.
+    ///
+    /// # Errors
+    /// The reason not to start.
+    pub fn parse_checked(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
+        let args = Self::try_parse_from(words).map_err(|e| match e.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Information(e.render().to_string()),
+            _ => Stop::Wrong(folded(&e.render().to_string())),
+        })?;
+        args.check().map_err(|message| Stop::Wrong(one_line(&message)))?;
+        Ok(args)
+    }
+
+    /// Where HTTPS is served, if it is.
+    #[must_use]
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        (self.secure_port != 0).then(|| SocketAddr::new(self.bind_address, self.secure_port))
+    }
+
+    /// Where cleartext HTTP is served, if it is: never but on loopback.
+    #[must_use]
+    pub fn insecure_addr(&self) -> Option<SocketAddr> {
+        (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
+    }
+
+    /// The user's own serving certificate and key.
+    #[must_use]
+    pub fn serving_files(&self) -> Option<(&Path, &Path)> {
+        self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
+    }
+
+    /// Whether `path` is a file that the user named, so that what is wrong with it is wrong with the command line.
+    #[must_use]
+    pub fn names(&self, path: &Path) -> bool {
+        self.named_files().any(|(_, named)| named == path)
+    }
+
+    fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [
+            ("--tls-cert-file", &self.tls_cert_file),
+            ("--tls-private-key-file", &self.tls_private_key_file),
+            ("--client-ca-file", &self.client_ca_file),
+        ]
+        .into_iter()
+        .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    /// What clap cannot know: how the flags stand to each other, and the files.
+    fn check(&self) -> Result<(), String> {
+        if self.secure_port == 0 && self.insecure_port == 0 {
+            return Err(
+                "--secure-port 0 switches HTTPS off, and without --insecure-port nothing is left to serve".into()
+            );
+        }
+        if self.secure_port == self.insecure_port {
+            return Err(format!("--secure-port and --insecure-port are both {}", self.secure_port));
+        }
+        for (flag, file) in self.named_files() {
+            fs::read(file).map_err(|e| format!("{flag} {}: {e}", file.display()))?;
+        }
+        if let Some(dir) = &self.cert_dir {
+            if dir.as_os_str().is_empty() {
+                return Err("--cert-dir is empty".into());
+            }
+            if dir.exists() && !dir.is_dir() {
+                return Err(format!("--cert-dir {}: not a folder", dir.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A number of bytes, plain or with a binary suffix.
+fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
+    let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
+    let (digits, unit) =
+        units.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
+    let wrong = || "a number of bytes is wanted, such as 1048576, 512KiB, 256MiB or 2GiB".to_owned();
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let number: usize = digits.parse().map_err(|_| wrong())?;
+    let bytes = number.checked_mul(unit).ok_or_else(wrong)?;
+    NonZeroUsize::new(bytes).ok_or_else(|| "must be more than 0".to_owned())
+}
+
+/// clap's message of several paragraphs as one line: what is wrong and its tips, without the usage.
+fn folded(message: &str) -> String {
+    let told = message.split("\n\nUsage:").next().unwrap_or(message);
+    let told = told.split("\n\nFor more information").next().unwrap_or(told);
+    let told = told.strip_prefix("error: ").unwrap_or(told);
+    told.split("\n\n").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+}
+
+/// The message with every run of white space as one blank, and other control characters (a user's words may have
+/// them) escaped.
+#[must_use]
+pub fn one_line(message: &str) -> String {
+    let mut line = String::with_capacity(message.len());
+    for (at, word) in message.split_whitespace().enumerate() {
+        if at > 0 {
+            line.push(' ');
+        }
+        for c in word.chars() {
+            if c.is_control() {
+                _ = write!(line, "{}", c.escape_default());
+            } else {
+                line.push(c);
+            }
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(words: &[&str]) -> Result<Args, Stop> {
+        Args::parse_checked([PROGRAM].iter().chain(words).map(OsString::from))
+    }
+
+    fn wrong(words: &[&str]) -> String {
+        match parse(words) {
+            Err(Stop::Wrong(line)) => line,
+            other => panic!("{words:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn nothing_at_all_is_the_documented_default() {
+        let args = parse(&[]).expect("defaults");
+        assert_eq!(args.secure_addr(), Some("127.0.0.1:8443".parse().expect("an address")));
+        assert_eq!(args.insecure_addr(), None);
+        assert_eq!(args.serving_files(), None);
+        assert_eq!((args.max_connections.get(), args.watch_window_events.get()), (16_384, 100_000));
+        assert_eq!(args.watch_window_bytes.get(), 256 << 20);
+        assert_eq!((args.log_format, args.verbosity), (LogFormat::Text, 0));
+    }
+
+    #[test]
+    fn verbosity_is_written_in_each_way_of_klog() {
+        for words in [&["-v", "4"][..], &["-v=4"], &["-v4"], &["--v", "4"], &["--v=4"]] {
+            assert_eq!(parse(words).expect("a command line").verbosity, 4, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_take_binary_suffixes() {
+        for (text, bytes) in
+            [("1", 1), ("1048576", 1 << 20), ("3KiB", 3 << 10), ("256MiB", 256 << 20), ("2GiB", 2 << 30)]
+        {
+            assert_eq!(parse_bytes(text).map(NonZeroUsize::get), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "0",
+            "0MiB",
+            "-1",
+            "+1",
+            "1.5GiB",
+            "1MB",
+            "1M",
+            "MiB",
+            "KiBKiB",
+            "1KiBiB",
+            "1 MiB",
+            "99999999999GiB",
+            "é",
+        ] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_insecure_port_is_on_loopback_whatever_the_bind_address() {
+        let args = parse(&["--bind-address=::", "--secure-port=0", "--insecure-port=8080"]).expect("a command line");
+        assert_eq!(args.secure_addr(), None);
+        assert_eq!(args.insecure_addr(), Some("127.0.0.1:8080".parse().expect("an address")));
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_told() {
+        assert!(wrong(&["--secure-port=0"]).contains("--insecure-port"));
+        assert!(wrong(&["--insecure-port=8443"]).contains("both 8443"));
+        assert!(wrong(&["--tls-cert-file=/dev/null"]).contains("--tls-private-key-file"));
+        assert!(wrong(&["--tls-private-key-file=/dev/null"]).contains("--tls-cert-file"));
+        assert!(
+            wrong(&["--client-ca-file=/nowhere/ca.crt"]).contains("--client-ca-file /nowhere/ca.crt: No such file")
+        );
+    }
+
+    #[test]
+    fn a_message_is_one_line_whatever_the_user_wrote() {
+        for words in [&["--log-format=y\nx\u{1b}[31m"][..], &["--sekure-port=1"], &["stray\r\n"], &["-x"]] {
+            let line = wrong(words);
+            assert!(!line.chars().any(char::is_control) && !line.contains("Usage"), "{line}");
+        }
+        assert!(wrong(&["--log-format=xml"]).contains("[possible values: text, json]"));
+        assert!(wrong(&["--secure-port=70000"]).contains("70000"));
+    }
+
+    #[test]
+    fn help_and_version_are_no_mistakes() {
+        let Err(Stop::Information(help)) = parse(&["--help"]) else { panic!("no help") };
+        for argument in Args::command().get_arguments() {
+            let flag = argument.get_long().expect("every flag has a long name");
+            assert!(help.contains(&format!("--{flag}")), "{flag}");
+        }
+        assert!(help.matches("[default: ").count() == 10, "{help}");
+        let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
+        assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
+    }
+}

@@ -1,0 +1,217 @@
+//! The log: text or JSON lines on standard error, written by a thread of their own.
+//!
+//! The event loop must never wait for a terminal or a pipe that nobody reads. A line is therefore put in a bounded
+//! queue; when the queue is full the line is dropped and counted, and the count is logged as soon as there is room.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// How a line of the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts the log of this process. It lasts until the guard is dropped, which waits a moment for what is queued.
+///
+/// # Errors
+/// The thread cannot be started, or the process has a log already.
+pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
+    let (writer, guard) = LineQueue::start(io::stderr())?;
+    let builder = tracing_subscriber::fmt()
+        .with_writer(writer)
+        .with_max_level(level_of(verbosity))
+        .with_ansi(io::stderr().is_terminal());
+    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to judge.
+    let set = match format {
+        LogFormat::Text => tracing::subscriber::set_global_default(builder.finish()),
+        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
+    };
+    set.map_err(io::Error::other)?;
+    Ok(guard)
+}
+
+/// Kubernetes' verbosity as a level. Its conventions ("Logging Conventions", `-v`) call 0 to 3 what an operator wants
+/// to see, 4 and 5 debugging, and more tracing.
+#[must_use]
+pub fn level_of(verbosity: u8) -> LevelFilter {
+    match verbosity {
+        0..=3 => LevelFilter::INFO,
+        4..=5 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    }
+}
+
+/// The queue's end in the hands of those who log.
+#[derive(Clone, Debug)]
+struct LineQueue {
+    lines: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Keeps the log running.
+#[derive(Debug)]
+pub struct LogGuard {
+    lines: SyncSender<Message>,
+}
+
+#[derive(Debug)]
+enum Message {
+    Line(Vec<u8>),
+    /// Answered when all lines before it are written.
+    Flush(SyncSender<()>),
+}
+
+impl LineQueue {
+    /// Starts the thread that owns `out`.
+    fn start(out: impl Write + Send + 'static) -> io::Result<(Self, LogGuard)> {
+        let (lines, queue) = sync_channel(QUEUED_LINES_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&dropped);
+        thread::Builder::new().name("log".to_owned()).spawn(move || write_lines(out, &queue, &counter))?;
+        Ok((Self { lines: lines.clone(), dropped }, LogGuard { lines }))
+    }
+}
+
+impl Write for LineQueue {
+    /// Takes one whole line; never blocks and never fails.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.lines.try_send(Message::Line(line.to_vec())).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for LineQueue {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Drop for LogGuard {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + FLUSH_MAX;
+        let (done, flushed) = sync_channel(1);
+        let mut message = Message::Flush(done);
+        while let Err(TrySendError::Full(back)) = self.lines.try_send(message) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            message = back;
+            thread::sleep(Duration::from_millis(5));
+        }
+        _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// The thread: it alone may block on `out`. A write that fails loses its line; there is nowhere left to say so.
+fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU64) {
+    while let Ok(message) = queue.recv() {
+        match message {
+            Message::Line(line) => _ = out.write_all(&line),
+            Message::Flush(done) => {
+                _ = out.flush();
+                _ = done.try_send(());
+            }
+        }
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            // Through the queue like any other line, so that it has the format of the log. If the queue is full again
+            // it is lost itself, and counts for the next.
+            tracing::warn!(lines = lost, "log lines were dropped because standard error was not read fast enough");
+        }
+    }
+}
+
+/// Lines that wait for standard error. At 200 bytes each this is under 1 MiB.
+const QUEUED_LINES_MAX: usize = 4096;
+/// The longest wait for the queue at the end of the process.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Mutex, mpsc};
+
+    /// A sink that says when it was reached, and then waits for leave.
+    struct Gate {
+        reached: mpsc::Sender<()>,
+        open: Receiver<()>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            _ = self.reached.send(());
+            _ = self.open.recv();
+            self.written.lock().expect("lock").extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_sink_that_blocks_costs_lines_and_not_time() {
+        let (reached_tx, reached) = mpsc::channel();
+        let (open, open_rx) = mpsc::channel();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let gate = Gate { reached: reached_tx, open: open_rx, written: Arc::clone(&written) };
+        let (mut queue, guard) = LineQueue::start(gate).expect("a thread");
+
+        queue.write_all(b"first\n").expect("never fails");
+        reached.recv().expect("the thread writes");
+        for _ in 0..QUEUED_LINES_MAX + 7 {
+            queue.write_all(b"x\n").expect("never fails");
+        }
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 7);
+
+        // Opened for good: every further wait for leave fails at once, and the guard sees all of it written.
+        drop(open);
+        drop(guard);
+        let written = written.lock().expect("lock");
+        assert_eq!(written.len(), b"first\n".len() + 2 * QUEUED_LINES_MAX);
+        assert!(written.starts_with(b"first\nx\n"));
+    }
+
+    #[test]
+    fn the_end_of_the_process_does_not_wait_for_ever() {
+        let (reached_tx, reached) = mpsc::channel();
+        let (_open, open_rx) = mpsc::channel();
+        let gate = Gate { reached: reached_tx, open: open_rx, written: Arc::default() };
+        let (mut queue, guard) = LineQueue::start(gate).expect("a thread");
+        queue.write_all(b"stuck\n").expect("never fails");
+        reached.recv().expect("the thread writes");
+        let before = Instant::now();
+        drop(guard);
+        assert!(before.elapsed() < FLUSH_MAX + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn verbosity_follows_kubernetes() {
+        assert_eq!(level_of(0), LevelFilter::INFO);
+        assert_eq!(level_of(3), LevelFilter::INFO);
+        assert_eq!(level_of(4), LevelFilter::DEBUG);
+        assert_eq!(level_of(6), LevelFilter::TRACE);
+        assert_eq!(level_of(255), LevelFilter::TRACE);
+    }
+}

@@ -1,0 +1,91 @@
+//! Files that are there whole or not at all, and a lock between processes.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+/// Certificates: everybody may read them.
+pub(super) const MODE_PUBLIC: u32 = 0o644;
+/// Keys, and what has a key in it: for the owner only.
+pub(super) const MODE_SECRET: u32 = 0o600;
+/// The folder, whose every file is for the owner.
+const MODE_FOLDER: u32 = 0o700;
+
+/// Makes the folder, and those above it, if it is not there. One that is there keeps its mode.
+pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(MODE_FOLDER).create(dir)
+}
+
+/// The right to change a folder, until it is dropped.
+#[derive(Debug)]
+pub(super) struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Waits for it. It is held for some milliseconds only, and the kernel takes it from a process that dies.
+    pub(super) fn take(dir: &Path) -> io::Result<Self> {
+        let path = dir.join(".lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
+        file.lock()?;
+        Ok(Self { _file: file })
+    }
+}
+
+/// Puts a file in its place in one step, so that a reader, or a start after a crash, never sees half of it. The caller
+/// holds the [`FolderLock`].
+pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    // Left by a process that died; nobody else is at work under the lock. `create_new` makes the mode certain.
+    match fs::remove_file(&temporary) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let write = || {
+        let mut file = OpenOptions::new().create_new(true).write(true).mode(mode).open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    let written = write();
+    if written.is_err() {
+        _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+/// Whether anybody but the owner may read or write the file.
+pub(super) fn is_open_to_others(path: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_nothing_is_left_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("a.key");
+        fs::write(dir.path().join(".a.key.tmp"), "left by a crash").expect("written");
+        for content in ["first", "second"] {
+            write_whole(&path, content.as_bytes(), MODE_SECRET).expect("written");
+            assert_eq!(fs::read_to_string(&path).expect("read"), content);
+            assert!(!is_open_to_others(&path).expect("metadata"));
+        }
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_old_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("taken");
+        fs::create_dir(&path).expect("a folder in the way");
+        assert!(write_whole(&path, b"new", MODE_PUBLIC).is_err());
+        assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 1);
+    }
+}

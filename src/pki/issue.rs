@@ -1,0 +1,185 @@
+//! Certificates: making them with rcgen, and judging them with the same verifier that a peer uses.
+
+use crate::tls::config::provider;
+use crate::tls::identity::GROUP_MASTERS;
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
+};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{CertificateError, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// How long before its end a certificate is renewed. Certificates are looked at when the server starts.
+pub(super) const RENEW_BEFORE: Duration = Duration::days(30);
+const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
+const LEAF_VALIDITY: Duration = Duration::days(365);
+/// A peer whose clock is behind by less than this takes a new certificate.
+const BACKDATED: Duration = Duration::minutes(5);
+
+/// A certificate that is not an authority's.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Leaf<'a> {
+    /// The server's, good for these names.
+    Serving(&'a [ServerName<'static>]),
+    /// A client's that may do everything.
+    Admin,
+}
+
+/// What a certificate says that matters here.
+#[derive(Clone, Debug)]
+pub(super) struct Facts {
+    pub(super) is_ca: bool,
+    pub(super) not_before: OffsetDateTime,
+    pub(super) not_after: OffsetDateTime,
+    public_key_info: Vec<u8>,
+}
+
+impl Facts {
+    /// Whether `key` is the key of the certificate.
+    pub(super) fn is_of(&self, key: &KeyPair) -> bool {
+        key.subject_public_key_info() == self.public_key_info
+    }
+}
+
+/// What a certificate says; `None` if it is none.
+pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
+    let (_, cert) = X509Certificate::from_der(cert).ok()?;
+    let time = |at: x509_parser::time::ASN1Time| OffsetDateTime::from_unix_timestamp(at.timestamp()).ok();
+    Some(Facts {
+        is_ca: cert.is_ca(),
+        not_before: time(cert.validity().not_before)?,
+        not_after: time(cert.validity().not_after)?,
+        public_key_info: cert.public_key().raw.to_vec(),
+    })
+}
+
+/// What is to be done about a certificate of the authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing.
+    Good,
+    /// It ends within [`RENEW_BEFORE`], or has.
+    Expiring,
+    /// It lacks a name.
+    OtherNames,
+}
+
+/// Judges `chain`, whose first certificate has `facts`, as a peer that trusts `ca` would; the error is why it would not.
+pub(super) fn judge(
+    leaf: &Leaf<'_>,
+    chain: &[CertificateDer<'static>],
+    ca: &CertificateDer<'static>,
+    facts: &Facts,
+    now: OffsetDateTime,
+) -> Result<Verdict, rustls::Error> {
+    let Some((cert, intermediates)) = chain.split_first() else {
+        return Err(rustls::Error::NoCertificatesPresented);
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone())?;
+    let roots = Arc::new(roots);
+    let unfit = |e: rustls::server::VerifierBuilderError| rustls::Error::General(e.to_string());
+    // At a time when the certificate surely held: one that has expired must still be told from one that is not ours,
+    // and only ours is renewed.
+    let seconds = u64::try_from(facts.not_before.unix_timestamp()).unwrap_or_default();
+    let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
+    let mut lacks_name = false;
+    match leaf {
+        Leaf::Serving(names) => {
+            let verifier = WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(unfit)?;
+            for name in *names {
+                match verifier.verify_server_cert(cert, intermediates, name, &[], then) {
+                    Ok(_) => {}
+                    Err(rustls::Error::InvalidCertificate(
+                        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                    )) => lacks_name = true,
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Leaf::Admin => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(unfit)?;
+            verifier.verify_client_cert(cert, intermediates, then)?;
+        }
+    }
+    Ok(match () {
+        () if lacks_name => Verdict::OtherNames,
+        () if facts.not_after <= now + RENEW_BEFORE => Verdict::Expiring,
+        () => Verdict::Good,
+    })
+}
+
+/// A certificate for a new authority, in PEM. Its name is derived from its key, so that two authorities of this program
+/// are never taken for each other, and one made again for the same key is the same.
+pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
+    let now = OffsetDateTime::now_utc();
+    let mut params = CertificateParams::default();
+    let mut name = "coordination-apiserver-ca@".to_owned();
+    for byte in params.key_identifier(key).iter().take(4) {
+        _ = write!(name, "{byte:02x}");
+    }
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.not_before = now - BACKDATED;
+    params.not_after = now + AUTHORITY_VALIDITY;
+    Ok(params.self_signed(key)?.pem())
+}
+
+/// An authority that can issue.
+pub(super) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    not_after: OffsetDateTime,
+}
+
+impl Authority {
+    pub(super) fn new(cert: &CertificateDer<'_>, key: KeyPair) -> Result<Self, rcgen::Error> {
+        let facts = facts_of(cert).ok_or(rcgen::Error::CouldNotParseCertificate)?;
+        Ok(Self { issuer: Issuer::from_ca_cert_der(cert, key)?, not_after: facts.not_after })
+    }
+
+    /// A certificate for `key`, which never outlives its authority.
+    pub(super) fn issue(
+        &self,
+        leaf: &Leaf<'_>,
+        key: &KeyPair,
+        now: OffsetDateTime,
+    ) -> Result<Certificate, rcgen::Error> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.use_authority_key_identifier_extension = true;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.not_before = now - BACKDATED;
+        params.not_after = (now + LEAF_VALIDITY).min(self.not_after);
+        match leaf {
+            Leaf::Serving(names) => {
+                params.distinguished_name.push(DnType::CommonName, "coordination-apiserver");
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                params.subject_alt_names = names.iter().filter_map(san_of).collect();
+            }
+            Leaf::Admin => {
+                params.distinguished_name.push(DnType::OrganizationName, GROUP_MASTERS);
+                params.distinguished_name.push(DnType::CommonName, "admin");
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            }
+        }
+        params.signed_by(key, &self.issuer)
+    }
+}
+
+fn san_of(name: &ServerName<'static>) -> Option<SanType> {
+    match name {
+        ServerName::DnsName(name) => name.as_ref().try_into().ok().map(SanType::DnsName),
+        ServerName::IpAddress(ip) => Some(SanType::IpAddress(IpAddr::from(*ip))),
+        _ => None,
+    }
+}

@@ -1,0 +1,370 @@
+//! The server's own certificates: what is missing in the certificate folder is made, what is about to expire renewed.
+//!
+//! ```text
+//! ca.crt         ca.key          the authority, 10 years; signs the other two
+//! apiserver.crt  apiserver.key   the serving certificate, 1 year
+//! admin.crt      admin.key       a client certificate of group system:masters, 1 year
+//! admin.kubeconfig               that client certificate and the authority's, for kubectl
+//! .lock                          held while anything here is read or written
+//! ```
+//!
+//! `ca.key` is kept, owner-only as every key here, because without it neither of the others can be renewed or follow a
+//! change of address. Who wants it elsewhere takes it away; it is only asked for when something must be signed.
+//!
+//! The invariant: no key and no certificate that this module did not make is ever overwritten. A renewal keeps the key,
+//! so it replaces one file, in one step; a key is written before its certificate, so what a crash leaves behind is at
+//! worst a key without a certificate, for which the next start makes one.
+
+mod files;
+mod issue;
+mod kubeconfig;
+
+use files::FolderLock;
+use issue::{Authority, Leaf, Verdict};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use time::OffsetDateTime;
+use tracing::{info, warn};
+
+/// Where the certificates are if the user names no folder: `coordination-apiserver` in the state folder of the XDG Base
+/// Directory Specification.
+///
+/// # Errors
+/// The user has no home folder; there is no fallback, since a shared folder such as `/tmp` is no place for keys.
+pub fn default_cert_dir() -> io::Result<PathBuf> {
+    use etcetera::BaseStrategy;
+    etcetera::choose_base_strategy()
+        .ok()
+        .and_then(|strategy| strategy.state_dir())
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join("coordination-apiserver"))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the user has no home folder: name one with --cert-dir"))
+}
+
+/// The names that the serving certificate must be good for: this host under its own name and under loopback's, and the
+/// address on which it is served unless that is every interface.
+#[must_use]
+pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
+    let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    let dns = ["localhost".to_owned(), host].into_iter().filter_map(|name| {
+        // A host name that DNS would not take cannot stand in a certificate.
+        rustls_pki_types::DnsName::try_from(name).ok().map(ServerName::DnsName)
+    });
+    let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
+    let addresses = loopback.into_iter().chain((!bind_address.is_unspecified()).then_some(bind_address));
+    let mut names = Vec::new();
+    for name in dns.chain(addresses.map(ServerName::from)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// A certificate folder in which everything is present: authority, serving certificate for `names`, admin certificate.
+///
+/// # Errors
+/// See [`CertDir::open`].
+pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<CertDir, PkiError> {
+    let certs = CertDir::open(dir)?;
+    certs.ensure_serving(names)?;
+    certs.ensure_admin()?;
+    Ok(certs)
+}
+
+/// A certificate folder with a certificate authority in it.
+#[derive(Debug)]
+pub struct CertDir {
+    dir: PathBuf,
+}
+
+impl CertDir {
+    /// Opens a folder; makes it and the authority if they are not there.
+    ///
+    /// # Errors
+    /// What is there cannot be read, makes no sense or does not fit together; it is never overwritten. Or what is not
+    /// there cannot be written.
+    pub fn open(dir: &Path) -> Result<Self, PkiError> {
+        files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
+        let certs = Self { dir: dir.to_owned() };
+        let _lock = certs.lock()?;
+        let (cert, key) = (certs.ca_cert(), certs.path("ca.key"));
+        if !present(&cert)? {
+            let made = match certs.existing_key(&key)? {
+                Some(pair) => pair,
+                None => certs.new_key(&key)?,
+            };
+            let authority = issue::new_authority(&made).map_err(|e| PkiError::new(&cert, Cause::Sign(e)))?;
+            certs.write(&cert, authority.as_bytes(), files::MODE_PUBLIC)?;
+            info!(file = %cert.display(), "made a certificate authority");
+        }
+        certs.check_authority()?;
+        Ok(certs)
+    }
+
+    /// Makes the serving certificate if it is not there, or renews it if it is not good for all of `names` or expires
+    /// soon.
+    ///
+    /// # Errors
+    /// As [`CertDir::open`].
+    pub fn ensure_serving(&self, names: &[ServerName<'static>]) -> Result<(), PkiError> {
+        self.ensure_leaf("apiserver", &Leaf::Serving(names))
+    }
+
+    /// Makes the admin's client certificate if it is not there, or renews it if it expires soon.
+    ///
+    /// # Errors
+    /// As [`CertDir::open`].
+    pub fn ensure_admin(&self) -> Result<(), PkiError> {
+        self.ensure_leaf("admin", &Leaf::Admin)
+    }
+
+    /// Writes `admin.kubeconfig` for the server that really listens at `addr`. `serving_cert` is the user's own serving
+    /// certificate, if it is not the one in this folder; the file then trusts just that.
+    ///
+    /// Servers that share a folder share this file; the last one to start is the one that it names.
+    ///
+    /// # Errors
+    /// A file cannot be read or written.
+    pub fn write_kubeconfig(&self, addr: SocketAddr, serving_cert: Option<&Path>) -> Result<PathBuf, PkiError> {
+        let _lock = self.lock()?;
+        let path = self.path("admin.kubeconfig");
+        let trusted = serving_cert.map_or_else(|| self.ca_cert(), Path::to_owned);
+        let text = kubeconfig::render(&kubeconfig::Admin {
+            addr,
+            trusted: &read_certs(&trusted)?,
+            cert_pem: &read(&self.path("admin.crt"))?,
+            key_pem: &read(&self.path("admin.key"))?,
+        });
+        if !present(&path)? || read(&path)? != text.as_bytes() {
+            self.write(&path, text.as_bytes(), files::MODE_SECRET)?;
+        }
+        Ok(path)
+    }
+
+    /// The authority's certificate.
+    #[must_use]
+    pub fn ca_cert(&self) -> PathBuf {
+        self.path("ca.crt")
+    }
+
+    /// The serving certificate.
+    #[must_use]
+    pub fn serving_cert(&self) -> PathBuf {
+        self.path("apiserver.crt")
+    }
+
+    /// The key of the serving certificate.
+    #[must_use]
+    pub fn serving_key(&self) -> PathBuf {
+        self.path("apiserver.key")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn lock(&self) -> Result<FolderLock, PkiError> {
+        FolderLock::take(&self.dir).map_err(|e| PkiError::new(&self.dir, Cause::Lock(e)))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), PkiError> {
+        files::write_whole(path, bytes, mode).map_err(|e| PkiError::new(path, Cause::Write(e)))
+    }
+
+    fn new_key(&self, path: &Path) -> Result<rcgen::KeyPair, PkiError> {
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)
+            .map_err(|e| PkiError::new(path, Cause::Sign(e)))?;
+        self.write(path, pair.serialize_pem().as_bytes(), files::MODE_SECRET)?;
+        Ok(pair)
+    }
+
+    fn existing_key(&self, path: &Path) -> Result<Option<rcgen::KeyPair>, PkiError> {
+        if !present(path)? {
+            return Ok(None);
+        }
+        if files::is_open_to_others(path).map_err(|e| PkiError::new(path, Cause::Read(e)))? {
+            warn!(file = %path.display(), "a private key can be read by others than its owner");
+        }
+        let der = PrivateKeyDer::from_pem_file(path).map_err(|e| PkiError::new(path, Cause::Pem(e)))?;
+        rcgen::KeyPair::try_from(&der).map(Some).map_err(|e| PkiError::new(path, Cause::NotAKey(e)))
+    }
+
+    fn check_authority(&self) -> Result<(), PkiError> {
+        let path = self.ca_cert();
+        let certs = read_certs(&path)?;
+        let facts =
+            issue::facts_of(first(&certs, &path)?).ok_or_else(|| PkiError::new(&path, Cause::NotACertificate))?;
+        if !facts.is_ca {
+            return Err(PkiError::new(&path, Cause::NotAnAuthority));
+        }
+        if let Some(key) = self.existing_key(&self.path("ca.key"))?
+            && !facts.is_of(&key)
+        {
+            return Err(PkiError::new(&path, Cause::OtherKey("ca.key")));
+        }
+        let now = OffsetDateTime::now_utc();
+        if facts.not_after <= now {
+            return Err(PkiError::new(&path, Cause::Expired(facts.not_after)));
+        }
+        if facts.not_after <= now + issue::RENEW_BEFORE {
+            warn!(file = %path.display(), until = %facts.not_after.date(), "the certificate authority expires soon");
+        }
+        Ok(())
+    }
+
+    fn ensure_leaf(&self, name: &str, leaf: &Leaf<'_>) -> Result<(), PkiError> {
+        let _lock = self.lock()?;
+        let (cert_path, key_path) = (self.path(&format!("{name}.crt")), self.path(&format!("{name}.key")));
+        let ca_certs = read_certs(&self.ca_cert())?;
+        let ca = first(&ca_certs, &self.ca_cert())?;
+        let existing_key = self.existing_key(&key_path)?;
+        let now = OffsetDateTime::now_utc();
+
+        let reason = if present(&cert_path)? {
+            let Some(key) = &existing_key else { return Err(PkiError::new(&cert_path, Cause::KeyMissing(key_path))) };
+            let chain = read_certs(&cert_path)?;
+            let facts = issue::facts_of(first(&chain, &cert_path)?)
+                .ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
+            if !facts.is_of(key) {
+                return Err(PkiError::new(&cert_path, Cause::OtherKey("its key")));
+            }
+            match issue::judge(leaf, &chain, ca, &facts, now) {
+                Ok(Verdict::Good) => return Ok(()),
+                Ok(Verdict::Expiring) if facts.not_after > now && !present(&self.path("ca.key"))? => {
+                    warn!(file = %cert_path.display(), until = %facts.not_after.date(), "a certificate expires soon, and there is no ca.key to renew it with");
+                    return Ok(());
+                }
+                Ok(Verdict::Expiring) => "it expires soon, or has",
+                Ok(Verdict::OtherNames) => "it is not good for every name of this server",
+                Err(e) => return Err(PkiError::new(&cert_path, Cause::NotIssuedHere(e))),
+            }
+        } else {
+            "it was missing"
+        };
+
+        let ca_key_path = self.path("ca.key");
+        let Some(ca_key) = self.existing_key(&ca_key_path)? else {
+            return Err(PkiError::new(&ca_key_path, Cause::AuthorityKeyMissing(cert_path)));
+        };
+        let key = match existing_key {
+            Some(key) => key,
+            None => self.new_key(&key_path)?,
+        };
+        let sign_error = |e| PkiError::new(&cert_path, Cause::Sign(e));
+        let authority = Authority::new(ca, ca_key).map_err(|e| PkiError::new(&self.ca_cert(), Cause::Sign(e)))?;
+        let cert = authority.issue(leaf, &key, now).map_err(sign_error)?;
+        // rcgen writes the issuer's name anew. A subject that it does not carry over exactly would make a certificate
+        // that nobody can verify, and every start would make another.
+        let facts = issue::facts_of(cert.der()).ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
+        issue::judge(leaf, &[cert.der().clone()], ca, &facts, now)
+            .map_err(|e| PkiError::new(&self.ca_cert(), Cause::CannotIssue(e)))?;
+        self.write(&cert_path, cert.pem().as_bytes(), files::MODE_PUBLIC)?;
+        info!(file = %cert_path.display(), reason, until = %facts.not_after.date(), "issued a certificate");
+        Ok(())
+    }
+}
+
+/// A file of the certificate folder, and what is wrong with it.
+#[derive(Debug)]
+pub struct PkiError {
+    path: PathBuf,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    AuthorityKeyMissing(PathBuf),
+    CannotIssue(rustls::Error),
+    Expired(OffsetDateTime),
+    Folder(io::Error),
+    KeyMissing(PathBuf),
+    Lock(io::Error),
+    NotACertificate,
+    NotAKey(rcgen::Error),
+    NotAnAuthority,
+    NotIssuedHere(rustls::Error),
+    OtherKey(&'static str),
+    Pem(pem::Error),
+    Read(io::Error),
+    Sign(rcgen::Error),
+    Write(io::Error),
+}
+
+impl PkiError {
+    fn new(path: &Path, cause: Cause) -> Self {
+        Self { path: path.to_owned(), cause }
+    }
+
+    /// Whether the folder itself cannot be had, which is a matter of how it was named.
+    #[must_use]
+    pub fn is_of_folder(&self) -> bool {
+        matches!(self.cause, Cause::Folder(_) | Cause::Lock(_))
+    }
+}
+
+impl fmt::Display for PkiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.cause {
+            Cause::AuthorityKeyMissing(cert) => {
+                write!(f, "the key is missing that is needed to issue {}", cert.display())
+            }
+            Cause::CannotIssue(e) => write!(f, "a certificate issued with this authority does not verify: {e}"),
+            Cause::Expired(at) => {
+                write!(
+                    f,
+                    "the certificate authority expired on {}; move its folder away to start with a new one",
+                    at.date()
+                )
+            }
+            Cause::Folder(e) => write!(f, "cannot use this folder for certificates: {e}"),
+            Cause::KeyMissing(key) => write!(
+                f,
+                "its private key {} is missing; put it back, or move the certificate away to have both made anew",
+                key.display()
+            ),
+            Cause::Lock(e) => write!(f, "cannot lock this folder: {e}"),
+            Cause::NotACertificate => f.write_str("not an X.509 certificate"),
+            Cause::NotAKey(e) => write!(f, "not a usable private key: {e}"),
+            Cause::NotAnAuthority => f.write_str("not the certificate of a certificate authority"),
+            Cause::NotIssuedHere(e) => write!(
+                f,
+                "not issued by the ca.crt beside it ({e}); name your own certificate with --tls-cert-file, or move this one away"
+            ),
+            Cause::OtherKey(key) => write!(f, "the certificate does not belong to {key}"),
+            Cause::Pem(pem::Error::Io(e)) | Cause::Read(e) => e.fmt(f),
+            Cause::Pem(pem::Error::NoItemsFound) => f.write_str("holds nothing in PEM that is of use here"),
+            Cause::Pem(e) => write!(f, "not PEM: {e}"),
+            Cause::Sign(e) => write!(f, "cannot issue: {e}"),
+            Cause::Write(e) => write!(f, "cannot write: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for PkiError {}
+
+fn present(path: &Path) -> Result<bool, PkiError> {
+    path.try_exists().map_err(|e| PkiError::new(path, Cause::Read(e)))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, PkiError> {
+    std::fs::read(path).map_err(|e| PkiError::new(path, Cause::Read(e)))
+}
+
+fn read_certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, PkiError> {
+    CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| PkiError::new(path, Cause::Pem(e)))
+}
+
+fn first<'a>(certs: &'a [CertificateDer<'static>], path: &Path) -> Result<&'a CertificateDer<'static>, PkiError> {
+    certs.first().ok_or_else(|| PkiError::new(path, Cause::Pem(pem::Error::NoItemsFound)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! A certificate folder from its first start to its last day.
+
+use super::*;
+use crate::tls::config::{ALPN_HTTP_1_1, TlsFiles, server_config};
+use crate::tls::identity::identity_of;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// Folder in a folder, so that making it is part of the test.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.0.path().join("a/b")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    fn ensure(&self) -> Result<CertDir, PkiError> {
+        ensure_cert_dir(&self.dir(), &serving_names(LOOPBACK))
+    }
+
+    /// Name and content of every file.
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        let entries = fs::read_dir(self.dir()).expect("a folder").map(|entry| entry.expect("an entry"));
+        entries.map(|e| (e.file_name().to_string_lossy().into_owned(), fs::read(e.path()).expect("read"))).collect()
+    }
+
+    /// Names of the files in which two states differ.
+    fn changed(&self, before: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+        self.content()
+            .into_iter()
+            .filter(|(name, bytes)| before.get(name) != Some(bytes))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    fn cert(&self, name: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.file(name)).expect("a certificate")
+    }
+
+    fn key(&self, name: &str) -> KeyPair {
+        KeyPair::try_from(&PrivateKeyDer::from_pem_file(self.file(name)).expect("PEM")).expect("a key")
+    }
+
+    /// Puts a certificate for the key of `name` in its place, from the authority in the folder, with the given end.
+    fn reissue(&self, name: &str, not_after: OffsetDateTime) {
+        let issuer = rcgen::Issuer::from_ca_cert_der(&self.cert("ca.crt"), self.key("ca.key")).expect("an issuer");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("names");
+        params.not_before = not_after - time::Duration::days(365);
+        params.not_after = not_after;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let cert = params.signed_by(&self.key(&format!("{name}.key")), &issuer).expect("a certificate");
+        fs::write(self.file(&format!("{name}.crt")), cert.pem()).expect("written");
+    }
+
+    /// The error of a start, which must have changed nothing.
+    fn refusal(&self) -> String {
+        let before = self.content();
+        let error = self.ensure().expect_err("an error").to_string();
+        assert_eq!(self.changed(&before), [] as [&str; 0], "{error}");
+        assert!(!error.contains('\n'), "{error}");
+        error
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).expect("metadata").permissions().mode() & 0o777
+}
+
+#[test]
+fn the_first_start_makes_everything_and_keys_are_the_owners() {
+    let folder = Folder::new();
+    let certs = folder.ensure().expect("made");
+    certs.write_kubeconfig("127.0.0.1:8443".parse().expect("an address"), None).expect("written");
+    let names: Vec<String> = folder.content().into_keys().collect();
+    let expected =
+        [".lock", "admin.crt", "admin.key", "admin.kubeconfig", "apiserver.crt", "apiserver.key", "ca.crt", "ca.key"];
+    assert_eq!(names, expected);
+    assert_eq!(mode(&folder.dir()), 0o700);
+    for name in names {
+        let public = name.ends_with(".crt");
+        assert_eq!(mode(&folder.file(&name)) & 0o077 != 0, public, "{name}");
+    }
+}
+
+#[test]
+fn what_is_made_serves_and_is_the_admin() {
+    let folder = Folder::new();
+    let certs = folder.ensure().expect("made");
+    let (cert, key, client_ca) = (certs.serving_cert(), certs.serving_key(), certs.ca_cert());
+    let files = TlsFiles { cert: &cert, key: &key, client_ca: &client_ca };
+    server_config(files, &[ALPN_HTTP_1_1]).expect("a configuration");
+
+    let admin = identity_of(&folder.cert("admin.crt")).expect("an identity");
+    assert_eq!(admin.user, "admin");
+    assert_eq!(admin.groups, ["system:masters", "system:authenticated"]);
+    let facts = issue::facts_of(&folder.cert("admin.crt")).expect("facts");
+    let as_server = Leaf::Serving(&[]);
+    let judged = |leaf, name| {
+        issue::judge(leaf, &[folder.cert(name)], &folder.cert("ca.crt"), &facts, OffsetDateTime::now_utc())
+    };
+    assert_eq!(judged(&Leaf::Admin, "admin.crt"), Ok(Verdict::Good));
+    assert!(judged(&Leaf::Admin, "apiserver.crt").is_err(), "a serving certificate is no client's");
+    assert_eq!(judged(&as_server, "apiserver.crt"), Ok(Verdict::Good));
+    assert!(judged(&Leaf::Serving(&serving_names(LOOPBACK)), "admin.crt").is_err(), "nor the other way round");
+}
+
+#[test]
+fn the_second_start_changes_nothing() {
+    let folder = Folder::new();
+    folder.ensure().expect("made");
+    let before = folder.content();
+    folder.ensure().expect("reused");
+    assert_eq!(folder.changed(&before), [] as [&str; 0]);
+}
+
+#[test]
+fn the_kubeconfig_follows_the_port() {
+    let folder = Folder::new();
+    let certs = folder.ensure().expect("made");
+    let path = certs.write_kubeconfig("127.0.0.1:8443".parse().expect("an address"), None).expect("written");
+    assert!(fs::read_to_string(&path).expect("read").contains("server: https://127.0.0.1:8443\n"));
+    let before = folder.content();
+    certs.write_kubeconfig("127.0.0.1:9443".parse().expect("an address"), None).expect("written");
+    assert_eq!(folder.changed(&before), ["admin.kubeconfig"]);
+    assert!(fs::read_to_string(&path).expect("read").contains("server: https://127.0.0.1:9443\n"));
+    assert_eq!(mode(&path), 0o600);
+}
+
+#[test]
+fn what_expires_soon_or_has_is_renewed_with_its_key() {
+    let folder = Folder::new();
+    folder.ensure().expect("made");
+    for name in ["apiserver", "admin"] {
+        for days in [29, -1] {
+            folder.reissue(name, OffsetDateTime::now_utc() + time::Duration::days(days));
+            let before = folder.content();
+            ensure_cert_dir(&folder.dir(), &serving_names(LOOPBACK)[..1]).expect("renewed");
+            assert_eq!(folder.changed(&before), [format!("{name}.crt")]);
+            let facts = issue::facts_of(&folder.cert(&format!("{name}.crt"))).expect("facts");
+            assert!(facts.not_after > OffsetDateTime::now_utc() + time::Duration::days(300));
+        }
+    }
+    let before = folder.content();
+    folder.reissue("apiserver", OffsetDateTime::now_utc() + time::Duration::days(40));
+    ensure_cert_dir(&folder.dir(), &serving_names(LOOPBACK)[..1]).expect("as it is");
+    assert_eq!(folder.changed(&before), ["apiserver.crt"], "40 days are enough: only the test has changed it");
+}
+
+#[test]
+fn a_new_bind_address_renews_the_serving_certificate_alone() {
+    let folder = Folder::new();
+    folder.ensure().expect("made");
+    let before = folder.content();
+    let names = serving_names(IpAddr::from([10, 1, 2, 3]));
+    ensure_cert_dir(&folder.dir(), &names).expect("renewed");
+    assert_eq!(folder.changed(&before), ["apiserver.crt"]);
+    let before = folder.content();
+    ensure_cert_dir(&folder.dir(), &names).expect("reused");
+    folder.ensure().expect("fewer names are fine");
+    assert_eq!(folder.changed(&before), [] as [&str; 0]);
+}
+
+#[test]
+fn a_crash_between_key_and_certificate_is_made_good() {
+    let folder = Folder::new();
+    folder.ensure().expect("made");
+    for name in ["apiserver.crt", "admin.crt", "ca.crt"] {
+        fs::remove_file(folder.file(name)).expect("removed");
+        let before = folder.content();
+        folder.ensure().expect("made good");
+        assert_eq!(folder.changed(&before), [name], "an authority made again for its key still is the issuer");
+    }
+}
+
+#[test]
+fn a_certificate_without_its_key_is_refused() {
+    for name in ["apiserver", "admin"] {
+        let folder = Folder::new();
+        folder.ensure().expect("made");
+        fs::remove_file(folder.file(&format!("{name}.key"))).expect("removed");
+        let error = folder.refusal();
+        assert!(error.contains(&format!("{name}.crt: its private key")), "{error}");
+    }
+}
+
+#[test]
+fn the_authoritys_key_is_asked_for_only_to_sign() {
+    let folder = Folder::new();
+    folder.ensure().expect("made");
+    folder.reissue("admin", OffsetDateTime::now_utc() + time::Duration::days(3));
+    fs::remove_file(folder.file("ca.key")).expect("removed");
+    folder.ensure().expect("an admin certificate that still holds is used");
+    fs::remove_file(folder.file("apiserver.crt")).expect("removed");
+    let error = folder.refusal();
+    assert!(error.contains("ca.key: the key is missing") && error.contains("apiserver.crt"), "{error}");
+}
+
+#[test]
+fn what_makes_no_sense_is_named_and_left_alone() {
+    for name in ["ca.crt", "ca.key", "apiserver.crt", "apiserver.key", "admin.crt", "admin.key"] {
+        for noise in ["", "noise", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+            let folder = Folder::new();
+            folder.ensure().expect("made");
+            fs::write(folder.file(name), noise).expect("written");
+            let error = folder.refusal();
+            assert!(error.contains(&format!("{name}: ")), "{error}");
+        }
+    }
+}
+
+#[test]
+fn files_that_do_not_belong_together_are_refused() {
+    for (name, expected) in [
+        ("ca.key", "does not belong to ca.key"),
+        ("apiserver.key", "does not belong to its key"),
+        ("admin.key", "does not belong to its key"),
+    ] {
+        let folder = Folder::new();
+        folder.ensure().expect("made");
+        fs::write(folder.file(name), KeyPair::generate().expect("a key").serialize_pem()).expect("written");
+        let error = folder.refusal();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_certificate_of_somebody_else_is_refused_even_when_it_has_expired() {
+    let (folder, other) = (Folder::new(), Folder::new());
+    folder.ensure().expect("made");
+    other.ensure().expect("made");
+    other.reissue("apiserver", OffsetDateTime::now_utc() - time::Duration::days(1));
+    for name in ["apiserver.crt", "apiserver.key"] {
+        fs::copy(other.file(name), folder.file(name)).expect("copied");
+    }
+    let error = folder.refusal();
+    assert!(error.contains("not issued by the ca.crt beside it"), "{error}");
+}
+
+/// A user's own authority, with a subject of several parts, put in the folder before the first start.
+fn own_authority(folder: &Folder, change: impl FnOnce(&mut CertificateParams)) {
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).expect("a key");
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CountryName, "NL");
+    params.distinguished_name.push(DnType::OrganizationName, "Örg");
+    params.distinguished_name.push(DnType::CommonName, "our own");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = OffsetDateTime::now_utc() + time::Duration::days(100);
+    change(&mut params);
+    let cert = params.self_signed(&key).expect("a certificate");
+    fs::create_dir_all(folder.dir()).expect("a folder");
+    fs::write(folder.file("ca.crt"), cert.pem()).expect("written");
+    fs::write(folder.file("ca.key"), key.serialize_pem()).expect("written");
+}
+
+#[test]
+fn a_users_own_authority_is_used_and_not_outlived() {
+    let folder = Folder::new();
+    own_authority(&folder, |_| {});
+    let before = folder.content();
+    folder.ensure().expect("made");
+    assert!(folder.changed(&before).iter().all(|name| !name.starts_with("ca.")));
+    let of = |name| issue::facts_of(&folder.cert(name)).expect("facts").not_after;
+    assert_eq!(of("apiserver.crt"), of("ca.crt"));
+}
+
+#[test]
+fn an_authority_that_is_none_or_has_expired_is_refused() {
+    let folder = Folder::new();
+    own_authority(&folder, |params| params.is_ca = IsCa::NoCa);
+    assert!(
+        folder.ensure().expect_err("an error").to_string().contains("not the certificate of a certificate authority")
+    );
+    let folder = Folder::new();
+    own_authority(&folder, |params| params.not_after = OffsetDateTime::now_utc() - time::Duration::days(1));
+    assert!(folder.ensure().expect_err("an error").to_string().contains("the certificate authority expired on"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_told() {
+    let error = ensure_cert_dir(Path::new("/dev/null/x"), &[]).expect_err("an error");
+    assert!(error.is_of_folder());
+    assert!(error.to_string().starts_with("/dev/null/x: cannot use this folder for certificates: "), "{error}");
+}
+
+/// Goal: servers that start at the same moment on one folder agree on what is in it. Method: many threads start on an
+/// empty folder, each with its own lock; all must succeed, and another start must find nothing to do.
+#[test]
+fn many_starts_at_once_make_one_set() {
+    let folder = Folder::new();
+    std::thread::scope(|scope| {
+        let start = |port: u16| {
+            let certs = folder.ensure().expect("made or found");
+            certs.write_kubeconfig(SocketAddr::new(LOOPBACK, port), None).expect("written");
+        };
+        for port in 1..=8 {
+            scope.spawn(move || start(port));
+        }
+    });
+    let before = folder.content();
+    assert_eq!(before.len(), 8, "no temporary file is left");
+    folder.ensure().expect("consistent");
+    assert_eq!(folder.changed(&before), [] as [&str; 0]);
+}
+
+#[test]
+fn serving_names_are_each_there_once() {
+    let names = serving_names(LOOPBACK);
+    let unspecified = serving_names(IpAddr::from([0, 0, 0, 0]));
+    assert_eq!(names, unspecified);
+    assert_eq!(names.iter().filter(|name| **name == ServerName::from(LOOPBACK)).count(), 1);
+    assert_eq!(names.first(), Some(&ServerName::try_from("localhost").expect("a name")));
+    let more = serving_names(IpAddr::from([10, 0, 0, 1]));
+    assert_eq!(more.len(), names.len() + 1);
+}

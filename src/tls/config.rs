@@ -1,0 +1,278 @@
+//! What rustls is told once, at start: certificate and key, who may be a client, versions, ALPN, resumption.
+//!
+//! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
+pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
+
+/// The files that a TLS server is made of, all PEM.
+#[derive(Clone, Copy, Debug)]
+pub struct TlsFiles<'a> {
+    /// The serving certificate, followed by its intermediates.
+    pub cert: &'a Path,
+    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
+    pub key: &'a Path,
+    /// The certificate authorities of clients.
+    pub client_ca: &'a Path,
+}
+
+/// A file, and what is wrong with it.
+#[derive(Debug)]
+pub struct TlsConfigError {
+    path: PathBuf,
+    cause: TlsConfigErrorCause,
+}
+
+#[derive(Debug)]
+enum TlsConfigErrorCause {
+    Pem(pem::Error),
+    NoCertificate,
+    NoPrivateKey,
+    Rustls(rustls::Error),
+    ClientVerifier(rustls::server::VerifierBuilderError),
+}
+
+impl TlsConfigError {
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for TlsConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.path.display())?;
+        match &self.cause {
+            TlsConfigErrorCause::Pem(pem::Error::Io(e)) => e.fmt(f),
+            TlsConfigErrorCause::Pem(e) => write!(f, "not PEM: {e}"),
+            TlsConfigErrorCause::NoCertificate => f.write_str("holds no PEM certificate"),
+            TlsConfigErrorCause::NoPrivateKey => f.write_str("holds no PEM private key"),
+            TlsConfigErrorCause::Rustls(rustls::Error::InconsistentKeys(_)) => {
+                f.write_str("the private key does not belong to the certificate")
+            }
+            TlsConfigErrorCause::Rustls(e) => e.fmt(f),
+            TlsConfigErrorCause::ClientVerifier(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TlsConfigError {}
+
+/// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
+/// decided for each request, and health checks need no identity), and refuses one that does not verify.
+///
+/// # Errors
+/// A file that cannot be read, holds nothing of use, or does not fit the others.
+pub fn server_config(files: TlsFiles<'_>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsConfigError> {
+    let error = |path: &Path, cause| TlsConfigError { path: path.to_owned(), cause };
+    let provider = provider();
+    let chain = read_certs(files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(files.key).map_err(|e| match e {
+        pem::Error::NoItemsFound => error(files.key, TlsConfigErrorCause::NoPrivateKey),
+        e => error(files.key, TlsConfigErrorCause::Pem(e)),
+    })?;
+
+    let mut roots = RootCertStore::empty();
+    for ca in read_certs(files.client_ca)? {
+        roots.add(ca).map_err(|e| error(files.client_ca, TlsConfigErrorCause::Rustls(e)))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|e| error(files.client_ca, TlsConfigErrorCause::ClientVerifier(e)))?;
+
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .map_err(|e| error(files.cert, TlsConfigErrorCause::Rustls(e)))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(|e| error(files.key, TlsConfigErrorCause::Rustls(e)))?;
+    config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
+    // Tickets keep nothing here, so a fleet of nodes that reconnects at once resumes without a large cache; the cache is
+    // for TLS 1.2 clients that resume by session ID.
+    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| error(files.key, TlsConfigErrorCause::Rustls(e)))?;
+    config.session_storage = ServerSessionMemoryCache::new(SESSION_CACHE_LEN);
+    // RFC 8446 §8: early data can be replayed, and a renewal is not idempotent.
+    config.max_early_data_size = 0;
+    Ok(Arc::new(config))
+}
+
+/// The one crypto provider of this process.
+#[must_use]
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// All certificates of a file, at least one.
+pub(crate) fn read_certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let error = |cause| TlsConfigError { path: path.to_owned(), cause };
+    let certs = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|e| error(TlsConfigErrorCause::Pem(e)))?;
+    if certs.is_empty() { Err(error(TlsConfigErrorCause::NoCertificate)) } else { Ok(certs) }
+}
+
+/// Sessions kept in memory; at a few hundred bytes each, with the client's certificate, this is about 2 MiB.
+const SESSION_CACHE_LEN: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConfig, ClientConnection, ProtocolVersion, ServerConnection};
+    use std::fs;
+
+    struct Pki {
+        dir: tempfile::TempDir,
+        issuer: CertifiedIssuer<'static, KeyPair>,
+    }
+
+    impl Pki {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().expect("a folder");
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.distinguished_name.push(DnType::CommonName, "test CA");
+            let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA");
+            fs::write(dir.path().join("ca.crt"), issuer.pem()).expect("written");
+            let pki = Self { dir, issuer };
+            for name in ["server", "client"] {
+                let (cert, key) = pki.leaf(name);
+                fs::write(pki.path(&format!("{name}.crt")), cert).expect("written");
+                fs::write(pki.path(&format!("{name}.key")), key).expect("written");
+            }
+            pki
+        }
+
+        fn leaf(&self, name: &str) -> (String, String) {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+            params.distinguished_name.push(DnType::CommonName, name);
+            (params.signed_by(&key, &self.issuer).expect("a certificate").pem(), key.serialize_pem())
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn server(&self, cert: &str, key: &str, client_ca: &str) -> Result<Arc<ServerConfig>, String> {
+            let (cert, key, client_ca) = (self.path(cert), self.path(key), self.path(client_ca));
+            let files = TlsFiles { cert: &cert, key: &key, client_ca: &client_ca };
+            server_config(files, &[ALPN_HTTP_1_1]).map_err(|e| {
+                let message = e.to_string();
+                assert!(message.starts_with(&e.path().display().to_string()) && !message.contains('\n'), "{message}");
+                message
+            })
+        }
+
+        fn client(&self, own: Option<&str>, version: &'static rustls::SupportedProtocolVersion) -> ClientConfig {
+            let mut roots = RootCertStore::empty();
+            roots.add(self.issuer.der().clone()).expect("a root");
+            let builder = ClientConfig::builder_with_provider(provider())
+                .with_protocol_versions(&[version])
+                .expect("versions")
+                .with_root_certificates(roots);
+            let mut config = match own {
+                None => builder.with_no_client_auth(),
+                Some(name) => {
+                    let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).expect("a key");
+                    let chain = read_certs(&self.path(&format!("{name}.crt"))).expect("certificates");
+                    builder.with_client_auth_cert(chain, key).expect("a client configuration")
+                }
+            };
+            config.alpn_protocols = vec![b"h2".to_vec(), ALPN_HTTP_1_1.to_vec()];
+            config
+        }
+    }
+
+    /// Two ends in memory, until neither has anything to say.
+    fn handshake(
+        server: &Arc<ServerConfig>,
+        client: &Arc<ClientConfig>,
+    ) -> Result<(ServerConnection, ClientConnection), rustls::Error> {
+        let mut server = ServerConnection::new(server.clone()).expect("a server");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut client = ClientConnection::new(client.clone(), name).expect("a client");
+        while client.wants_write() || server.wants_write() {
+            let mut wire = Vec::new();
+            client.write_tls(&mut wire).expect("memory");
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                server.read_tls(&mut rest).expect("memory");
+                server.process_new_packets()?;
+            }
+            let mut wire = Vec::new();
+            server.write_tls(&mut wire).expect("memory");
+            let mut rest = wire.as_slice();
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).expect("memory");
+                client.process_new_packets()?;
+            }
+        }
+        Ok((server, client))
+    }
+
+    #[test]
+    fn both_versions_take_clients_with_and_without_certificate_and_resume() {
+        let pki = Pki::new();
+        let server = pki.server("server.crt", "server.key", "ca.crt").expect("a configuration");
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            for own in [None, Some("client")] {
+                let client = Arc::new(pki.client(own, version));
+                for expected in [rustls::HandshakeKind::Full, rustls::HandshakeKind::Resumed] {
+                    let (server, _client) = handshake(&server, &client).expect("a handshake");
+                    assert_eq!(server.handshake_kind(), Some(expected), "{version:?} {own:?}");
+                    assert_eq!(server.alpn_protocol(), Some(ALPN_HTTP_1_1));
+                    // A resumed session has the identity of the first.
+                    let user =
+                        server.peer_certificates().and_then(<[_]>::first).and_then(super::super::identity::identity_of);
+                    assert_eq!(user.map(|id| id.user).as_deref(), own);
+                }
+            }
+        }
+        assert_eq!(rustls::version::TLS13.version, ProtocolVersion::TLSv1_3);
+    }
+
+    #[test]
+    fn a_client_of_another_authority_is_refused() {
+        let (pki, other) = (Pki::new(), Pki::new());
+        let server = pki.server("server.crt", "server.key", "ca.crt").expect("a configuration");
+        for name in ["client.crt", "client.key"] {
+            fs::copy(other.path(name), pki.path(name)).expect("copied");
+        }
+        let client = Arc::new(pki.client(Some("client"), &rustls::version::TLS13));
+        assert!(matches!(handshake(&server, &client), Err(rustls::Error::InvalidCertificate(_))));
+    }
+
+    #[test]
+    fn an_error_names_the_file_and_the_reason() {
+        let pki = Pki::new();
+        fs::write(pki.path("empty"), "").expect("written");
+        fs::write(pki.path("noise"), "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n").expect("written");
+        fs::write(pki.path("der"), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n").expect("written");
+        let failed = |cert, key, ca| pki.server(cert, key, ca).expect_err("an error");
+        for (message, file, reason) in [
+            (failed("absent", "server.key", "ca.crt"), "absent", "No such file"),
+            (failed("empty", "server.key", "ca.crt"), "empty", "no PEM certificate"),
+            (failed("noise", "server.key", "ca.crt"), "noise", "not PEM"),
+            (failed("server.crt", "absent", "ca.crt"), "absent", "No such file"),
+            (failed("server.crt", "ca.crt", "ca.crt"), "ca.crt", "no PEM private key"),
+            (failed("server.crt", "client.key", "ca.crt"), "client.key", "does not belong"),
+            (failed("server.crt", "server.key", "empty"), "empty", "no PEM certificate"),
+            (failed("server.crt", "server.key", "der"), "der", "certificate"),
+        ] {
+            assert!(message.contains(file) && message.contains(reason), "{message}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Who a client certificate says its bearer is, by kube-apiserver's rules for X.509 client certificates.
+//!
+//! Nothing here decides whether the certificate may be believed: rustls has verified its chain before.
+
+use rustls_pki_types::CertificateDer;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// Everybody who proved who they are.
+pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
+/// Everybody who did not; never given together with [`GROUP_AUTHENTICATED`].
+pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
+/// The group that may do everything.
+pub const GROUP_MASTERS: &str = "system:masters";
+/// The user name of those without credentials.
+pub const USER_ANONYMOUS: &str = "system:anonymous";
+
+/// A user as authentication knows it (`user.Info` of apiserver).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Name, never empty.
+    pub user: String,
+    /// Groups, in the order in which the certificate has them; one that stands twice there stands twice here.
+    pub groups: Vec<String>,
+}
+
+/// The user of a verified client certificate: its Common Name, with its Organizations as groups.
+///
+/// `None` is "not authenticated": no Common Name, or a subject that cannot be read. Of several Common Names the last
+/// counts, as in Go's `crypto/x509/pkix`.
+#[must_use]
+pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
+    let (rest, cert) = X509Certificate::from_der(cert).ok()?;
+    if !rest.is_empty() {
+        return None;
+    }
+    // A value in a string type that cannot be read (BMPString, TeletexString) refuses the whole certificate: leaving
+    // out a group would give its bearer another identity than its issuer meant.
+    let user = cert.subject().iter_common_name().last()?.as_str().ok()?;
+    if user.is_empty() {
+        return None;
+    }
+    let mut groups = Vec::new();
+    for organization in cert.subject().iter_organization() {
+        groups.push(organization.as_str().ok()?.to_owned());
+    }
+    let decided = |group: &String| group == GROUP_AUTHENTICATED || group == GROUP_UNAUTHENTICATED;
+    if user != USER_ANONYMOUS && !groups.iter().any(decided) {
+        groups.push(GROUP_AUTHENTICATED.to_owned());
+    }
+    Some(Identity { user: user.to_owned(), groups })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, DnValue, KeyPair};
+
+    fn cert(attributes: &[(DnType, DnValue)]) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in attributes {
+            params.distinguished_name.push(kind.clone(), value.clone());
+        }
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("a certificate").der().clone()
+    }
+
+    fn utf8(s: &str) -> DnValue {
+        DnValue::Utf8String(s.to_owned())
+    }
+
+    #[test]
+    fn common_name_is_the_user_and_organization_the_group() {
+        let cert = cert(&[
+            (DnType::CommonName, utf8("system:node:n1")),
+            (DnType::OrganizationName, utf8("system:nodes")),
+            (DnType::OrganizationalUnitName, utf8("not a group")),
+        ]);
+        let found = identity_of(&cert).expect("an identity");
+        assert_eq!(found.user, "system:node:n1");
+        assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
+    }
+
+    #[test]
+    fn without_a_common_name_there_is_nobody() {
+        assert_eq!(identity_of(&cert(&[(DnType::OrganizationName, utf8("system:masters"))])), None);
+        assert_eq!(identity_of(&cert(&[(DnType::CommonName, utf8(""))])), None);
+        assert_eq!(identity_of(&cert(&[])), None);
+    }
+
+    #[test]
+    fn a_group_of_authentication_is_not_added_to_nor_doubled() {
+        for group in [GROUP_AUTHENTICATED, GROUP_UNAUTHENTICATED] {
+            let cert = cert(&[(DnType::CommonName, utf8("u")), (DnType::OrganizationName, utf8(group))]);
+            assert_eq!(identity_of(&cert).expect("an identity").groups, [group]);
+        }
+        let anonymous = cert(&[(DnType::CommonName, utf8(USER_ANONYMOUS))]);
+        assert!(identity_of(&anonymous).expect("an identity").groups.is_empty());
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_refuses_the_certificate() {
+        let bmp = DnValue::BmpString("system:masters".try_into().expect("BMP"));
+        assert_eq!(
+            identity_of(&cert(&[(DnType::CommonName, utf8("u")), (DnType::OrganizationName, bmp.clone())])),
+            None
+        );
+        assert_eq!(identity_of(&cert(&[(DnType::CommonName, bmp)])), None);
+    }
+
+    /// rcgen keeps one value for each attribute type, so the subject with several is patched into the DER: the first
+    /// of three attributes of equal length takes the OID of the second.
+    #[test]
+    fn several_organizations_are_several_groups_and_the_last_common_name_counts() {
+        const OID_CN: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
+        const OID_O: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0a];
+        const OID_OU: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x0b];
+        let made = cert(&[
+            (DnType::CommonName, utf8("alice")),
+            (DnType::OrganizationName, utf8("one")),
+            (DnType::OrganizationalUnitName, utf8("two")),
+        ]);
+        let as_organization = CertificateDer::from(replaced(&made, OID_OU, OID_O));
+        let found = identity_of(&as_organization).expect("an identity");
+        assert_eq!(found.groups, ["one", "two", "system:authenticated"]);
+        let as_common_name = CertificateDer::from(replaced(&made, OID_OU, OID_CN));
+        assert_eq!(identity_of(&as_common_name).expect("an identity").user, "two");
+    }
+
+    fn replaced(der: &[u8], from: [u8; 5], to: [u8; 5]) -> Vec<u8> {
+        let mut out = der.to_vec();
+        for at in 0..out.len().saturating_sub(from.len()) {
+            if out[at..at + from.len()] == from {
+                out[at..at + to.len()].copy_from_slice(&to);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn noise_is_nobody() {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "u");
+        params.custom_extensions = vec![CustomExtension::from_oid_content(&[1, 2, 3], vec![0xff; 8])];
+        let whole = params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate").der().to_vec();
+        assert!(identity_of(&whole.clone().into()).is_some());
+        for len in 0..whole.len() {
+            assert_eq!(identity_of(&whole[..len].to_vec().into()), None, "cut at {len}");
+        }
+        let trailing: Vec<u8> = whole.iter().copied().chain([0]).collect();
+        assert_eq!(identity_of(&trailing.into()), None);
+        // No byte, changed, may make the parser panic.
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x55;
+            let _ = identity_of(&changed.into());
+        }
+    }
+}
