@@ -1,0 +1,115 @@
+//! delete and deletecollection.
+
+use super::job::{Deletion, Job};
+use super::negotiate::check_accept;
+use super::read::range_of;
+use super::{Api, Call, Reply};
+use crate::api_error::{ApiError, Status};
+use crate::codec::json::{DeleteOptions, encode_status_into};
+use crate::http::{ContentType, Response};
+use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
+use crate::options::{ListOptions, Query, merge_delete_options};
+use crate::table::Table;
+use crate::table::object::Object;
+use crate::table::snapshot::Snapshot;
+
+impl Api {
+    /// Deletes a Lease, or marks it if finalizers hold it.
+    pub(super) fn delete(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        body: &mut [u8],
+        namespace: &str,
+        name: &str,
+    ) -> Result<Reply, ApiError> {
+        check_accept(call.head, false)?;
+        let options = self.delete_options(&call.query, body)?;
+        let Some((slot, current)) = table.find(namespace, name) else {
+            return Err(ApiError::NotFound { name: name.to_owned() });
+        };
+        check_preconditions(&options, current, name)?;
+        let dry_run = !options.dry_run.is_empty();
+        let meta = &current.lease.metadata;
+        let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
+        if finalizers.is_empty() {
+            let reply = status(&Status::deleted(name, &meta.uid));
+            if !dry_run {
+                table.remove(slot);
+            }
+            return Ok(reply);
+        }
+        let marked = marked_for_deletion(&current.lease, finalizers, call.now.wall);
+        if marked == current.lease {
+            return Ok(Reply::object(200, current));
+        }
+        if dry_run {
+            return Ok(Reply::object(200, &Object::new(current.key.clone(), current.version, marked)));
+        }
+        Ok(Reply::object(200, &table.replace(slot, marked)))
+    }
+
+    /// Deletes what a list would show.
+    pub(super) fn delete_collection(
+        &mut self,
+        table: &Table,
+        call: &Call<'_>,
+        body: &mut [u8],
+        namespace: &str,
+    ) -> Result<Reply, ApiError> {
+        check_accept(call.head, false)?;
+        let list = ListOptions::parse(&call.query)?;
+        let options = self.delete_options(&call.query, body)?;
+        let snapshot = Snapshot::now(table, range_of(Some(namespace), &list.selector));
+        let deletion = Deletion {
+            propagation: propagation(&options),
+            dry_run: !options.dry_run.is_empty(),
+            limit: usize::try_from(list.limit).unwrap_or(0),
+        };
+        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion))))
+    }
+
+    fn delete_options(&mut self, query: &Query<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
+        let from_body = if body.is_empty() { None } else { Some(self.decoder.decode_delete_options(body)?) };
+        merge_delete_options(query, from_body)
+    }
+}
+
+/// apiserver `registry/rest/delete.go`, `BeforeDelete`.
+fn check_preconditions(options: &DeleteOptions, current: &Object, name: &str) -> Result<(), ApiError> {
+    let failed = |message: String| Err(ApiError::PreconditionFailed { name: name.to_owned(), message });
+    let uid = &current.lease.metadata.uid;
+    if let Some(wanted) = &options.precondition_uid
+        && wanted != uid
+    {
+        return failed(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        ));
+    }
+    if let Some(wanted) = &options.precondition_resource_version
+        && *wanted != *current.version.to_string()
+    {
+        return failed(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({}). The object might have been modified",
+            current.version
+        ));
+    }
+    Ok(())
+}
+
+/// What the options ask for the dependents; `orphanDependents` is the older way to say it.
+fn propagation(options: &DeleteOptions) -> Propagation {
+    match (options.orphan_dependents, options.propagation_policy.as_deref()) {
+        (Some(true), _) | (None, Some("Orphan")) => Propagation::Orphan,
+        (Some(false), _) | (None, Some("Background")) => Propagation::Background,
+        (None, Some("Foreground")) => Propagation::Foreground,
+        (None, _) => Propagation::Unspecified,
+    }
+}
+
+fn status(status: &Status) -> Reply {
+    let mut body = Vec::with_capacity(256);
+    encode_status_into(&mut body, status);
+    body.push(b'\n');
+    Reply::Response(Response::new(200, ContentType::Json, body.into()))
+}

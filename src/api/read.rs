@@ -1,0 +1,142 @@
+//! get, list and the start of a watch.
+
+use super::job::Job;
+use super::negotiate::check_accept;
+use super::token::ContinueToken;
+use super::{Call, Reply};
+use crate::api_error::ApiError;
+use crate::lease::ResourceVersion;
+use crate::limits::WATCH_SECONDS_MIN;
+use crate::options::{
+    GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
+};
+use crate::selector::Selector;
+use crate::table::Table;
+use crate::table::object::Key;
+use crate::table::snapshot::{Range, Snapshot};
+use crate::watch::{WatchSpec, WatchStart};
+
+/// One Lease.
+pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
+    check_accept(call.head, false)?;
+    if !call.query.is_empty() {
+        let options = GetOptions::parse(&call.query)?;
+        not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
+    }
+    let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+    Ok(Reply::object(200, object))
+}
+
+/// Leases of one namespace or of all, or the changes of them.
+pub(super) fn list(
+    table: &Table,
+    call: &Call<'_>,
+    namespace: Option<&str>,
+    rng: &mut fastrand::Rng,
+) -> Result<Reply, ApiError> {
+    check_accept(call.head, true)?;
+    let options = ListOptions::parse(&call.query)?;
+    let range = range_of(namespace, &options.selector);
+    if options.watch {
+        return watch(table, options, range, rng);
+    }
+    let (snapshot, limit) = list_snapshot(table, &options, range)?;
+    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit))))
+}
+
+/// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
+pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
+    // A field selector that contradicts the path is left to the selector itself, which then takes nothing.
+    let namespace = namespace.or_else(|| selector.fields.required_namespace());
+    match (namespace, selector.fields.required_name()) {
+        (None, _) => Range::All,
+        (Some(namespace), None) => Range::Namespace(namespace.into()),
+        (Some(namespace), Some(name)) => Range::Name(Key::new(namespace, name)),
+    }
+}
+
+/// The state that a list is to show, from where on, and how many items of it (0 for all). Kubernetes API concepts,
+/// "Semantics for get and list".
+fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
+    let version = parse_list_resource_version(&options.resource_version)?;
+    let limit = usize::try_from(options.limit).unwrap_or(0);
+    if !options.continue_token.is_empty() {
+        if version != 0 {
+            let message = "specifying resource version is not allowed when using continue".into();
+            return Err(ApiError::BadRequest { message });
+        }
+        return Ok((next_page(table, &options.continue_token, range)?, limit));
+    }
+    not_in_the_future(table, version)?;
+    match options.resource_version_match {
+        ResourceVersionMatch::Exact => Ok((at(table, range, version)?, limit)),
+        // A limit has always asked for this very version, for the pages to fit together.
+        ResourceVersionMatch::None if version != 0 && limit != 0 => Ok((at(table, range, version)?, limit)),
+        // 0 is served from the cache there, which has no pages.
+        ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
+            Ok((Snapshot::now(table, range), 0))
+        }
+        ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan => Ok((Snapshot::now(table, range), limit)),
+    }
+}
+
+fn at(table: &Table, range: Range, version: u64) -> Result<Snapshot, ApiError> {
+    Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| ApiError::Expired {
+        message: "The resourceVersion for the provided list is too old.".into(),
+        next: None,
+    })
+}
+
+/// What a `continue` token leads to.
+fn next_page(table: &Table, token: &str, range: Range) -> Result<Snapshot, ApiError> {
+    let token = ContinueToken::decode(token)?;
+    let snapshot = match token.version() {
+        None => Snapshot::now(table, range),
+        Some(version) => {
+            not_in_the_future(table, version)?;
+            Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(&token))?
+        }
+    };
+    snapshot.from_key(token.start(), token.remaining()).ok_or_else(|| ApiError::BadRequest {
+        message: "invalid continue token: continue key is not valid: it points out of the list".into(),
+    })
+}
+
+/// kube-apiserver's words for a page that comes too late, and a token with which the rest can be had all the same
+/// (apiserver `storage/errors.go`, `inconsistentContinueError`).
+#[cold]
+fn too_late(token: &ContinueToken) -> ApiError {
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+    ApiError::Expired { message: message.into(), next: Some(token.without_version().encode()) }
+}
+
+fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
+    let current = table.version().0;
+    if version > current { Err(ApiError::TooLargeResourceVersion { requested: version, current }) } else { Ok(()) }
+}
+
+/// A watch. Kubernetes API concepts, "Semantics for watch".
+fn watch(table: &Table, options: ListOptions, range: Range, rng: &mut fastrand::Rng) -> Result<Reply, ApiError> {
+    let version = parse_watch_resource_version(&options.resource_version)?;
+    let start = match options.send_initial_events {
+        Some(true) => {
+            not_in_the_future(table, version)?;
+            let snapshot = Snapshot::now(table, range.clone());
+            WatchStart::Initial { snapshot, end_bookmark: options.allow_watch_bookmarks }
+        }
+        Some(false) | None if version == 0 => WatchStart::After(table.version()),
+        Some(false) | None => WatchStart::After(ResourceVersion(version)),
+    };
+    let timeout_ms = match options.timeout_seconds {
+        Some(seconds) if seconds > 0 => u64::try_from(seconds).unwrap_or(0).saturating_mul(1000),
+        // Spread, so that watches which were opened together do not end together.
+        Some(_) | None => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
+    };
+    Ok(Reply::Watch(Box::new(WatchSpec {
+        range,
+        selector: options.selector,
+        start,
+        bookmarks: options.allow_watch_bookmarks,
+        timeout_ms,
+    })))
+}

@@ -1,0 +1,125 @@
+//! `continue` tokens: where the next page of a list begins, and of which version (apiserver `storage/continue.go`).
+//!
+//! A client must not look inside, so the content is ours: kube-apiserver's fields, and the number of items left, which
+//! an ordered map could only count one by one.
+
+use crate::api_error::ApiError;
+use crate::table::snapshot::Snapshot;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+
+/// The only version of the token there is.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+/// What a token says.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct ContinueToken {
+    v: String,
+    /// Version of the list; -1 for "whatever is there now", given out when the version of an earlier token is gone.
+    rv: i64,
+    /// `namespace/name` and a NUL: the least key after the last item.
+    start: String,
+    /// Items left in the range at that version.
+    #[serde(default)]
+    remaining: u64,
+}
+
+impl ContinueToken {
+    /// The token for what `snapshot` has not given out.
+    #[must_use]
+    pub(super) fn after(snapshot: &Snapshot) -> Self {
+        Self {
+            v: TOKEN_VERSION.into(),
+            rv: i64::try_from(snapshot.version().0).unwrap_or(i64::MAX),
+            start: snapshot.start().into(),
+            remaining: snapshot.remaining() as u64,
+        }
+    }
+
+    /// The token that goes on at the same place in whatever is there now.
+    #[must_use]
+    pub(super) fn without_version(&self) -> Self {
+        Self { rv: -1, ..self.clone() }
+    }
+
+    /// Version of the list; `None` for whatever is there now.
+    #[must_use]
+    pub(super) fn version(&self) -> Option<u64> {
+        u64::try_from(self.rv).ok()
+    }
+
+    /// The least key of the rest.
+    #[must_use]
+    pub(super) fn start(&self) -> &str {
+        &self.start
+    }
+
+    /// Items left.
+    #[must_use]
+    pub(super) fn remaining(&self) -> usize {
+        usize::try_from(self.remaining).unwrap_or(usize::MAX)
+    }
+
+    /// As it stands in a list's metadata.
+    #[must_use]
+    pub(super) fn encode(&self) -> String {
+        let json = serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start, "remaining": self.remaining});
+        URL_SAFE_NO_PAD.encode(json.to_string())
+    }
+
+    /// Reads a token that a client brings back.
+    ///
+    /// # Errors
+    /// 400 if it is none.
+    pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
+        let bad = |why: String| ApiError::BadRequest { message: format!("invalid continue token: {why}") };
+        let json = URL_SAFE_NO_PAD.decode(text).map_err(|e| bad(format!("continue key is not valid: {e}")))?;
+        let token: Self = serde_json::from_slice(&json).map_err(|e| bad(format!("continue key is not valid: {e}")))?;
+        if token.v != TOKEN_VERSION {
+            return Err(bad(format!(
+                "continue key is not valid: server does not recognize this encoded version \"{}\"",
+                token.v
+            )));
+        }
+        if token.rv == 0 || token.rv < -1 {
+            return Err(bad("continue key is not valid: incorrect encoded start resourceVersion".into()));
+        }
+        if token.start.is_empty() {
+            return Err(bad("continue key is not valid: encoded start key empty".into()));
+        }
+        Ok(token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_out_comes_back() {
+        let token =
+            ContinueToken { v: TOKEN_VERSION.into(), rv: 1_790_000_000_000_000, start: "n/a\0".into(), remaining: 7 };
+        assert_eq!(ContinueToken::decode(&token.encode()), Ok(token.clone()));
+        assert_eq!(token.version(), Some(1_790_000_000_000_000));
+        let inconsistent = ContinueToken::decode(&token.without_version().encode()).expect("a token");
+        assert_eq!(inconsistent.version(), None);
+    }
+
+    #[test]
+    fn what_is_no_token_is_400() {
+        let of = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        for text in [
+            "nonsense".to_owned(),
+            "%%%".to_owned(),
+            of("{}"),
+            of(r#"{"v":"meta.k8s.io/v2","rv":1,"start":"a"}"#),
+            of(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
+            of(r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a"}"#),
+            of(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
+            of("[]"),
+        ] {
+            assert_eq!(ContinueToken::decode(&text).expect_err("no token").status().code, 400, "{text}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The time, read once a turn and handed down, so that nothing below the loop has a clock.
+
+use crate::codec::time::civil_from_days;
+use crate::lease::Time;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// A moment, by both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds since the server started; never goes back.
+    pub ms: u64,
+    /// Wall clock, in whole seconds.
+    pub wall: Time,
+}
+
+/// The clocks of the process.
+#[derive(Debug)]
+pub struct Clock {
+    started: Instant,
+}
+
+impl Clock {
+    /// Starts to count.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { started: Instant::now() }
+    }
+
+    /// The present moment.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { ms, wall: Time(i64::try_from(wall.as_secs()).unwrap_or(i64::MAX)) }
+    }
+}
+
+/// Microseconds since the epoch, from which resourceVersions start.
+#[must_use]
+pub fn wall_micros() -> u64 {
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// An IMF-fixdate (RFC 9110 §5.6.7), made once a second.
+#[derive(Debug)]
+pub struct HttpDate {
+    of: Time,
+    text: [u8; 29],
+}
+
+impl Default for HttpDate {
+    fn default() -> Self {
+        let mut date = Self { of: Time(1), text: *b"Thu, 01 Jan 1970 00:00:00 GMT" };
+        date.update(Time(0));
+        date
+    }
+}
+
+impl HttpDate {
+    /// Brings it up to `wall`.
+    pub fn update(&mut self, wall: Time) {
+        if self.of == wall {
+            return;
+        }
+        self.of = wall;
+        let (days, seconds) = (wall.0.div_euclid(86_400), wall.0.rem_euclid(86_400));
+        let (year, month, day) = civil_from_days(days);
+        let weekday =
+            ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][usize::try_from(days.rem_euclid(7)).unwrap_or(0)];
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let month = months.get(usize::try_from(month - 1).unwrap_or(0)).unwrap_or(&"Jan");
+        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let text = format!("{weekday}, {day:02} {month} {year:04} {hours:02}:{minutes:02}:{seconds:02} GMT");
+        if let Ok(text) = <[u8; 29]>::try_from(text.as_bytes()) {
+            self.text = text;
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_as_in_the_rfc() {
+        let mut date = HttpDate::default();
+        assert_eq!(date.as_bytes(), b"Thu, 01 Jan 1970 00:00:00 GMT");
+        date.update(Time(784_111_777));
+        assert_eq!(date.as_bytes(), b"Sun, 06 Nov 1994 08:49:37 GMT");
+        date.update(Time(4_102_444_800));
+        assert_eq!(date.as_bytes(), b"Fri, 01 Jan 2100 00:00:00 GMT");
+    }
+}

@@ -1,0 +1,315 @@
+//! One connection: its transport, its buffers, the protocol that it speaks, and when it has waited long enough.
+
+use crate::auth::Caller;
+use crate::buffer::{ByteBuf, Pool};
+use crate::clock::Now;
+use crate::limits::{
+    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
+    REQUESTS_PER_TURN, WRITE_STALL_MS_MAX,
+};
+use crate::serve::{Budget, Http1, Owner, Peer, Served, Service};
+use crate::tls::identity::identity_of;
+use crate::transport::{Output, Transport};
+use crate::watch::{Fill, WatcherKey};
+use std::io;
+use std::rc::Rc;
+
+/// A connection, from accept to close.
+#[derive(Debug)]
+pub struct Conn {
+    transport: Transport,
+    caller: Caller,
+    http: Http1,
+    input: ByteBuf,
+    output: Output,
+    phase: Phase,
+    stopped: Stopped,
+    /// An open watch has more to say than there was room for.
+    is_watch_behind: bool,
+    /// Milliseconds since when the peer has owed what it owes: the rest of a message, or a read of our output.
+    waiting_since_ms: u64,
+    /// Milliseconds at which a timer is set for it.
+    pub(crate) armed_ms: u64,
+    /// It stands in the run queue.
+    pub(crate) is_queued: bool,
+}
+
+/// How far the connection has come to its end.
+///
+/// ```text
+///   Handshake ──► Open ──► Closing ──► Lingering ──► Closed
+///       └───────────┴─────────┴── error, or no patience ──▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The TLS handshake goes on.
+    Handshake,
+    /// Requests come and go.
+    Open,
+    /// What is queued is sent, then our direction ends.
+    Closing,
+    /// Our direction has ended. What the peer still sends is read and dropped for a moment: closing on unread bytes
+    /// would reset the connection and could destroy what it has not read yet (RFC 9112 §9.6).
+    Lingering,
+    /// To be dropped at the end of the turn.
+    Closed,
+}
+
+/// Why serving stopped while there was more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopped {
+    /// It did not: the peer is to act.
+    No,
+    /// The others are to have their turn.
+    Budget,
+    /// The output is full.
+    Room,
+}
+
+/// What a call left of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It waits for an event or a timer.
+    Wait,
+    /// It can go on at once, after the others had their turn.
+    Again,
+    /// It is over.
+    Close,
+}
+
+impl Conn {
+    /// A connection of `caller`, who is nobody yet if this is TLS.
+    #[must_use]
+    pub fn new(transport: Transport, now: Now) -> Self {
+        let (caller, phase) =
+            if transport.is_tls() { (Caller::Anonymous, Phase::Handshake) } else { (Caller::Insecure, Phase::Open) };
+        Self {
+            transport,
+            caller,
+            http: Http1::default(),
+            input: ByteBuf::default(),
+            output: Output::default(),
+            phase,
+            stopped: Stopped::No,
+            is_watch_behind: false,
+            waiting_since_ms: now.ms,
+            armed_ms: u64::MAX,
+            is_queued: false,
+        }
+    }
+
+    /// The socket and its readiness.
+    pub fn transport_mut(&mut self) -> &mut Transport {
+        &mut self.transport
+    }
+
+    /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
+    pub fn on_ready(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now) {
+        if self.read_and_serve(owner, service, pool, now).is_err() {
+            // The peer has gone, or speaks no TLS that we accept. If rustls has words for it, they are sent.
+            self.transport.send_alert();
+            self.phase = Phase::Closed;
+        }
+        self.input.release(pool);
+    }
+
+    /// Sends what is queued, and says how it goes on. To be called after everything that may have queued something.
+    pub fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+        if self.phase == Phase::Closed {
+            return Next::Close;
+        }
+        let queued_bytes = self.output.len();
+        let Ok(is_sent) = self.transport.send(&mut self.output) else {
+            self.phase = Phase::Closed;
+            return Next::Close;
+        };
+        if self.output.len() < queued_bytes {
+            self.waiting_since_ms = now.ms;
+        }
+        self.output.release(pool);
+        let has_room = self.output.len() < QUEUED_BYTES_HIGH;
+        if has_room
+            && std::mem::take(&mut self.is_watch_behind)
+            && let Some(key) = self.http.watcher()
+        {
+            service.watchers.mark_dirty(key);
+        }
+        match (self.phase, self.stopped) {
+            (Phase::Closing, _) if is_sent => {
+                self.transport.close_write(&mut self.output);
+                if self.transport.is_eof() {
+                    self.phase = Phase::Closed;
+                    return Next::Close;
+                }
+                self.phase = Phase::Lingering;
+                self.waiting_since_ms = now.ms;
+                Next::Again
+            }
+            (Phase::Open, Stopped::Budget) => Next::Again,
+            (Phase::Open, Stopped::Room) if has_room => Next::Again,
+            _ => Next::Wait,
+        }
+    }
+
+    /// Appends events to the open watch `key`, as far as there is room.
+    pub fn fill_watch(&mut self, key: WatcherKey, service: &mut Service, pool: &mut Pool, now: Now) -> Option<Fill> {
+        if self.output.len() >= QUEUED_BYTES_HIGH {
+            self.is_watch_behind = true;
+            return Some(Fill::Idle);
+        }
+        let output = self.output.buffer(pool);
+        let was_empty = output.is_empty();
+        let fill = self.http.fill_watch(service, key, now, output, QUEUED_BYTES_HIGH)?;
+        if was_empty && !output.is_empty() {
+            self.waiting_since_ms = now.ms;
+        }
+        if fill == Fill::More && output.len() >= QUEUED_BYTES_HIGH {
+            self.is_watch_behind = true;
+        }
+        Some(fill)
+    }
+
+    /// Bytes that wait to be sent.
+    #[must_use]
+    pub fn queued_bytes(&self) -> usize {
+        self.output.len()
+    }
+
+    /// Whether more may be queued.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.output.len() < QUEUED_BYTES_HIGH
+    }
+
+    /// The watch that the connection serves, to be taken out when it goes.
+    #[must_use]
+    pub fn watcher(&self) -> Option<WatcherKey> {
+        self.http.watcher()
+    }
+
+    /// Keeps what a long response needs of the log.
+    pub fn absorb(&mut self, service: &Service) {
+        self.http.absorb(&service.table);
+    }
+
+    /// Whether a long response is under way that [`Conn::absorb`] is for.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        self.http.has_job()
+    }
+
+    /// The server stops: what is under way is finished, nothing else begun.
+    pub fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+        match self.phase {
+            Phase::Open => {
+                let had_watch = self.http.watcher().is_some();
+                self.http.on_shutdown(service, self.output.buffer(pool));
+                if had_watch {
+                    self.phase = Phase::Closing;
+                } else if self.http.is_idle(&self.input) {
+                    // Nothing is owed in either direction once this is sent.
+                    let _ = self.transport.send(&mut self.output);
+                    self.transport.close_write(&mut self.output);
+                    self.phase = if self.output.is_empty() { Phase::Closed } else { Phase::Closing };
+                }
+            }
+            Phase::Handshake | Phase::Lingering => self.phase = Phase::Closed,
+            Phase::Closing | Phase::Closed => {}
+        }
+        self.flush(service, pool, now)
+    }
+
+    /// Milliseconds at which the peer has kept us waiting too long; `u64::MAX` if it owes nothing.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        let patience_ms = match self.phase {
+            Phase::Handshake => HEAD_MS_MAX,
+            Phase::Lingering => LINGER_MS_MAX,
+            Phase::Closed => 0,
+            Phase::Open | Phase::Closing if !self.output.is_empty() => WRITE_STALL_MS_MAX,
+            Phase::Closing => WRITE_STALL_MS_MAX,
+            Phase::Open if self.http.is_body_awaited() => BODY_MS_MAX,
+            Phase::Open if self.http.is_within_message(&self.input) => HEAD_MS_MAX,
+            Phase::Open if self.http.is_idle(&self.input) => IDLE_MS_MAX,
+            Phase::Open => return u64::MAX,
+        };
+        self.waiting_since_ms.saturating_add(patience_ms)
+    }
+
+    fn read_and_serve(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now) -> io::Result<()> {
+        let mut budget = Budget { requests: REQUESTS_PER_TURN };
+        let mut read_bytes = 0;
+        self.stopped = Stopped::No;
+        loop {
+            match self.phase {
+                Phase::Closing | Phase::Closed => return Ok(()),
+                Phase::Lingering => return self.linger(pool),
+                Phase::Handshake | Phase::Open => {}
+            }
+            // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
+            let may_read = self.input.len() < BUFFER_BYTES || self.http.watcher().is_none() && !self.http.has_job();
+            if may_read && self.transport.is_readable() {
+                let was_within = self.http.is_within_message(&self.input);
+                let read = self.transport.receive(&mut self.input, pool)?;
+                read_bytes += read;
+                if read > 0 && !was_within && self.phase == Phase::Open {
+                    self.waiting_since_ms = now.ms;
+                }
+                if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
+                    self.on_handshake(now);
+                }
+            }
+            if self.phase == Phase::Open && self.serve(owner, service, pool, now, &mut budget) {
+                return Ok(());
+            }
+            if self.transport.is_eof() {
+                // All that was asked for whole has been answered; a watch has lost its reader.
+                self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
+                return Ok(());
+            }
+            if !self.transport.is_readable() || !may_read {
+                return Ok(());
+            }
+            if read_bytes >= READ_BYTES_PER_TURN {
+                self.stopped = Stopped::Budget;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Serves what is in the input. Whether that is all for this turn.
+    fn serve(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now, budget: &mut Budget) -> bool {
+        let output = self.output.buffer(pool);
+        let was_empty = output.is_empty();
+        let peer = Peer { owner, caller: &self.caller };
+        let served = self.http.serve(service, peer, now, &mut self.input, output, budget);
+        if was_empty && !output.is_empty() {
+            self.waiting_since_ms = now.ms;
+        }
+        match served {
+            Served::Starved | Served::Watching => return false,
+            Served::Busy if output.len() >= QUEUED_BYTES_HIGH => self.stopped = Stopped::Room,
+            Served::Busy => self.stopped = Stopped::Budget,
+            Served::Close => self.phase = Phase::Closing,
+        }
+        true
+    }
+
+    fn on_handshake(&mut self, now: Now) {
+        self.phase = Phase::Open;
+        self.waiting_since_ms = now.ms;
+        let identity = self.transport.peer_certificate().and_then(identity_of);
+        self.caller = identity.map_or(Caller::Anonymous, |identity| Caller::User(Rc::new(identity)));
+    }
+
+    fn linger(&mut self, pool: &mut Pool) -> io::Result<()> {
+        let mut scratch = pool.take();
+        scratch.resize(BUFFER_BYTES, 0);
+        let is_over = self.transport.discard(&mut scratch);
+        pool.give(scratch);
+        if is_over? {
+            self.phase = Phase::Closed;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! A Kubernetes API server for one resource, `leases.coordination.k8s.io`: one thread, one event loop, one table in
+//! memory.
+//!
+//! The way of a request, and which module does what, is drawn in `docs/architecture.md`. Dependencies point one way:
+//! `http1`, `codec`, `selector`, `lease` and `table` are leaves that know neither sockets nor each other's
+//! state; `serve` sees both sides and holds no rules of its own.
+
+pub mod api;
+pub mod api_error;
+pub mod auth;
+pub mod buffer;
+pub mod cli;
+pub mod clock;
+pub mod codec;
+pub mod conn;
+pub mod go_number;
+pub mod http;
+pub mod http1;
+pub mod lease;
+pub mod limits;
+pub mod listener;
+pub mod logging;
+pub mod options;
+pub mod patch;
+pub mod pki;
+pub mod route;
+pub mod selector;
+pub mod serve;
+pub mod server;
+pub mod table;
+pub mod tls;
+pub mod transport;
+pub mod watch;

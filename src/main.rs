@@ -1,0 +1,229 @@
+//! The program: command line, log, certificates, listeners, and then the event loop until a signal ends it.
+//!
+//! What prevents it from starting is told in one line on standard error: exit status 2 if the command line is to
+//! blame, else 1.
+
+use coordination_apiserver::cli::{Args, PROGRAM, Stop, one_line};
+use coordination_apiserver::logging;
+use coordination_apiserver::pki::{self, CertDir, PkiError};
+use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, TlsConfigError, TlsFiles, server_config};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::{env, path, thread};
+use tracing::{info, warn};
+
+fn main() -> ExitCode {
+    let args = match Args::parse_checked(env::args_os()) {
+        Ok(args) => args,
+        Err(Stop::Information(text)) => {
+            _ = io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(Stop::Wrong(line)) => return Failure { line, status: STATUS_WRONG }.report(),
+    };
+    let log = match logging::init(args.log_format, args.verbosity) {
+        Ok(log) => log,
+        Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
+    };
+    let outcome = run(&args);
+    // The last word comes after everything that was logged before it.
+    drop(log);
+    outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// The life of the server, from its certificates to its end.
+fn run(args: &Args) -> Result<(), Failure> {
+    raise_file_limit(args.max_connections.get());
+    let secure = match args.secure_addr() {
+        Some(addr) => Some((addr, secure(args)?)),
+        None => None,
+    };
+    let certs = secure.as_ref().and_then(|(_, secure)| secure.admin.as_ref());
+    let server = Server::bind(Config {
+        secure: secure.as_ref().map(|(addr, secure)| (*addr, Arc::clone(&secure.config))),
+        insecure: args.insecure_addr(),
+        max_connections: args.max_connections.get(),
+        watch_window_events: args.watch_window_events.get(),
+        watch_window_bytes: args.watch_window_bytes.get(),
+    })
+    .map_err(Failure::at_runtime)?;
+
+    let usage = usage(args, &server, certs)?;
+    stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
+    if let Some(addr) = server.secure_addr() {
+        info!(%addr, "serving HTTPS");
+    }
+    if let Some(addr) = server.insecure_addr() {
+        warn!(%addr, "serving cleartext HTTP without authentication: whoever reaches this port may do everything");
+    }
+    // A standard output that nobody reads is no reason to stop.
+    _ = writeln!(io::stdout(), "{usage}");
+    server.run().map_err(|e| Failure::at_runtime(format!("the event loop failed: {e}")))
+}
+
+/// What HTTPS needs.
+struct Secure {
+    config: Arc<rustls::ServerConfig>,
+    /// The folder with the admin's client certificate, if that certificate is one that gets in.
+    admin: Option<CertDir>,
+}
+
+/// Certificates as the command line wants them: the user's own where it names any, and those of the certificate folder
+/// for the rest. The folder is not touched if nothing is wanted from it.
+fn secure(args: &Args) -> Result<Secure, Failure> {
+    let wrong_file = |e: TlsConfigError| match args.names(e.path()) {
+        true => Failure::wrong(e),
+        false => Failure::at_runtime(e),
+    };
+    let wrong_folder = |e: PkiError| match (&args.cert_dir, e.is_of_folder()) {
+        (Some(_), true) => Failure::wrong(format!("--cert-dir {e}")),
+        (None, true) => Failure::at_runtime(format!("{e}; name another one with --cert-dir")),
+        (_, false) => Failure::at_runtime(e),
+    };
+    let config = |cert: &Path, key: &Path, client_ca: &Path| {
+        server_config(TlsFiles { cert, key, client_ca }, &[ALPN_HTTP_1_1]).map_err(wrong_file)
+    };
+    let (own_serving, own_ca) = (args.serving_files(), args.client_ca_file.as_deref());
+    if let (Some((cert, key)), Some(ca)) = (own_serving, own_ca) {
+        return Ok(Secure { config: config(cert, key, ca)?, admin: None });
+    }
+
+    let dir = match &args.cert_dir {
+        // What is printed and logged holds wherever it is read.
+        Some(dir) => path::absolute(dir).map_err(|e| Failure::wrong(format!("--cert-dir {}: {e}", dir.display())))?,
+        None => pki::default_cert_dir().map_err(Failure::wrong)?,
+    };
+    let certs = CertDir::open(&dir).map_err(wrong_folder)?;
+    let (serving_cert, serving_key) = (certs.serving_cert(), certs.serving_key());
+    let (cert, key) = match own_serving {
+        Some(own) => own,
+        None => {
+            certs.ensure_serving(&pki::serving_names(args.bind_address)).map_err(wrong_folder)?;
+            (serving_cert.as_path(), serving_key.as_path())
+        }
+    };
+    let config = match own_ca {
+        Some(ca) => config(cert, key, ca)?,
+        None => {
+            certs.ensure_admin().map_err(wrong_folder)?;
+            config(cert, key, &certs.ca_cert())?
+        }
+    };
+    Ok(Secure { config, admin: own_ca.is_none().then_some(certs) })
+}
+
+/// The one line that says how to reach the server, after writing what it speaks of.
+fn usage(args: &Args, server: &Server, certs: Option<&CertDir>) -> Result<String, Failure> {
+    Ok(match (server.secure_addr(), certs) {
+        (Some(addr), Some(certs)) => {
+            let path = certs.write_kubeconfig(addr, args.tls_cert_file.as_deref()).map_err(Failure::at_runtime)?;
+            format!("Ready: kubectl --kubeconfig {} get leases -A", shell_word(&path.to_string_lossy()))
+        }
+        (Some(addr), None) => format!("Ready: https://{addr}, for clients with a certificate from --client-ca-file"),
+        (None, _) => {
+            let addr = server.insecure_addr().map_or_else(String::new, |addr| addr.to_string());
+            format!("Ready: kubectl --server http://{addr} get leases -A")
+        }
+    })
+}
+
+/// Ends the server in good order on the first SIGTERM or SIGINT, and at once on the second, with the status that a
+/// shell gives to what a signal killed.
+fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let wait = move || {
+        let mut asked = false;
+        for signal in signals.forever() {
+            if asked {
+                std::process::exit(128 + signal);
+            }
+            asked = true;
+            info!(
+                signal = signal_hook::low_level::signal_name(signal),
+                "stopping; the same signal again stops at once"
+            );
+            handle.shutdown();
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Lifts the soft limit of open files to the hard one, as the soft one stands low only for the sake of `select(2)`,
+/// and says so if it is still too low.
+fn raise_file_limit(max_connections: usize) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // `None` is no limit.
+    let Some(mut files) = current else { return };
+    if maximum.is_none_or(|maximum| maximum > files)
+        && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok()
+    {
+        let Some(maximum) = maximum else { return };
+        files = maximum;
+    }
+    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_add(FILES_RESERVED);
+    if files < wanted {
+        warn!(files, wanted, "the limit of open files (ulimit -n) is lower than --max-connections needs");
+    }
+}
+
+/// A word that a POSIX shell takes as it is.
+fn shell_word(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+=:@%,".contains(&b);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// Why the program ends, in one line, and its exit status.
+#[derive(Debug)]
+struct Failure {
+    line: String,
+    status: u8,
+}
+
+impl Failure {
+    fn wrong(why: impl Display) -> Self {
+        Self { line: one_line(&why.to_string()), status: STATUS_WRONG }
+    }
+
+    fn at_runtime(why: impl Display) -> Self {
+        Self { line: one_line(&why.to_string()), status: STATUS_FAILED }
+    }
+
+    fn report(&self) -> ExitCode {
+        _ = writeln!(io::stderr(), "{PROGRAM}: {}", self.line);
+        ExitCode::from(self.status)
+    }
+}
+
+/// The command line cannot be followed.
+const STATUS_WRONG: u8 = 2;
+/// The command line is right, and yet it did not work.
+const STATUS_FAILED: u8 = 1;
+/// Open files that are not connections: standard streams, listeners, the poll and its waker, the pipe of the signals.
+const FILES_RESERVED: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_one_word_for_the_shell() {
+        assert_eq!(shell_word("/home/u/.local/state/x/admin.kubeconfig"), "/home/u/.local/state/x/admin.kubeconfig");
+        assert_eq!(shell_word("/My Files/it's"), r"'/My Files/it'\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_failure_is_one_line() {
+        assert_eq!(Failure::at_runtime("a\n  b").line, "a b");
+    }
+}

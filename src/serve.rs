@@ -1,0 +1,336 @@
+//! Between protocol and API: requests out of a connection's input, responses into its output. Holds no rules of its
+//! own; both sides are seen from here and from nowhere else.
+
+use crate::api::job::Job;
+use crate::api::{Api, Reply};
+use crate::api_error::ApiError;
+use crate::auth::Caller;
+use crate::buffer::ByteBuf;
+use crate::clock::{HttpDate, Now};
+use crate::http::{ContentType, Response};
+use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
+use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
+use crate::limits::{BODY_BYTES_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
+use crate::table::Table;
+use crate::watch::{Fill, WatcherKey, Watchers};
+use bytes::Bytes;
+use mio::Token;
+
+/// To whom a watcher belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The connection.
+    pub connection: Token,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// The connection, to whom watches will belong.
+    pub owner: Owner,
+    /// Whose requests they are.
+    pub caller: &'a Caller,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Service {
+    /// The API.
+    pub api: Api,
+    /// All Leases.
+    pub table: Table,
+    /// All watchers.
+    pub watchers: Watchers<Owner>,
+    /// For response heads.
+    pub date: HttpDate,
+}
+
+/// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
+#[derive(Debug, Default)]
+pub struct Http1 {
+    parser: RequestParser,
+    in_progress: InProgress,
+    /// No request after the present one.
+    is_last: bool,
+}
+
+/// A response that takes more than one turn.
+#[derive(Debug, Default)]
+enum InProgress {
+    #[default]
+    Nothing,
+    Job(Box<Job>, Stream),
+    Watch(WatcherKey, Stream),
+}
+
+/// How the body of a long response is framed, and what follows it.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    chunks: bool,
+    keep_alive: bool,
+}
+
+/// What [`Http1::serve`] leaves to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// More input is needed.
+    Starved,
+    /// There is more to do, now or when the output has room.
+    Busy,
+    /// A watch is open; its events come by [`Http1::fill_watch`].
+    Watching,
+    /// Close when the output is sent.
+    Close,
+}
+
+/// How much one connection may do in one turn.
+#[derive(Debug)]
+pub struct Budget {
+    /// Requests.
+    pub requests: usize,
+}
+
+impl Http1 {
+    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
+    pub fn serve(
+        &mut self,
+        service: &mut Service,
+        from: Peer<'_>,
+        now: Now,
+        input: &mut ByteBuf,
+        output: &mut Vec<u8>,
+        budget: &mut Budget,
+    ) -> Served {
+        loop {
+            if output.len() >= QUEUED_BYTES_HIGH {
+                return Served::Busy;
+            }
+            match &mut self.in_progress {
+                InProgress::Nothing => {}
+                InProgress::Watch(..) => return Served::Watching,
+                InProgress::Job(job, stream) => {
+                    let stream = *stream;
+                    match step_job(job, stream, service, now, output) {
+                        Some(true) => {
+                            self.in_progress = InProgress::Nothing;
+                            if !stream.keep_alive {
+                                return Served::Close;
+                            }
+                        }
+                        Some(false) => return Served::Busy,
+                        // The body cannot be finished; cutting it off without its end is the only way to say so.
+                        None => return Served::Close,
+                    }
+                    continue;
+                }
+            }
+            if self.is_last {
+                return Served::Close;
+            }
+            if budget.requests == 0 {
+                return Served::Busy;
+            }
+            budget.requests -= 1;
+            let is_last = &mut self.is_last;
+            let step = self.parser.next(input, |request, body, after| {
+                *is_last |= !after.keep_alive;
+                let after = Persistence { keep_alive: !*is_last, ..after };
+                let reply = service.api.handle(&mut service.table, request, body, from.caller, now);
+                respond(reply, after, service, from.owner, now, output)
+            });
+            match step {
+                Ok(Step::Served { result, .. }) => self.in_progress = result,
+                Ok(Step::Incomplete { send_continue, .. }) => {
+                    if send_continue {
+                        output.extend_from_slice(CONTINUE);
+                    }
+                    return Served::Starved;
+                }
+                Err(error) => {
+                    refuse(error, service, output);
+                    self.is_last = true;
+                    return Served::Close;
+                }
+            }
+        }
+    }
+
+    /// Appends events to an open watch. `None` if none is open or `key` is not it.
+    pub fn fill_watch(
+        &mut self,
+        service: &mut Service,
+        key: WatcherKey,
+        now: Now,
+        output: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Option<Fill> {
+        let InProgress::Watch(own, stream) = self.in_progress else { return None };
+        if own != key {
+            return None;
+        }
+        let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+        let fill = service.watchers.fill(key, &service.table, now, output, bytes_max);
+        if let Some(chunk) = chunk {
+            chunk.end(output);
+        }
+        if let Fill::Ended(_) = fill {
+            self.end_stream(stream, output);
+        }
+        Some(fill)
+    }
+
+    /// The open watch.
+    #[must_use]
+    pub fn watcher(&self) -> Option<WatcherKey> {
+        match self.in_progress {
+            InProgress::Watch(key, _) => Some(key),
+            InProgress::Nothing | InProgress::Job(..) => None,
+        }
+    }
+
+    /// Takes no request after the one under way, and ends an open watch as its time-out would.
+    pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
+        self.is_last = true;
+        if let InProgress::Watch(key, stream) = self.in_progress {
+            service.watchers.remove(key);
+            self.end_stream(Stream { keep_alive: false, ..stream }, output);
+        }
+    }
+
+    /// Whether nothing is under way, so that the connection can end without anybody losing something.
+    #[must_use]
+    pub fn is_idle(&self, input: &ByteBuf) -> bool {
+        matches!(self.in_progress, InProgress::Nothing) && !self.parser.is_within_message(input)
+    }
+
+    /// Whether the peer has begun a request and owes the rest.
+    #[must_use]
+    pub fn is_within_message(&self, input: &ByteBuf) -> bool {
+        matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
+    }
+
+    /// Whether the head is there and the body is what is owed.
+    #[must_use]
+    pub fn is_body_awaited(&self) -> bool {
+        self.parser.is_body_awaited()
+    }
+
+    /// Keeps what a job under way needs, before the log forgets it.
+    pub fn absorb(&mut self, table: &Table) {
+        if let InProgress::Job(job, _) = &mut self.in_progress {
+            job.absorb(table);
+        }
+    }
+
+    /// Whether a job is under way.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        matches!(self.in_progress, InProgress::Job(..))
+    }
+
+    fn end_stream(&mut self, stream: Stream, output: &mut Vec<u8>) {
+        if stream.chunks {
+            output.extend_from_slice(LAST_CHUNK);
+        }
+        self.is_last |= !stream.keep_alive;
+        self.in_progress = InProgress::Nothing;
+    }
+}
+
+/// Writes a response, or the head of one that goes on.
+fn respond(
+    reply: Reply,
+    after: Persistence,
+    service: &mut Service,
+    owner: Owner,
+    now: Now,
+    output: &mut Vec<u8>,
+) -> InProgress {
+    let head_of_stream = |service: &Service, output: &mut Vec<u8>| {
+        let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
+        let stream = Stream { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
+        let head = Response::new(200, ContentType::Json, Bytes::new());
+        push_head(output, &head, length, stream.keep_alive, service.date.as_bytes());
+        stream
+    };
+    match reply {
+        Reply::Response(response) => {
+            push_response(&response, after, service, output);
+            InProgress::Nothing
+        }
+        Reply::Job(mut job) => {
+            // Most lists are short: those are sent whole, with their length.
+            let mut body = Vec::new();
+            let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
+            match stepped {
+                Ok(true) => {
+                    push_response(&Response::new(200, ContentType::Json, body.into()), after, service, output);
+                    return InProgress::Nothing;
+                }
+                Ok(false) => {}
+                Err(_) => {
+                    let response = Response::from_error(&ApiError::ServiceUnavailable { message: "overtaken".into() });
+                    push_response(&response, after, service, output);
+                    return InProgress::Nothing;
+                }
+            }
+            let stream = head_of_stream(service, output);
+            if after.head_only {
+                return InProgress::Nothing;
+            }
+            let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+            output.extend_from_slice(&body);
+            if let Some(chunk) = chunk {
+                chunk.end(output);
+            }
+            InProgress::Job(job, stream)
+        }
+        Reply::Watch(spec) => {
+            let stream = head_of_stream(service, output);
+            if after.head_only {
+                return InProgress::Nothing;
+            }
+            InProgress::Watch(service.watchers.add(owner, *spec, now), stream)
+        }
+    }
+}
+
+/// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
+fn step_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
+    let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH);
+    if let Some(chunk) = chunk {
+        chunk.end(output);
+    }
+    let done = stepped.ok()?;
+    if done && stream.chunks {
+        output.extend_from_slice(LAST_CHUNK);
+    }
+    Some(done)
+}
+
+fn push_response(response: &Response, after: Persistence, service: &Service, output: &mut Vec<u8>) {
+    let length = Length::Known(response.body.len());
+    push_head(output, response, length, after.keep_alive, service.date.as_bytes());
+    if !after.head_only {
+        output.extend_from_slice(&response.body);
+    }
+}
+
+/// Answers what never became a request.
+#[cold]
+fn refuse(error: RequestError, service: &Service, output: &mut Vec<u8>) {
+    let response = match error {
+        // The one refusal that comes of a request which could be read.
+        RequestError::BodyTooLarge => {
+            Response::from_error(&ApiError::RequestEntityTooLarge { bytes_max: BODY_BYTES_MAX })
+        }
+        error => {
+            let status = error.status();
+            let text = format!("{status} {}: {}\n", crate::http::reason_phrase(status), error.detail());
+            Response::new(status, ContentType::Text, text.into())
+        }
+    };
+    let after = Persistence { keep_alive: false, chunks: true, head_only: false };
+    push_response(&response, after, service, output);
+}

@@ -1,0 +1,450 @@
+//! The reactor: the only owner of `Poll`, of the connections and of the turn.
+//!
+//! One turn is, in this order ([`Server::turn`]):
+//!
+//! ```text
+//!   wait ─► accept ─► read and serve every ready connection ─► fan out the turn's events
+//!        ─► flush every connection that was touched, one write each ─► close what is over ─► timers
+//! ```
+//!
+//! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
+//! what a budget leaves undone stands in the run queue, and the next wait does not wait.
+
+use crate::api::Api;
+use crate::buffer::Pool;
+use crate::clock::{Clock, HttpDate, Now, wall_micros};
+use crate::conn::{Conn, Next};
+use crate::lease::ResourceVersion;
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, SHUTDOWN_MS_MAX};
+use crate::listener::{Accepted, Listener};
+use crate::serve::{Owner, Service};
+use crate::table::Table;
+use crate::transport::Transport;
+use crate::watch::{Fill, Watchers};
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustls::ServerConfig;
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What a server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to serve TLS, and how.
+    pub secure: Option<(SocketAddr, Arc<ServerConfig>)>,
+    /// Where to serve cleartext: full rights for everybody who can connect, so loopback only.
+    pub insecure: Option<SocketAddr>,
+    /// Connections at the most; further ones wait in the listen queue.
+    pub max_connections: usize,
+    /// Events that the log keeps, at the most.
+    pub watch_window_events: usize,
+    /// Memory that the log's events may hold, in bytes, at the most.
+    pub watch_window_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            secure: None,
+            insecure: None,
+            max_connections: 16_384,
+            watch_window_events: 100_000,
+            watch_window_bytes: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a server could not start: what was tried, and what the system said.
+#[derive(Debug)]
+pub struct ServerError {
+    what: String,
+    cause: io::Error,
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.cause)
+    }
+}
+
+impl std::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Ends a server from another thread.
+#[derive(Clone, Debug)]
+pub struct ShutdownHandle {
+    asked: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl ShutdownHandle {
+    /// Asks for an orderly stop: no new connection, what is in flight is finished, watches end. Returns at once.
+    pub fn shutdown(&self) {
+        self.asked.store(true, Ordering::Release);
+        // If the loop cannot be woken it is over already.
+        let _ = self.waker.wake();
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    poll: Poll,
+    listeners: Vec<Listener>,
+    conns: Slab<Entry>,
+    generation: u32,
+    max_connections: usize,
+    service: Service,
+    pool: Pool,
+    clock: Clock,
+    /// Connections that can go on without an event.
+    run_queue: Vec<Token>,
+    /// Connections that may have something to send at the end of this turn.
+    touched: Vec<Token>,
+    /// Connections with a long response under way.
+    with_jobs: Vec<Token>,
+    timers: BinaryHeap<Reverse<(u64, Token)>>,
+    shutdown: ShutdownHandle,
+    /// Milliseconds at which the stop is no longer orderly.
+    stop_ms: Option<u64>,
+}
+
+/// A connection in its slot.
+#[derive(Debug)]
+struct Entry {
+    token: Token,
+    conn: Conn,
+    is_touched: bool,
+}
+
+/// Tokens from here up are listeners; the waker is the last.
+const LISTENER_TOKENS: usize = usize::MAX - 16;
+const WAKER_TOKEN: Token = Token(usize::MAX);
+
+impl Server {
+    /// Listens as `config` says.
+    ///
+    /// # Errors
+    /// [`ServerError`] if an address cannot be had.
+    pub fn bind(config: Config) -> Result<Self, ServerError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |cause| ServerError { what, cause }
+        };
+        let poll = Poll::new().map_err(failed("cannot make a poll"))?;
+        let waker = Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?;
+        let mut listeners = Vec::new();
+        let secure = config.secure.map(|(addr, tls)| (addr, Some(tls)));
+        for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
+            let mut listener = Listener::bind(addr, tls).map_err(failed(&format!("cannot listen on {addr}")))?;
+            let token = Token(LISTENER_TOKENS + listeners.len());
+            listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
+            listeners.push(listener);
+        }
+        let version = ResourceVersion(wall_micros());
+        let service = Service {
+            api: Api::new(),
+            table: Table::new(version, config.watch_window_events, config.watch_window_bytes),
+            watchers: Watchers::new(version),
+            date: HttpDate::default(),
+        };
+        Ok(Self {
+            poll,
+            listeners,
+            conns: Slab::new(),
+            generation: 0,
+            max_connections: config.max_connections,
+            service,
+            pool: Pool::default(),
+            clock: Clock::start(),
+            run_queue: Vec::new(),
+            touched: Vec::new(),
+            with_jobs: Vec::new(),
+            timers: BinaryHeap::new(),
+            shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker: Arc::new(waker) },
+            stop_ms: None,
+        })
+    }
+
+    /// Where TLS is served.
+    #[must_use]
+    pub fn secure_addr(&self) -> Option<SocketAddr> {
+        self.listeners.iter().find(|listener| listener.is_tls()).map(Listener::local_addr)
+    }
+
+    /// Where cleartext is served.
+    #[must_use]
+    pub fn insecure_addr(&self) -> Option<SocketAddr> {
+        self.listeners.iter().find(|listener| !listener.is_tls()).map(Listener::local_addr)
+    }
+
+    /// Something to end it with.
+    #[must_use]
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
+    }
+
+    /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
+    ///
+    /// # Errors
+    /// The poll's, of which none is expected.
+    pub fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        while !self.is_over() {
+            self.turn(&mut events)?;
+        }
+        Ok(())
+    }
+
+    /// One turn of the loop; the order is the module's.
+    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = self.timeout();
+        match self.poll.poll(events, timeout) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => other?,
+        }
+        let now = self.clock.now();
+        self.service.date.update(now.wall);
+        if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
+            self.begin_shutdown(now);
+        }
+        let mut ready = std::mem::take(&mut self.run_queue);
+        for event in &*events {
+            self.on_event(event, &mut ready);
+        }
+        self.accept(now, &mut ready);
+        for token in ready.drain(..) {
+            self.on_ready(token, now);
+        }
+        if self.run_queue.is_empty() {
+            // The memory serves the next turn.
+            self.run_queue = ready;
+        }
+        self.fan_out(now);
+        self.flush(now);
+        self.on_timeout(now);
+        Ok(())
+    }
+
+    /// How long to wait: not at all while something can go on, else until the next timer.
+    fn timeout(&self) -> Option<Duration> {
+        let can_accept = self.conns.len() < self.max_connections && self.listeners.iter().any(Listener::is_readable);
+        if can_accept || !self.run_queue.is_empty() || self.service.watchers.has_dirty() {
+            return Some(Duration::ZERO);
+        }
+        let now_ms = self.clock.now().ms;
+        let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
+        let accept_ms = self.listeners.iter().filter_map(Listener::resume_ms).min();
+        let due_ms =
+            [connection_ms, self.service.watchers.due_ms(), accept_ms, self.stop_ms].into_iter().flatten().min()?;
+        // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
+        Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
+    }
+
+    fn on_event(&mut self, event: &Event, ready: &mut Vec<Token>) {
+        let token = event.token();
+        if token == WAKER_TOKEN {
+            return;
+        }
+        if token.0 >= LISTENER_TOKENS {
+            if let Some(listener) = self.listeners.get_mut(token.0 - LISTENER_TOKENS) {
+                listener.on_readable();
+            }
+            return;
+        }
+        // A stale token: the connection closed in this batch or before.
+        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        entry.conn.transport_mut().on_event(event);
+        if !std::mem::replace(&mut entry.conn.is_queued, true) {
+            ready.push(token);
+        }
+    }
+
+    fn accept(&mut self, now: Now, ready: &mut Vec<Token>) {
+        for at in 0..self.listeners.len() {
+            for _ in 0..ACCEPTS_PER_TURN {
+                if self.conns.len() >= self.max_connections || self.stop_ms.is_some() {
+                    break;
+                }
+                let Some(listener) = self.listeners.get_mut(at) else { break };
+                match listener.accept(now.ms) {
+                    Accepted::Connection(transport) => self.add(transport, now, ready),
+                    Accepted::Nothing => break,
+                    Accepted::Exhausted(error) => {
+                        tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, mut transport: Transport, now: Now, ready: &mut Vec<Token>) {
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.conns.vacant_entry();
+        let token = token_of(entry.key(), self.generation);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self.poll.registry().register(transport.socket_mut(), token, interest) {
+            tracing::warn!(%error, "cannot register a connection");
+            return;
+        }
+        let mut conn = Conn::new(transport, now);
+        conn.is_queued = true;
+        entry.insert(Entry { token, conn, is_touched: false });
+        ready.push(token);
+    }
+
+    fn on_ready(&mut self, token: Token, now: Now) {
+        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        entry.conn.is_queued = false;
+        let had_job = entry.conn.has_job();
+        entry.conn.on_ready(Owner { connection: token }, &mut self.service, &mut self.pool, now);
+        if !had_job && entry.conn.has_job() {
+            self.with_jobs.push(token);
+        }
+        touch(entry, &mut self.touched);
+    }
+
+    /// Brings the turn's changes to whom they are for.
+    fn fan_out(&mut self, now: Now) {
+        self.service.watchers.notify(&self.service.table);
+        let (conns, service) = (&mut self.conns, &self.service);
+        self.with_jobs.retain(|token| match entry_mut(conns, *token) {
+            Some(entry) if entry.conn.has_job() => {
+                entry.conn.absorb(service);
+                true
+            }
+            _ => false,
+        });
+        self.service.watchers.on_timeout(now);
+        let mut bytes = 0;
+        let mut again = Vec::new();
+        while bytes < FAN_OUT_BYTES_PER_TURN
+            && let Some((key, owner)) = self.service.watchers.pop_dirty()
+        {
+            let Some(entry) = entry_mut(&mut self.conns, owner.connection) else {
+                self.service.watchers.remove(key);
+                continue;
+            };
+            let queued_bytes = entry.conn.queued_bytes();
+            let fill = entry.conn.fill_watch(key, &mut self.service, &mut self.pool, now);
+            bytes += entry.conn.queued_bytes() - queued_bytes;
+            match fill {
+                None => self.service.watchers.remove(key),
+                Some(Fill::More) if entry.conn.has_room() => again.push(key),
+                Some(Fill::More | Fill::Idle) => {}
+                Some(Fill::Ended(why)) => tracing::debug!(?why, "watch ended"),
+            }
+            touch(entry, &mut self.touched);
+        }
+        for key in again {
+            self.service.watchers.mark_dirty(key);
+        }
+    }
+
+    fn flush(&mut self, now: Now) {
+        let mut touched = std::mem::take(&mut self.touched);
+        for token in touched.drain(..) {
+            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
+            entry.is_touched = false;
+            let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
+            self.go_on(token, next);
+        }
+        self.touched = touched;
+    }
+
+    /// Does what a connection's state asks for.
+    fn go_on(&mut self, token: Token, next: Next) {
+        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        match next {
+            Next::Close => self.close(token),
+            Next::Again if std::mem::replace(&mut entry.conn.is_queued, true) => {}
+            Next::Again => self.run_queue.push(token),
+            Next::Wait => {}
+        }
+        self.arm_timer(token);
+    }
+
+    fn close(&mut self, token: Token) {
+        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        if let Some(key) = entry.conn.watcher() {
+            self.service.watchers.remove(key);
+        }
+        // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
+        self.conns.remove(slot_of(token));
+    }
+
+    fn arm_timer(&mut self, token: Token) {
+        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let deadline_ms = entry.conn.deadline_ms();
+        // An earlier timer finds the later deadline when it fires, so most changes set none.
+        if deadline_ms < entry.conn.armed_ms {
+            entry.conn.armed_ms = deadline_ms;
+            self.timers.push(Reverse((deadline_ms, token)));
+        }
+    }
+
+    fn on_timeout(&mut self, now: Now) {
+        while let Some(Reverse((due_ms, token))) = self.timers.peek().copied() {
+            if due_ms > now.ms {
+                break;
+            }
+            self.timers.pop();
+            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
+            if entry.conn.armed_ms != due_ms {
+                continue;
+            }
+            entry.conn.armed_ms = u64::MAX;
+            if entry.conn.deadline_ms() <= now.ms {
+                self.close(token);
+            } else {
+                self.arm_timer(token);
+            }
+        }
+    }
+
+    fn begin_shutdown(&mut self, now: Now) {
+        tracing::info!(connections = self.conns.len(), "stopping");
+        self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
+        self.listeners.clear();
+        let tokens: Vec<_> = self.conns.iter().map(|(_, entry)| entry.token).collect();
+        for token in tokens {
+            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
+            let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
+            self.go_on(token, next);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.clock.now().ms >= stop_ms)
+    }
+}
+
+/// A token of a slot and of which connection in it.
+fn token_of(slot: usize, generation: u32) -> Token {
+    // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
+    Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
+}
+
+fn slot_of(token: Token) -> usize {
+    token.0 & 0xffff_ffff
+}
+
+fn entry_mut(conns: &mut Slab<Entry>, token: Token) -> Option<&mut Entry> {
+    conns.get_mut(slot_of(token)).filter(|entry| entry.token == token)
+}
+
+fn touch(entry: &mut Entry, touched: &mut Vec<Token>) {
+    if !std::mem::replace(&mut entry.is_touched, true) {
+        touched.push(entry.token);
+    }
+}
