@@ -50,8 +50,10 @@ pub struct Service {
 pub struct Http1 {
     parser: RequestParser,
     in_progress: InProgress,
-    /// No request after the present one.
+    /// No request after the one that has been served.
     is_last: bool,
+    /// The server stops: a request that has begun is still served, no other.
+    is_draining: bool,
 }
 
 /// A response that takes more than one turn.
@@ -124,16 +126,16 @@ impl Http1 {
                     continue;
                 }
             }
-            if self.is_last {
+            if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
                 return Served::Close;
             }
             if budget.requests == 0 {
                 return Served::Busy;
             }
             budget.requests -= 1;
-            let is_last = &mut self.is_last;
+            let (is_last, is_draining) = (&mut self.is_last, self.is_draining);
             let step = self.parser.next(input, |request, body, after| {
-                *is_last |= !after.keep_alive;
+                *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = service.api.handle(&mut service.table, request, body, from.caller, now);
                 respond(reply, after, service, from.owner, now, output)
@@ -190,7 +192,7 @@ impl Http1 {
 
     /// Takes no request after the one under way, and ends an open watch as its time-out would.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
-        self.is_last = true;
+        self.is_draining = true;
         if let InProgress::Watch(key, stream) = self.in_progress {
             service.watchers.remove(key);
             self.end_stream(Stream { keep_alive: false, ..stream }, output);

@@ -17,6 +17,8 @@ pub struct Transport {
     tls: Option<Box<ServerConnection>>,
     readable: bool,
     writable: bool,
+    /// An event said that the peer has closed its direction: there is an end to be read, and no further edge for it.
+    is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
 }
@@ -31,7 +33,7 @@ impl Transport {
     #[must_use]
     pub fn cleartext(socket: TcpStream) -> Self {
         // A fresh socket can be written to; whether it can be read, an event will tell.
-        Self { socket, tls: None, readable: false, writable: true, is_eof: false }
+        Self { socket, tls: None, readable: false, writable: true, is_end_near: false, is_eof: false }
     }
 
     /// TLS, the server's side.
@@ -52,6 +54,7 @@ impl Transport {
 
     /// Takes note of an event.
     pub fn on_event(&mut self, event: &mio::event::Event) {
+        self.is_end_near |= event.is_read_closed() || event.is_error();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
     }
@@ -97,11 +100,16 @@ impl Transport {
             let room = spare.len();
             let read = read_socket(&self.socket, spare, &mut self.readable, &mut self.is_eof)?;
             input.fill(read);
-            // A short read has emptied the socket; the next edge tells of more.
-            self.readable &= read == room;
+            // A short read has emptied the socket; the next edge tells of more (epoll(7)).
+            self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
-        let mut source = SocketReader { socket: &self.socket, readable: &mut self.readable, is_eof: &mut self.is_eof };
+        let mut source = SocketReader {
+            socket: &self.socket,
+            readable: &mut self.readable,
+            is_end_near: self.is_end_near,
+            is_eof: &mut self.is_eof,
+        };
         let read = match tls.read_tls(&mut source) {
             Ok(read) => read,
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
@@ -284,6 +292,7 @@ fn write_socket(mut socket: &TcpStream, bytes: &[u8], writable: &mut bool) -> io
 struct SocketReader<'a> {
     socket: &'a TcpStream,
     readable: &'a mut bool,
+    is_end_near: bool,
     is_eof: &'a mut bool,
 }
 
@@ -291,7 +300,11 @@ impl Read for SocketReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match read_socket(self.socket, into, self.readable, self.is_eof)? {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
-            read => Ok(read),
+            read => {
+                // As in cleartext: a short read saves the one that would find nothing.
+                *self.readable &= read == into.len() || self.is_end_near;
+                Ok(read)
+            }
         }
     }
 }

@@ -462,3 +462,6 @@ fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     let message = format!("too old resource version: {cursor} ({})", table.log().floor());
     ApiError::Expired { message, next: None }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Watchers against a naive model. Goal: each sees every change that it is about, once and in order, however little
+//! room there is and whatever the others do, or is told that it has missed some. Method: seeded random writes, watchers
+//! and fillings; what a watcher should have seen is computed from the whole history afterwards.
+
+use super::*;
+use crate::lease::{Lease, Time};
+use crate::selector::field::FieldSelector;
+use crate::selector::label::LabelSelector;
+use crate::table::object::{Key, Object};
+use compact_str::CompactString;
+use std::rc::Rc;
+
+/// The history of a table: every event since its first version.
+struct World {
+    table: Table,
+    first: u64,
+    history: Vec<crate::table::event_log::Event>,
+    watchers: Watchers<usize>,
+    rng: fastrand::Rng,
+    now: Now,
+}
+
+/// A client's end.
+struct Client {
+    key: WatcherKey,
+    range: Range,
+    selector: Selector,
+    after: u64,
+    seen: Vec<(String, String, u64)>,
+    expired: bool,
+}
+
+impl World {
+    fn new(seed: u64, events_max: usize) -> Self {
+        let first = 500;
+        Self {
+            table: Table::new(ResourceVersion(first), events_max, usize::MAX),
+            first,
+            history: Vec::new(),
+            watchers: Watchers::new(ResourceVersion(first)),
+            rng: fastrand::Rng::with_seed(seed),
+            now: Now { ms: 1000, wall: Time(1_700_000_000) },
+        }
+    }
+
+    fn write(&mut self) {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = ["a", "b"][self.rng.usize(0..2)].into();
+        lease.metadata.name = CompactString::from(format!("n{}", self.rng.u8(0..4)));
+        if self.rng.bool() {
+            lease.metadata.labels.insert("l".into(), ["1", "2"][self.rng.usize(0..2)].into());
+        }
+        let found = self.table.find(&lease.metadata.namespace, &lease.metadata.name).map(|(slot, _)| slot);
+        match found {
+            None => self.table.create(lease),
+            Some(slot) if self.rng.u8(0..3) == 0 => self.table.remove(slot),
+            Some(slot) => self.table.replace(slot, lease),
+        };
+        let event = self.table.log().event(self.table.version()).expect("just made").clone();
+        self.history.push(event);
+    }
+
+    fn open(&mut self, owner: usize) -> Client {
+        let range = match self.rng.u8(0..3) {
+            0 => Range::All,
+            1 => Range::Namespace("a".into()),
+            _ => Range::Name(Key::new("b", "n1")),
+        };
+        let labels = if self.rng.bool() { "l=1" } else { "" };
+        let selector = Selector {
+            labels: LabelSelector::parse(labels).expect("a selector"),
+            fields: FieldSelector::parse("").expect("a selector"),
+        };
+        let head = self.table.version().0;
+        let after = self.rng.u64(self.table.log().floor().0..=head);
+        let spec = WatchSpec {
+            range: range.clone(),
+            selector: selector.clone(),
+            start: WatchStart::After(ResourceVersion(after)),
+            bookmarks: false,
+            timeout_ms: u64::MAX,
+        };
+        let key = self.watchers.add(owner, spec, self.now);
+        Client { key, range, selector, after, seen: Vec::new(), expired: false }
+    }
+
+    /// Fills some of those for whom there is something; the others have no room now.
+    fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
+        self.watchers.notify(&self.table);
+        let mut again = Vec::new();
+        while let Some((key, owner)) = self.watchers.pop_dirty() {
+            if !everybody && self.rng.bool() {
+                again.push(key);
+                continue;
+            }
+            let mut out = Vec::new();
+            let bytes_max = if everybody { usize::MAX } else { self.rng.usize(1..2000) };
+            let fill = self.watchers.fill(key, &self.table, self.now, &mut out, bytes_max);
+            clients[owner].take(&out);
+            match fill {
+                Fill::More => again.push(key),
+                Fill::Idle => {}
+                Fill::Ended(why) => {
+                    assert_eq!(why, WatchEnd::Expired);
+                    clients[owner].expired = true;
+                }
+            }
+        }
+        for key in again {
+            self.watchers.mark_dirty(key);
+        }
+    }
+
+    /// What a client should have seen of the whole history.
+    fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
+        let takes = |object: &Object| client.range.contains(&object.key) && is_selected(&client.selector, object);
+        let mut expected = Vec::new();
+        for event in self.history.iter().filter(|event| event.version().0 > client.after) {
+            let before = event.before.as_deref().is_some_and(takes);
+            let after = !event.deleted && takes(&event.after);
+            let kind = match (before, after) {
+                (false, false) => continue,
+                (false, true) => "ADDED",
+                (true, true) => "MODIFIED",
+                (true, false) => "DELETED",
+            };
+            expected.push((kind.to_owned(), event.after.key.as_str().to_owned(), event.version().0));
+        }
+        expected
+    }
+}
+
+impl Client {
+    fn take(&mut self, out: &[u8]) {
+        for line in out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: serde_json::Value = serde_json::from_slice(line).expect("JSON");
+            if event["type"] == "ERROR" {
+                assert_eq!(event["object"]["code"], 410);
+                continue;
+            }
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let meta = &event["object"]["metadata"];
+            let key = format!("{}/{}", text(&meta["namespace"]), text(&meta["name"]));
+            let version = text(&meta["resourceVersion"]).parse().expect("a number");
+            self.seen.push((text(&event["type"]), key, version));
+        }
+    }
+}
+
+#[test]
+fn every_watcher_sees_every_change_once_and_in_order() {
+    for seed in 0..200 {
+        let mut world = World::new(seed, usize::MAX);
+        let mut clients = Vec::new();
+        for _ in 0..60 {
+            for _ in 0..world.rng.usize(0..5) {
+                world.write();
+            }
+            if clients.len() < 12 && world.rng.bool() {
+                clients.push(world.open(clients.len()));
+            }
+            world.fan_out(&mut clients, false);
+        }
+        // As many rounds as it takes: a filling looks at a bounded part of the log.
+        for _ in 0..100 {
+            world.fan_out(&mut clients, true);
+        }
+        for client in &clients {
+            assert!(!client.expired, "seed {seed}: the log kept everything");
+            assert_eq!(client.seen, world.expected(client), "seed {seed}, {:?} after {}", client.range, client.after);
+        }
+    }
+}
+
+#[test]
+fn one_that_falls_off_the_log_is_told_and_has_seen_no_gap() {
+    let mut expired = 0;
+    for seed in 0..200 {
+        let mut world = World::new(seed, 12);
+        let mut clients = Vec::new();
+        for _ in 0..60 {
+            for _ in 0..world.rng.usize(0..12) {
+                world.write();
+            }
+            if clients.len() < 12 {
+                clients.push(world.open(clients.len()));
+            }
+            world.fan_out(&mut clients, false);
+        }
+        world.fan_out(&mut clients, true);
+        for client in &clients {
+            let expected = world.expected(client);
+            if client.expired {
+                expired += 1;
+                assert_eq!(client.seen, expected[..client.seen.len()], "seed {seed}: a gap before the end");
+                assert!(world.watchers.watcher(client.key).is_none(), "seed {seed}: ended and still there");
+            } else {
+                assert_eq!(client.seen, expected, "seed {seed}: not told of what is missing");
+            }
+        }
+    }
+    assert!(expired > 100, "the test does not reach what it is about: {expired}");
+}
+
+#[test]
+fn a_change_touches_only_those_whom_it_is_for() {
+    let mut world = World::new(1, usize::MAX);
+    let spec = |name: &str| WatchSpec {
+        range: Range::Name(Key::new("a", name)),
+        selector: Selector::default(),
+        start: WatchStart::After(ResourceVersion(500)),
+        bookmarks: false,
+        timeout_ms: u64::MAX,
+    };
+    let keys: Vec<_> =
+        (0..100).map(|i| world.watchers.add(i, spec(&format!("n{i}")), world.now)).collect();
+    let mut out = Vec::new();
+    while let Some((key, _)) = world.watchers.pop_dirty() {
+        assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1000), Fill::Idle);
+    }
+    let mut lease = Lease::default();
+    lease.metadata.namespace = "a".into();
+    lease.metadata.name = "n7".into();
+    world.table.create(lease);
+    world.watchers.notify(&world.table);
+    assert_eq!(world.watchers.pop_dirty(), Some((keys[7], 7)));
+    assert_eq!(world.watchers.pop_dirty(), None);
+}
+
+#[test]
+fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
+    let mut world = World::new(1, usize::MAX);
+    let spec = WatchSpec {
+        range: Range::All,
+        selector: Selector::default(),
+        start: WatchStart::After(ResourceVersion(500)),
+        bookmarks: true,
+        timeout_ms: 90_000,
+    };
+    let key = world.watchers.add(0, spec, world.now);
+    let mut bookmarks = Vec::new();
+    let mut ended_ms = None;
+    while ended_ms.is_none() {
+        world.watchers.on_timeout(world.now);
+        if let Some((due, _)) = world.watchers.pop_dirty() {
+            assert_eq!(due, key);
+            let mut out = Vec::new();
+            let fill = world.watchers.fill(key, &world.table, world.now, &mut out, 1000);
+            if !out.is_empty() {
+                bookmarks.push(world.now.ms);
+                assert!(out.starts_with(b"{\"type\":\"BOOKMARK\""), "{}", out.escape_ascii());
+            }
+            if fill == Fill::Ended(WatchEnd::TimedOut) {
+                ended_ms = Some(world.now.ms);
+            }
+        }
+        world.now.ms += 500;
+    }
+    assert_eq!((bookmarks, ended_ms), (vec![61_000, 91_000], Some(91_000)));
+    assert!(world.watchers.is_empty());
+}
+
+#[test]
+fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
+    for seed in 0..50 {
+        let mut world = World::new(seed, 1000);
+        for _ in 0..30 {
+            world.write();
+        }
+        let version = world.table.version();
+        let names: Vec<_> = {
+            let mut names = Vec::new();
+            let mut snapshot = Snapshot::now(&world.table, Range::All);
+            let all = snapshot.next(&world.table, usize::MAX, |object: &Rc<Object>| {
+                names.push((object.key.as_str().to_owned(), object.version.0));
+                true
+            });
+            assert_eq!(all, Ok(false));
+            names
+        };
+        let spec = WatchSpec {
+            range: Range::All,
+            selector: Selector::default(),
+            start: WatchStart::Initial { snapshot: Snapshot::now(&world.table, Range::All), end_bookmark: true },
+            bookmarks: true,
+            timeout_ms: u64::MAX,
+        };
+        let key = world.watchers.add(0, spec, world.now);
+        let mut out = Vec::new();
+        loop {
+            let room = out.len() + world.rng.usize(1..600);
+            if world.watchers.fill(key, &world.table, world.now, &mut out, room) == Fill::Idle {
+                break;
+            }
+            world.write();
+            world.watchers.notify(&world.table);
+        }
+        let text = String::from_utf8(out).expect("UTF-8");
+        let lines: Vec<_> = text.lines().collect();
+        for ((key, version), line) in names.iter().zip(&lines) {
+            let name = key.split_once('/').expect("a key").1;
+            assert!(line.contains(&format!("\"name\":\"{name}\"")) && line.contains(&version.to_string()), "{line}");
+        }
+        let bookmark = lines[names.len()];
+        assert!(bookmark.contains("initial-events-end") && bookmark.contains(&version.to_string()), "{bookmark}");
+        let later = world.history.iter().filter(|event| event.version() > version).count();
+        assert_eq!(lines.len(), names.len() + 1 + later, "seed {seed}");
+        assert!(world.first < version.0);
+    }
+}
