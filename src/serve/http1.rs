@@ -1,49 +1,18 @@
-//! Between protocol and API: requests out of a connection's input, responses into its output. Holds no rules of its
-//! own; both sides are seen from here and from nowhere else.
+//! HTTP/1.1: one request after the other, and the one response that may be long.
 
+use super::{Budget, Owner, Peer, Served, Service};
+use crate::api::Reply;
 use crate::api::job::Job;
-use crate::api::{Api, Reply};
 use crate::api_error::ApiError;
-use crate::auth::Caller;
 use crate::buffer::ByteBuf;
-use crate::clock::{HttpDate, Now};
+use crate::clock::Now;
 use crate::http::{ContentType, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::limits::{BODY_BYTES_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::table::Table;
-use crate::watch::{Fill, WatcherKey, Watchers};
+use crate::watch::{Fill, WatcherKey};
 use bytes::Bytes;
-use mio::Token;
-
-/// To whom a watcher belongs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The connection.
-    pub connection: Token,
-}
-
-/// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer<'a> {
-    /// The connection, to whom watches will belong.
-    pub owner: Owner,
-    /// Whose requests they are.
-    pub caller: &'a Caller,
-}
-
-/// What all connections share.
-#[derive(Debug)]
-pub struct Service {
-    /// The API.
-    pub api: Api,
-    /// All Leases.
-    pub table: Table,
-    /// All watchers.
-    pub watchers: Watchers<Owner>,
-    /// For response heads.
-    pub date: HttpDate,
-}
 
 /// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
 #[derive(Debug, Default)]
@@ -70,26 +39,6 @@ enum InProgress {
 struct Stream {
     chunks: bool,
     keep_alive: bool,
-}
-
-/// What [`Http1::serve`] leaves to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
-    /// More input is needed.
-    Starved,
-    /// There is more to do, now or when the output has room.
-    Busy,
-    /// A watch is open; its events come by [`Http1::fill_watch`].
-    Watching,
-    /// Close when the output is sent.
-    Close,
-}
-
-/// How much one connection may do in one turn.
-#[derive(Debug)]
-pub struct Budget {
-    /// Requests.
-    pub requests: usize,
 }
 
 impl Http1 {
