@@ -1,0 +1,358 @@
+//! From a field block to fields (RFC 7541 §3 and §6).
+
+use super::dynamic_table::DynamicTable;
+use super::field_buf::Traits;
+use super::{FIELD_OVERHEAD, FieldBuf, NameId, huffman, integer, static_table};
+use std::fmt;
+
+/// The decoding side of one direction of a connection.
+#[derive(Debug)]
+pub struct Decoder {
+    table: DynamicTable<Traits>,
+    /// The size that we allowed the peer; its updates may not go beyond.
+    table_size_limit: usize,
+    limits: DecoderLimits,
+}
+
+/// How large a decoded field list may become, by the measure of RFC 9113 §6.5.2.
+#[derive(Clone, Copy, Debug)]
+pub struct DecoderLimits {
+    /// Above this the list is cut short: it is decoded to keep the table in step, but not kept.
+    pub list_size_max: usize,
+    /// Above this decoding ends with an error: a few octets of input that become so many are an attack.
+    pub list_size_abort: usize,
+}
+
+/// How a block was decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// All fields are there.
+    Whole,
+    /// The list went beyond `list_size_max`; only its first fields are there. The table is in step.
+    Oversized,
+}
+
+/// What is wrong with a field block. All are connection errors, since the table is out of step afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// A Huffman string has the code for its end in it (RFC 7541 §5.2).
+    HuffmanEos,
+    /// A Huffman string ends with a wrong padding, or in the middle of a code (RFC 7541 §5.2).
+    HuffmanPadding,
+    /// An index points at nothing (RFC 7541 §2.3.3).
+    Index,
+    /// An integer is larger than anything that could be meant (RFC 7541 §5.1).
+    IntegerOverflow,
+    /// The list is larger than `list_size_abort`.
+    ListSize,
+    /// A size update asks for more than was allowed (RFC 7541 §6.3).
+    TableSize,
+    /// A size update stands after a field (RFC 7541 §4.2).
+    TableSizeLate,
+    /// The block ends in the middle of a representation.
+    Truncated,
+}
+
+impl Decoder {
+    /// For a peer that was allowed a dynamic table of `table_size_limit` octets.
+    #[must_use]
+    pub fn new(table_size_limit: usize, limits: DecoderLimits) -> Self {
+        Self { table: DynamicTable::new(table_size_limit), table_size_limit, limits }
+    }
+
+    /// Decodes one whole field block into `fields`, which is cleared before.
+    ///
+    /// # Errors
+    /// After an error the connection cannot go on.
+    pub fn decode(&mut self, block: &[u8], fields: &mut FieldBuf) -> Result<Decoded, DecodeError> {
+        fields.clear();
+        let mut list = List { fields, size: 0, limits: self.limits };
+        let mut rest = self.decode_size_updates(block)?;
+        while let Some((&first, after)) = rest.split_first() {
+            rest = if first & 0x80 != 0 {
+                let (index, after) = integer::decode(first, 0x7f, after)?;
+                self.decode_indexed(index, &mut list)?;
+                after
+            } else if first & 0xc0 == 0x40 {
+                self.decode_literal(first, 0x3f, after, &mut list)?
+            } else if first & 0xe0 == 0 {
+                // Without indexing and never indexed: the same to an endpoint that forwards nothing.
+                self.decode_literal(first, 0x0f, after, &mut list)?
+            } else {
+                return Err(DecodeError::TableSizeLate);
+            };
+        }
+        Ok(if list.size > self.limits.list_size_max { Decoded::Oversized } else { Decoded::Whole })
+    }
+
+    /// RFC 7541 §4.2: updates of the size stand at the begin of a block.
+    fn decode_size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], DecodeError> {
+        let mut rest = block;
+        while let Some((&first, after)) = rest.split_first()
+            && first & 0xe0 == 0x20
+        {
+            let (size_max, after) = integer::decode(first, 0x1f, after)?;
+            if size_max > self.table_size_limit {
+                return Err(DecodeError::TableSize);
+            }
+            self.table.set_size_max(size_max);
+            rest = after;
+        }
+        Ok(rest)
+    }
+
+    #[inline]
+    fn decode_indexed(&self, index: usize, list: &mut List<'_>) -> Result<(), DecodeError> {
+        if let Some((name, value)) = static_table::entry(index) {
+            if list.admit(name.len() + value.len())? {
+                list.fields.push(name, value, Traits { name: static_table::name_id(index), well_formed: true });
+            }
+            return Ok(());
+        }
+        let age = index.checked_sub(static_table::LEN + 1).ok_or(DecodeError::Index)?;
+        let entry = self.table.entry(age).ok_or(DecodeError::Index)?;
+        if list.admit(entry.octets.len())? {
+            list.fields.push_joined(entry.octets, entry.name_len, entry.note);
+        }
+        Ok(())
+    }
+
+    /// A literal; `prefix_max` of 0x3f is one with incremental indexing (RFC 7541 §6.2). Its octets are decoded to
+    /// where they stay if the list has room for them.
+    fn decode_literal<'b>(
+        &mut self,
+        first: u8,
+        prefix_max: u8,
+        after: &'b [u8],
+        list: &mut List<'_>,
+    ) -> Result<&'b [u8], DecodeError> {
+        let (index, rest) = integer::decode(first, prefix_max, after)?;
+        let start = list.fields.scratch().len();
+        let (name, name_well_formed, rest) = self.decode_name(index, rest, list.fields.scratch())?;
+        let name_len = list.fields.uncommitted(start).len();
+        let rest = decode_string(rest, list.fields.scratch())?;
+        let octets = list.fields.uncommitted(start);
+        let (name_octets, value) = octets.split_at_checked(name_len).unwrap_or_default();
+        let traits = Traits { name, well_formed: name_well_formed && is_value_well_formed(value) };
+        if prefix_max == 0x3f {
+            self.table.insert(name_octets, value, traits);
+        }
+        let size = octets.len();
+        if list.admit(size)? {
+            list.fields.commit(start, name_len, traits);
+        } else {
+            list.fields.discard(start);
+        }
+        Ok(rest)
+    }
+
+    /// Appends the name of a literal to `out`: that of the entry at `index`, or if that is 0, the string that follows.
+    fn decode_name<'b>(
+        &self,
+        index: usize,
+        rest: &'b [u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(NameId, bool, &'b [u8]), DecodeError> {
+        if index == 0 {
+            let start = out.len();
+            let rest = decode_string(rest, out)?;
+            let name = out.get(start..).unwrap_or_default();
+            let id = NameId::of(name);
+            return Ok((id, id != NameId::UNKNOWN || is_name_well_formed(name), rest));
+        }
+        if let Some((name, _)) = static_table::entry(index) {
+            out.extend_from_slice(name);
+            return Ok((static_table::name_id(index), true, rest));
+        }
+        let age = index.checked_sub(static_table::LEN + 1).ok_or(DecodeError::Index)?;
+        let entry = self.table.entry(age).ok_or(DecodeError::Index)?;
+        let name = entry.octets.get(..entry.name_len).unwrap_or_default();
+        out.extend_from_slice(name);
+        // The entry may be ill-formed because of its value only.
+        let well_formed = entry.note.well_formed || entry.note.name != NameId::UNKNOWN || is_name_well_formed(name);
+        Ok((entry.note.name, well_formed, rest))
+    }
+
+    #[cfg(test)]
+    pub(super) fn table_entries(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        (0..self.table.len())
+            .filter_map(|age| self.table.entry(age))
+            .map(|entry| (entry.octets[..entry.name_len].to_vec(), entry.octets[entry.name_len..].to_vec()))
+            .collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn table_size(&self) -> usize {
+        self.table.size()
+    }
+}
+
+/// The list in the making and its bounds.
+struct List<'f> {
+    fields: &'f mut FieldBuf,
+    /// Of all fields, kept or not.
+    size: usize,
+    limits: DecoderLimits,
+}
+
+impl List<'_> {
+    /// Counts a field of `octets`; says whether it is to be kept.
+    #[inline]
+    fn admit(&mut self, octets: usize) -> Result<bool, DecodeError> {
+        self.size += octets + FIELD_OVERHEAD;
+        if self.size <= self.limits.list_size_max {
+            Ok(true)
+        } else if self.size <= self.limits.list_size_abort {
+            Ok(false)
+        } else {
+            Err(DecodeError::ListSize)
+        }
+    }
+}
+
+/// Appends the string that `rest` begins with (RFC 7541 §5.2); gives what follows.
+fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
+    let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
+    let (len, rest) = integer::decode(first, 0x7f, rest)?;
+    let (octets, rest) = rest.split_at_checked(len).ok_or(DecodeError::Truncated)?;
+    if first & 0x80 == 0 {
+        out.extend_from_slice(octets);
+    } else {
+        huffman::decode_into(octets, out)?;
+    }
+    Ok(rest)
+}
+
+/// RFC 9113 §8.2.1: a token in lower case; a pseudo-header field's colon may stand first.
+fn is_name_well_formed(name: &[u8]) -> bool {
+    let token = name.strip_prefix(b":").unwrap_or(name);
+    !token.is_empty() && token.iter().all(|&octet| NAME_OCTETS[usize::from(octet)])
+}
+
+/// RFC 9113 §8.2.1: no NUL, CR or LF; no space or tab at either end.
+fn is_value_well_formed(value: &[u8]) -> bool {
+    let is_blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
+    // Without a branch for each octet, so that the compiler compares many at once.
+    let has_bad = value.iter().fold(false, |bad, &octet| bad | (octet == 0) | (octet == b'\r') | (octet == b'\n'));
+    !has_bad && !is_blank(value.first()) && !is_blank(value.last())
+}
+
+/// `tchar` of RFC 9110 §5.6.2 without upper case.
+static NAME_OCTETS: [bool; 256] = {
+    let allowed = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
+    let mut table = [false; 256];
+    let mut at = 0;
+    while at < allowed.len() {
+        table[allowed[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::HuffmanEos => "EOS inside a Huffman string",
+            Self::HuffmanPadding => "a Huffman string with a wrong end",
+            Self::Index => "an index that points at nothing",
+            Self::IntegerOverflow => "an integer that is too large",
+            Self::ListSize => "a field list that is far too large",
+            Self::TableSize => "a dynamic table size above what was allowed",
+            Self::TableSizeLate => "a dynamic table size update after a field",
+            Self::Truncated => "a field block that ends too early",
+        })
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: DecoderLimits = DecoderLimits { list_size_max: 1000, list_size_abort: 4000 };
+
+    fn decode(block: &[u8]) -> Result<Decoded, DecodeError> {
+        Decoder::new(4096, LIMITS).decode(block, &mut FieldBuf::new())
+    }
+
+    #[test]
+    fn what_points_at_nothing_or_ends_early_is_refused() {
+        assert_eq!(decode(&[0x80]), Err(DecodeError::Index));
+        assert_eq!(decode(&[0x80 | 62]), Err(DecodeError::Index));
+        assert_eq!(decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]), Err(DecodeError::Index));
+        assert_eq!(decode(&[0x7f, 0x10, 0x01, b'v']), Err(DecodeError::Index));
+        assert_eq!(decode(&[0x40]), Err(DecodeError::Truncated));
+        assert_eq!(decode(&[0x40, 0x02, b'a']), Err(DecodeError::Truncated));
+        assert_eq!(decode(&[0x40, 0x01, b'a']), Err(DecodeError::Truncated));
+        assert_eq!(decode(&[0x40, 0x01, b'a', 0x7f, 0xff, 0xff, 0xff, 0x7f]), Err(DecodeError::Truncated));
+    }
+
+    #[test]
+    fn size_updates_come_first_and_stay_below_the_limit() {
+        assert_eq!(decode(&[0x20, 0x3f, 0xe1, 0x1f, 0x82]), Ok(Decoded::Whole), "0, then 4096");
+        assert_eq!(decode(&[0x3f, 0xe2, 0x1f]), Err(DecodeError::TableSize), "4097");
+        assert_eq!(decode(&[0x82, 0x20]), Err(DecodeError::TableSizeLate));
+    }
+
+    #[test]
+    fn an_oversized_list_keeps_the_table_in_step() {
+        let mut decoder = Decoder::new(4096, LIMITS);
+        let mut fields = FieldBuf::new();
+        let mut block = vec![0x82];
+        for name in b'a'..=b'p' {
+            block.extend_from_slice(&[0x40, 1, name, 30]);
+            block.extend_from_slice(&[b'v'; 30]);
+        }
+        assert_eq!(decoder.decode(&block, &mut fields), Ok(Decoded::Oversized));
+        assert!(fields.list_size() <= 1000);
+        assert_eq!(decoder.table_entries().len(), 16);
+        assert_eq!(decoder.decode(&[0x80 | 62], &mut fields), Ok(Decoded::Whole));
+        assert_eq!(fields.field(0).map(|field| field.name), Some(&b"p"[..]));
+    }
+
+    #[test]
+    fn a_bomb_is_an_error() {
+        // One large entry, then one octet for each copy of it.
+        let mut block = vec![0x40, 1, b'a', 0x7f, 0xf4, 0x06];
+        block.extend_from_slice(&[b'v'; 1011 - 128]);
+        block[4] = 0xf4; // 127 + 0x74 + 6 * 128 = 1011
+        block.extend_from_slice(&[b'v'; 128]);
+        block.extend_from_slice(&[0x80 | 62; 10]);
+        assert_eq!(decode(&block), Err(DecodeError::ListSize));
+    }
+
+    #[test]
+    fn ill_formed_fields_are_marked_also_when_they_come_from_the_table() {
+        let mut decoder = Decoder::new(4096, LIMITS);
+        let mut fields = FieldBuf::new();
+        for (name, value, well_formed) in [
+            (&b"x-a"[..], &b"v"[..], true),
+            (b"X-a", b"v", false),
+            (b"x a", b"v", false),
+            (b"", b"v", false),
+            (b":", b"v", false),
+            (b":x", b"v", true),
+            (b"x:", b"v", false),
+            (b"x", b" v", false),
+            (b"x", b"v\t", false),
+            (b"x", b"a\nb", false),
+            (b"x", b"a\0b", false),
+            (b"x", b"a b\tc\x80", true),
+            (b"x", b"", true),
+        ] {
+            let mut block = vec![0x40, u8::try_from(name.len()).unwrap()];
+            block.extend_from_slice(name);
+            block.push(u8::try_from(value.len()).unwrap());
+            block.extend_from_slice(value);
+            for block in [&block[..], &[0x80 | 62][..]] {
+                assert_eq!(decoder.decode(block, &mut fields), Ok(Decoded::Whole));
+                let field = fields.field(0).unwrap();
+                assert_eq!((field.name, field.value, field.well_formed), (name, value, well_formed));
+            }
+            // The name of an ill-formed value is not ill-formed for that.
+            assert_eq!(decoder.decode(&[0x0f, 62 - 15, 1, b'w'], &mut fields), Ok(Decoded::Whole));
+            assert_eq!(fields.field(0).unwrap().well_formed, is_name_well_formed(name));
+        }
+    }
+}

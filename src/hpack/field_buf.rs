@@ -1,0 +1,148 @@
+//! The decoded fields of one block, in two vectors that are reused for every block of every connection.
+
+use super::{FIELD_OVERHEAD, NameId};
+
+/// A decoded field list. The caller owns it and lends it to the decoder; its capacity is kept, so that in steady state
+/// nothing is allocated.
+///
+/// ```text
+/// octets  :method PUT :path /apis/… accept application/json …
+/// spans   [start 0, name 7, value 3] [start 10, name 5, value …] …
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct FieldBuf {
+    /// Names and values, each name directly before its value, in order of arrival.
+    octets: Vec<u8>,
+    spans: Vec<Span>,
+    /// Octets of all fields, each with [`FIELD_OVERHEAD`].
+    list_size: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: usize,
+    name_len: usize,
+    value_len: usize,
+    traits: Traits,
+}
+
+/// What is known of a field without looking at its octets again; the decoder's table keeps it with each entry.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traits {
+    pub(super) name: NameId,
+    /// See [`Field::well_formed`].
+    pub(super) well_formed: bool,
+}
+
+/// One field of a [`FieldBuf`].
+#[derive(Clone, Copy, Debug)]
+pub struct Field<'f> {
+    /// The name's id, if it is a known one.
+    pub id: NameId,
+    /// The name.
+    pub name: &'f [u8],
+    /// The value.
+    pub value: &'f [u8],
+    /// Whether name and value have only octets that RFC 9113 §8.2.1 allows. A leading colon is allowed here.
+    pub well_formed: bool,
+}
+
+impl FieldBuf {
+    /// An empty list.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets the fields, keeps the memory.
+    pub fn clear(&mut self) {
+        self.octets.clear();
+        self.spans.clear();
+        self.list_size = 0;
+    }
+
+    /// Number of fields.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Whether there is no field.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// The `index`-th field, from 0.
+    #[inline]
+    #[must_use]
+    pub fn field(&self, index: usize) -> Option<Field<'_>> {
+        self.spans.get(index).and_then(|span| self.resolve(span))
+    }
+
+    /// All fields, in order of arrival.
+    pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+        self.spans.iter().filter_map(|span| self.resolve(span))
+    }
+
+    /// The size that `SETTINGS_MAX_HEADER_LIST_SIZE` bounds (RFC 9113 §6.5.2).
+    #[must_use]
+    pub fn list_size(&self) -> usize {
+        self.list_size
+    }
+
+    #[inline]
+    fn resolve(&self, span: &Span) -> Option<Field<'_>> {
+        let both = self.octets.get(span.start..span.start + span.name_len + span.value_len)?;
+        let (name, value) = both.split_at_checked(span.name_len)?;
+        Some(Field { id: span.traits.name, name, value, well_formed: span.traits.well_formed })
+    }
+
+    /// Appends a field whose octets stand elsewhere.
+    #[inline]
+    pub(super) fn push(&mut self, name: &[u8], value: &[u8], traits: Traits) {
+        let start = self.octets.len();
+        self.octets.extend_from_slice(name);
+        self.octets.extend_from_slice(value);
+        self.record(Span { start, name_len: name.len(), value_len: value.len(), traits });
+    }
+
+    /// Appends a field whose name and value stand in one piece elsewhere.
+    #[inline]
+    pub(super) fn push_joined(&mut self, octets: &[u8], name_len: usize, traits: Traits) {
+        let start = self.octets.len();
+        self.octets.extend_from_slice(octets);
+        self.record(Span { start, name_len, value_len: octets.len().saturating_sub(name_len), traits });
+    }
+
+    /// Where the next octet of a field in the making goes. Octets appended there belong to no field until
+    /// [`commit`](Self::commit), and go with [`discard`](Self::discard).
+    #[inline]
+    pub(super) fn scratch(&mut self) -> &mut Vec<u8> {
+        &mut self.octets
+    }
+
+    /// Octets since `start`: of a field in the making.
+    #[inline]
+    pub(super) fn uncommitted(&self, start: usize) -> &[u8] {
+        self.octets.get(start..).unwrap_or_default()
+    }
+
+    /// Makes a field of the octets since `start`.
+    #[inline]
+    pub(super) fn commit(&mut self, start: usize, name_len: usize, traits: Traits) {
+        let value_len = self.octets.len().saturating_sub(start + name_len);
+        self.record(Span { start, name_len, value_len, traits });
+    }
+
+    /// Drops the octets since `start`.
+    pub(super) fn discard(&mut self, start: usize) {
+        self.octets.truncate(start);
+    }
+
+    #[inline]
+    fn record(&mut self, span: Span) {
+        self.list_size += span.name_len + span.value_len + FIELD_OVERHEAD;
+        self.spans.push(span);
+    }
+}

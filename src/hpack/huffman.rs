@@ -1,0 +1,359 @@
+//! The Huffman code of RFC 7541 §5.2 and Appendix B.
+//!
+//! Decoding looks at [`FAST_BITS`] bits at a time. One entry of [`FAST`] holds the symbol that those bits begin with,
+//! and the one after it if that is complete as well: the letters and digits of header fields have five to eight bits,
+//! so most look-ups give two of them. The few symbols with longer codes go through [`decode_long`], which needs no
+//! tree: the code is canonical, i.e. all codes of one length are consecutive numbers. All tables are computed from
+//! [`CODES`] at compile time.
+
+use super::DecodeError;
+
+/// Appends what `src` stands for. On an error `out` may have got a part of it.
+pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    let start = out.len();
+    // No code is shorter than five bits; two octets more, because an entry is always written as a pair.
+    out.resize(start + src.len() * 8 / 5 + 2, 0);
+    let written = decode_to_slice(src, out.get_mut(start..).unwrap_or_default())?;
+    out.truncate(start + written);
+    Ok(())
+}
+
+/// Octets that [`encode_into`] would append.
+#[inline]
+pub(super) fn encoded_len(src: &[u8]) -> usize {
+    let bits: usize = src.iter().map(|&octet| usize::from(CODE_BITS[usize::from(octet)])).sum();
+    bits.div_ceil(8)
+}
+
+/// Appends `src` encoded, padded with the first bits of EOS.
+pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
+    // The lowest `bits` bits of `acc` are waiting: at most 31 before a symbol of at most 30 is added.
+    let mut acc = 0_u64;
+    let mut bits = 0_u32;
+    for &octet in src {
+        let (code, code_bits) = CODES[usize::from(octet)];
+        acc = acc << code_bits | u64::from(code);
+        bits += u32::from(code_bits);
+        if bits >= 32 {
+            bits -= 32;
+            out.extend_from_slice(&(acc >> bits).to_be_bytes()[4..]);
+        }
+    }
+    while bits >= 8 {
+        bits -= 8;
+        out.push((acc >> bits & 0xff) as u8);
+    }
+    if bits > 0 {
+        out.push(((acc << (8 - bits) | (0xff >> bits)) & 0xff) as u8);
+    }
+}
+
+/// The loop of [`decode_into`]: gives how many octets of `dst` were written.
+///
+/// ```text
+///  acc   |<---- bits: not yet decoded ---->|<- nothing yet, or a part of the next octet ->|
+///        63                                                                               0
+/// ```
+fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
+    let mut at = 0;
+    let mut rest = src;
+    let mut acc = 0_u64;
+    let mut bits = 0_u32;
+    loop {
+        if let Some(chunk) = rest.first_chunk::<8>() {
+            acc |= u64::from_be_bytes(*chunk) >> bits;
+            let taken = (63 - bits) / 8;
+            bits += taken * 8;
+            rest = rest.get(taken as usize..).unwrap_or_default();
+        } else {
+            while bits <= 56
+                && let Some((&octet, after)) = rest.split_first()
+            {
+                acc |= u64::from(octet) << (56 - bits);
+                bits += 8;
+                rest = after;
+            }
+        }
+        if bits < FAST_BITS {
+            break;
+        }
+        while bits >= FAST_BITS {
+            let entry = FAST[(acc >> (64 - FAST_BITS)) as usize];
+            let (symbols, symbol_count, used) = if entry.bits > 0 {
+                (entry.symbols, usize::from(entry.symbol_count), u32::from(entry.bits))
+            } else {
+                if bits < CODE_BITS_MAX && !rest.is_empty() {
+                    break;
+                }
+                let (symbol, used) = decode_long(acc, bits)?;
+                ([symbol, 0], 1, used)
+            };
+            if let Some(pair) = dst.get_mut(at..at + 2) {
+                pair.copy_from_slice(&symbols);
+            }
+            at += symbol_count;
+            acc <<= used;
+            bits -= used;
+        }
+    }
+    // Fewer bits than one look-up takes: complete short codes, then padding of fewer than eight ones (RFC 7541 §5.2).
+    loop {
+        let entry = FAST[(fill_with_ones(acc, bits) >> (64 - FAST_BITS)) as usize];
+        let used = u32::from(entry.first_bits);
+        if used == 0 || used > bits {
+            break;
+        }
+        if let Some(octet) = dst.get_mut(at) {
+            *octet = entry.symbols[0];
+        }
+        at += 1;
+        acc <<= used;
+        bits -= used;
+    }
+    if bits < 8 && fill_with_ones(acc, bits) == u64::MAX { Ok(at) } else { Err(DecodeError::HuffmanPadding) }
+}
+
+/// The symbol at the top of `acc` whose code is longer than [`FAST_BITS`], and the code's length. Only `bits` bits are
+/// there, and no more will come if they are fewer than [`CODE_BITS_MAX`].
+#[cold]
+fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
+    for used in FAST_BITS + 1..=CODE_BITS_MAX.min(bits) {
+        let row = &LENGTHS[used as usize];
+        let nth = (acc >> (64 - used)).wrapping_sub(row.first_code);
+        if nth < row.symbol_count {
+            let at = usize::try_from(row.first_symbol + nth).unwrap_or(usize::MAX);
+            let symbol = SYMBOLS.get(at).and_then(|&symbol| u8::try_from(symbol).ok());
+            return symbol.map(|symbol| (symbol, used)).ok_or(DecodeError::HuffmanEos);
+        }
+    }
+    Err(DecodeError::HuffmanPadding)
+}
+
+/// `acc` with ones in place of all but its upper `bits` bits.
+#[inline]
+fn fill_with_ones(acc: u64, bits: u32) -> u64 {
+    acc | u64::MAX.checked_shr(bits).unwrap_or(0)
+}
+
+/// Bits of one look-up: 11 is where a table of 12 KiB gives two symbols most of the time.
+const FAST_BITS: u32 = 11;
+
+/// Bits of the longest code.
+const CODE_BITS_MAX: u32 = 30;
+
+/// One entry of [`FAST`]. All zero: the code is longer than [`FAST_BITS`].
+#[derive(Clone, Copy)]
+struct FastEntry {
+    symbols: [u8; 2],
+    /// Bits of the first symbol.
+    first_bits: u8,
+    /// Bits of all symbols.
+    bits: u8,
+    /// 1 or 2.
+    symbol_count: u8,
+}
+
+/// By the next [`FAST_BITS`] bits.
+static FAST: [FastEntry; 1 << FAST_BITS] = fast_table();
+
+/// The codes of one length.
+#[derive(Clone, Copy)]
+struct LengthRow {
+    first_code: u64,
+    /// Index into [`SYMBOLS`].
+    first_symbol: u64,
+    symbol_count: u64,
+}
+
+/// By length in bits.
+static LENGTHS: [LengthRow; CODE_BITS_MAX as usize + 1] = length_rows();
+
+/// All symbols by length of the code, then by code. 256 is EOS.
+static SYMBOLS: [u16; 257] = symbols_by_code();
+
+/// [`CODES`] without the codes: one cache line less for each octet in [`encoded_len`].
+static CODE_BITS: [u8; 256] = code_bits();
+
+#[expect(clippy::cast_possible_truncation, reason = "a symbol below 256; `try_from` is not const")]
+const fn fast_table() -> [FastEntry; 1 << FAST_BITS] {
+    let size = 1_usize << FAST_BITS;
+    let mut table = [FastEntry { symbols: [0; 2], first_bits: 0, bits: 0, symbol_count: 0 }; 1 << FAST_BITS];
+    let mut symbol = 0;
+    while symbol < 256 {
+        let (code, bits) = CODES[symbol];
+        if bits as u32 <= FAST_BITS {
+            let spare = FAST_BITS - bits as u32;
+            let mut suffix = 0;
+            while suffix < 1_usize << spare {
+                let entry = &mut table[(code as usize) << spare | suffix];
+                entry.symbols[0] = symbol as u8;
+                entry.first_bits = bits;
+                entry.bits = bits;
+                entry.symbol_count = 1;
+                suffix += 1;
+            }
+        }
+        symbol += 1;
+    }
+    // A second symbol: what follows the first, if all of it lies inside the bits that were looked at.
+    let mut index = 0;
+    while index < size {
+        let first_bits = table[index].first_bits;
+        if first_bits > 0 {
+            let next = table[(index << first_bits) & (size - 1)];
+            if next.first_bits > 0 && (first_bits + next.first_bits) as u32 <= FAST_BITS {
+                table[index].symbols[1] = next.symbols[0];
+                table[index].bits = first_bits + next.first_bits;
+                table[index].symbol_count = 2;
+            }
+        }
+        index += 1;
+    }
+    table
+}
+
+const fn length_rows() -> [LengthRow; CODE_BITS_MAX as usize + 1] {
+    let mut rows = [LengthRow { first_code: u64::MAX, first_symbol: 0, symbol_count: 0 }; CODE_BITS_MAX as usize + 1];
+    let mut symbol = 0;
+    while symbol < CODES.len() {
+        let (code, bits) = CODES[symbol];
+        let row = &mut rows[bits as usize];
+        if (code as u64) < row.first_code {
+            row.first_code = code as u64;
+        }
+        row.symbol_count += 1;
+        symbol += 1;
+    }
+    let mut bits = 1;
+    while bits < rows.len() {
+        rows[bits].first_symbol = rows[bits - 1].first_symbol + rows[bits - 1].symbol_count;
+        bits += 1;
+    }
+    rows
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "at most 257 symbols; `try_from` is not const")]
+const fn symbols_by_code() -> [u16; 257] {
+    let rows = length_rows();
+    let mut symbols = [0; 257];
+    let mut symbol = 0;
+    while symbol < CODES.len() {
+        let (code, bits) = CODES[symbol];
+        let row = rows[bits as usize];
+        symbols[(row.first_symbol + (code as u64 - row.first_code)) as usize] = symbol as u16;
+        symbol += 1;
+    }
+    symbols
+}
+
+const fn code_bits() -> [u8; 256] {
+    let mut bits = [0; 256];
+    let mut symbol = 0;
+    while symbol < 256 {
+        bits[symbol] = CODES[symbol].1;
+        symbol += 1;
+    }
+    bits
+}
+
+/// RFC 7541 Appendix B: for each octet, and last for EOS, the code in its lowest bits and its length in bits.
+#[rustfmt::skip]
+const CODES: [(u32, u8); 257] = [
+    (0x1ff8, 13), (0x7fffd8, 23), (0xfffffe2, 28), (0xfffffe3, 28), (0xfffffe4, 28), (0xfffffe5, 28), (0xfffffe6, 28),
+    (0xfffffe7, 28), (0xfffffe8, 28), (0xffffea, 24), (0x3ffffffc, 30), (0xfffffe9, 28), (0xfffffea, 28),
+    (0x3ffffffd, 30), (0xfffffeb, 28), (0xfffffec, 28), (0xfffffed, 28), (0xfffffee, 28), (0xfffffef, 28),
+    (0xffffff0, 28), (0xffffff1, 28), (0xffffff2, 28), (0x3ffffffe, 30), (0xffffff3, 28), (0xffffff4, 28),
+    (0xffffff5, 28), (0xffffff6, 28), (0xffffff7, 28), (0xffffff8, 28), (0xffffff9, 28), (0xffffffa, 28),
+    (0xffffffb, 28), (0x14, 6), (0x3f8, 10), (0x3f9, 10), (0xffa, 12), (0x1ff9, 13), (0x15, 6), (0xf8, 8),
+    (0x7fa, 11), (0x3fa, 10), (0x3fb, 10), (0xf9, 8), (0x7fb, 11), (0xfa, 8), (0x16, 6), (0x17, 6), (0x18, 6),
+    (0x0, 5), (0x1, 5), (0x2, 5), (0x19, 6), (0x1a, 6), (0x1b, 6), (0x1c, 6), (0x1d, 6), (0x1e, 6), (0x1f, 6),
+    (0x5c, 7), (0xfb, 8), (0x7ffc, 15), (0x20, 6), (0xffb, 12), (0x3fc, 10), (0x1ffa, 13), (0x21, 6), (0x5d, 7),
+    (0x5e, 7), (0x5f, 7), (0x60, 7), (0x61, 7), (0x62, 7), (0x63, 7), (0x64, 7), (0x65, 7), (0x66, 7), (0x67, 7),
+    (0x68, 7), (0x69, 7), (0x6a, 7), (0x6b, 7), (0x6c, 7), (0x6d, 7), (0x6e, 7), (0x6f, 7), (0x70, 7), (0x71, 7),
+    (0x72, 7), (0xfc, 8), (0x73, 7), (0xfd, 8), (0x1ffb, 13), (0x7fff0, 19), (0x1ffc, 13), (0x3ffc, 14), (0x22, 6),
+    (0x7ffd, 15), (0x3, 5), (0x23, 6), (0x4, 5), (0x24, 6), (0x5, 5), (0x25, 6), (0x26, 6), (0x27, 6), (0x6, 5),
+    (0x74, 7), (0x75, 7), (0x28, 6), (0x29, 6), (0x2a, 6), (0x7, 5), (0x2b, 6), (0x76, 7), (0x2c, 6), (0x8, 5),
+    (0x9, 5), (0x2d, 6), (0x77, 7), (0x78, 7), (0x79, 7), (0x7a, 7), (0x7b, 7), (0x7ffe, 15), (0x7fc, 11),
+    (0x3ffd, 14), (0x1ffd, 13), (0xffffffc, 28), (0xfffe6, 20), (0x3fffd2, 22), (0xfffe7, 20), (0xfffe8, 20),
+    (0x3fffd3, 22), (0x3fffd4, 22), (0x3fffd5, 22), (0x7fffd9, 23), (0x3fffd6, 22), (0x7fffda, 23), (0x7fffdb, 23),
+    (0x7fffdc, 23), (0x7fffdd, 23), (0x7fffde, 23), (0xffffeb, 24), (0x7fffdf, 23), (0xffffec, 24), (0xffffed, 24),
+    (0x3fffd7, 22), (0x7fffe0, 23), (0xffffee, 24), (0x7fffe1, 23), (0x7fffe2, 23), (0x7fffe3, 23), (0x7fffe4, 23),
+    (0x1fffdc, 21), (0x3fffd8, 22), (0x7fffe5, 23), (0x3fffd9, 22), (0x7fffe6, 23), (0x7fffe7, 23), (0xffffef, 24),
+    (0x3fffda, 22), (0x1fffdd, 21), (0xfffe9, 20), (0x3fffdb, 22), (0x3fffdc, 22), (0x7fffe8, 23), (0x7fffe9, 23),
+    (0x1fffde, 21), (0x7fffea, 23), (0x3fffdd, 22), (0x3fffde, 22), (0xfffff0, 24), (0x1fffdf, 21), (0x3fffdf, 22),
+    (0x7fffeb, 23), (0x7fffec, 23), (0x1fffe0, 21), (0x1fffe1, 21), (0x3fffe0, 22), (0x1fffe2, 21), (0x7fffed, 23),
+    (0x3fffe1, 22), (0x7fffee, 23), (0x7fffef, 23), (0xfffea, 20), (0x3fffe2, 22), (0x3fffe3, 22), (0x3fffe4, 22),
+    (0x7ffff0, 23), (0x3fffe5, 22), (0x3fffe6, 22), (0x7ffff1, 23), (0x3ffffe0, 26), (0x3ffffe1, 26), (0xfffeb, 20),
+    (0x7fff1, 19), (0x3fffe7, 22), (0x7ffff2, 23), (0x3fffe8, 22), (0x1ffffec, 25), (0x3ffffe2, 26), (0x3ffffe3, 26),
+    (0x3ffffe4, 26), (0x7ffffde, 27), (0x7ffffdf, 27), (0x3ffffe5, 26), (0xfffff1, 24), (0x1ffffed, 25),
+    (0x7fff2, 19), (0x1fffe3, 21), (0x3ffffe6, 26), (0x7ffffe0, 27), (0x7ffffe1, 27), (0x3ffffe7, 26),
+    (0x7ffffe2, 27), (0xfffff2, 24), (0x1fffe4, 21), (0x1fffe5, 21), (0x3ffffe8, 26), (0x3ffffe9, 26),
+    (0xffffffd, 28), (0x7ffffe3, 27), (0x7ffffe4, 27), (0x7ffffe5, 27), (0xfffec, 20), (0xfffff3, 24), (0xfffed, 20),
+    (0x1fffe6, 21), (0x3fffe9, 22), (0x1fffe7, 21), (0x1fffe8, 21), (0x7ffff3, 23), (0x3fffea, 22), (0x3fffeb, 22),
+    (0x1ffffee, 25), (0x1ffffef, 25), (0xfffff4, 24), (0xfffff5, 24), (0x3ffffea, 26), (0x7ffff4, 23),
+    (0x3ffffeb, 26), (0x7ffffe6, 27), (0x3ffffec, 26), (0x3ffffed, 26), (0x7ffffe7, 27), (0x7ffffe8, 27),
+    (0x7ffffe9, 27), (0x7ffffea, 27), (0x7ffffeb, 27), (0xffffffe, 28), (0x7ffffec, 27), (0x7ffffed, 27),
+    (0x7ffffee, 27), (0x7ffffef, 27), (0x7fffff0, 27), (0x3ffffee, 26), (0x3fffffff, 30),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(src: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_into(src, &mut out);
+        assert_eq!(out.len(), encoded_len(src));
+        out
+    }
+
+    fn decoded(src: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        let mut out = b"before".to_vec();
+        decode_into(src, &mut out)?;
+        Ok(out.split_off(6))
+    }
+
+    #[test]
+    fn every_octet_comes_back_alone_and_in_any_neighbourhood() {
+        for first in 0..=255 {
+            assert_eq!(decoded(&encoded(&[first])), Ok(vec![first]));
+            for second in 0..=255 {
+                let text = [first, second, b'e', first, b'\\', second, b'-', b'0', first];
+                assert_eq!(decoded(&encoded(&text)), Ok(text.to_vec()));
+            }
+        }
+    }
+
+    #[test]
+    fn every_length_comes_back() {
+        let text = b"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-0123456789?timeout=10s{}|~";
+        for end in 0..=text.len() {
+            assert_eq!(decoded(&encoded(&text[..end])), Ok(text[..end].to_vec()));
+        }
+    }
+
+    #[test]
+    fn padding_is_checked() {
+        // "a" is 00011 and three bits of padding.
+        assert_eq!(decoded(&[0b0001_1111]), Ok(b"a".to_vec()));
+        assert_eq!(decoded(&[0b0001_1110]), Err(DecodeError::HuffmanPadding));
+        assert_eq!(decoded(&[0b0001_1000]), Err(DecodeError::HuffmanPadding));
+        assert_eq!(decoded(&[0b0001_1111, 0xff]), Err(DecodeError::HuffmanPadding), "eight bits and more");
+        assert_eq!(decoded(&[0xff]), Err(DecodeError::HuffmanPadding));
+        assert_eq!(decoded(&[0xff, 0xff]), Err(DecodeError::HuffmanPadding));
+        assert_eq!(decoded(&[0xff; 8]), Err(DecodeError::HuffmanEos));
+        assert_eq!(decoded(&[]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn eos_is_refused() {
+        assert_eq!(decoded(&[0x1f, 0xff, 0xff, 0xff, 0xff, 0xff]), Err(DecodeError::HuffmanEos));
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc]), Err(DecodeError::HuffmanEos));
+    }
+
+    #[test]
+    fn a_long_code_cut_short_is_refused() {
+        // The first 16 of the 28 bits of octet 2.
+        assert_eq!(decoded(&[0xff, 0xff, 0xfe]), Err(DecodeError::HuffmanPadding));
+    }
+}

@@ -1,0 +1,78 @@
+//! What only a client does: open streams. All else is the same machinery as the server's.
+
+use super::connection::{Connection, SendField};
+use super::frame::headers::{begin_headers_into, finish_headers};
+use super::streams::StreamKey;
+use crate::hpack::{FieldName, Indexing};
+use std::fmt;
+
+/// The pseudo-header fields of a request (RFC 9113 §8.3.1).
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLine<'r> {
+    /// `:method`.
+    pub method: &'r [u8],
+    /// `:scheme`.
+    pub scheme: &'r [u8],
+    /// `:authority`.
+    pub authority: &'r [u8],
+    /// `:path`, with the query.
+    pub path: &'r [u8],
+    /// What the compression may keep of the path. Go's client keeps all of it.
+    pub path_indexing: Indexing,
+}
+
+/// Why no stream can be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// The peer allows no more streams at once; later it may.
+    Concurrency,
+    /// The connection is coming to its end; a new one is needed.
+    GoingAway,
+}
+
+impl Connection {
+    /// Sends the head of a request on a new stream.
+    ///
+    /// # Errors
+    /// There can be no new stream now, or not at all.
+    pub fn send_request(
+        &mut self,
+        request: &RequestLine<'_>,
+        fields: &[SendField<'_>],
+        end_stream: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<StreamKey, OpenError> {
+        let key = self.open_stream(request.method == b"HEAD")?;
+        let start = begin_headers_into(key.id(), end_stream, out);
+        let pseudo = [
+            SendField::repeated(METHOD, request.method),
+            SendField::repeated(SCHEME, request.scheme),
+            SendField { name: PATH, value: request.path, indexing: request.path_indexing },
+            SendField::repeated(AUTHORITY, request.authority),
+        ];
+        self.begin_block(out);
+        self.encode_fields(&pseudo, out);
+        self.encode_fields(fields, out);
+        finish_headers(key.id(), start, out);
+        if end_stream {
+            self.end_local(key);
+        }
+        Ok(key)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Concurrency => "the peer allows no more streams at once",
+            Self::GoingAway => "the connection is coming to its end",
+        })
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+const METHOD: FieldName<'static> = FieldName::new(b":method");
+const SCHEME: FieldName<'static> = FieldName::new(b":scheme");
+const PATH: FieldName<'static> = FieldName::new(b":path");
+const AUTHORITY: FieldName<'static> = FieldName::new(b":authority");

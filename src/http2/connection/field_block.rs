@@ -1,0 +1,209 @@
+//! From HEADERS and CONTINUATION to requests, responses and trailers.
+
+use super::{Connection, Event, Role, Shutdown, Turn};
+use crate::hpack::Decoded;
+use crate::http2::error::{ConnectionError, ErrorCode, Flood, FrameError, Malformed, StreamError};
+use crate::http2::frame::headers::{Headers, begin_headers_into, finish_headers};
+use crate::http2::frame::{FrameHead, rst_stream};
+use crate::http2::head::{RequestHead, ResponseHead, check_trailers};
+use crate::http2::limits;
+use crate::http2::stream::State;
+use crate::http2::stream_id::StreamId;
+use crate::http2::streams::StreamKey;
+
+/// A field block that has begun; only its continuation may follow (RFC 9113 §4.3).
+#[derive(Debug)]
+pub(super) struct PendingBlock {
+    start: BlockStart,
+    /// Number of CONTINUATION frames so far.
+    continuations: u32,
+    /// At most [`limits::FIELD_BLOCK_BYTES_MAX`].
+    octets: Vec<u8>,
+}
+
+/// What HEADERS says beside the block.
+#[derive(Clone, Copy, Debug)]
+struct BlockStart {
+    stream_id: StreamId,
+    end_stream: bool,
+    self_dependent: bool,
+}
+
+impl PendingBlock {
+    pub(super) fn stream_id(&self) -> StreamId {
+        self.start.stream_id
+    }
+}
+
+impl Connection {
+    pub(super) fn recv_headers<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, FrameError> {
+        let headers = Headers::parse(head, payload)?;
+        let start = BlockStart {
+            stream_id: head.stream_id,
+            end_stream: headers.end_stream,
+            self_dependent: headers.self_dependent,
+        };
+        if headers.end_headers {
+            return self.recv_field_block(start, headers.fragment, turn);
+        }
+        self.pending_block = Some(PendingBlock { start, continuations: 0, octets: headers.fragment.to_vec() });
+        Ok(None)
+    }
+
+    /// `recv_frame` has seen to it that the frame is of the stream of the pending block, if there is one.
+    pub(super) fn recv_continuation<'i>(
+        &mut self,
+        fragment: &[u8],
+        end_headers: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, FrameError> {
+        let mut block = self.pending_block.take().ok_or(ConnectionError::ContinuationUnexpected)?;
+        block.continuations += 1;
+        if block.continuations > limits::CONTINUATION_FRAMES_MAX {
+            return Err(ConnectionError::ContinuationFlood.into());
+        }
+        if block.octets.len() + fragment.len() > limits::FIELD_BLOCK_BYTES_MAX {
+            return Err(ConnectionError::FieldBlockSize.into());
+        }
+        block.octets.extend_from_slice(fragment);
+        if end_headers {
+            return self.recv_field_block(block.start, &block.octets, turn);
+        }
+        self.pending_block = Some(block);
+        Ok(None)
+    }
+
+    /// A whole field block. It is decoded whatever becomes of it, since later ones refer to its table.
+    fn recv_field_block<'i>(
+        &mut self,
+        start: BlockStart,
+        block: &[u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, FrameError> {
+        let decoded = self.decoder.decode(block, turn.fields).map_err(ConnectionError::Compression)?;
+        let id = start.stream_id;
+        if self.is_idle(id) {
+            if self.role == Role::Client || !id.is_of_client() {
+                return Err(ConnectionError::StreamIdle.into());
+            }
+            self.last_remote_id = id;
+            return self.recv_request(start, decoded, turn);
+        }
+        match self.streams.find(id) {
+            Some(key) if decoded == Decoded::Whole => self.recv_later_block(key, start, turn).map(Some),
+            Some(_) => Err(StreamError::FieldListSize.into()),
+            None if self.is_ignored(id) => {
+                self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+                Ok(None)
+            }
+            None => Err(ConnectionError::StreamClosed.into()),
+        }
+    }
+
+    fn recv_request<'i>(
+        &mut self,
+        start: BlockStart,
+        decoded: Decoded,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, FrameError> {
+        if matches!(self.shutdown, Shutdown::Final(_)) {
+            self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+            return Ok(None);
+        }
+        if start.self_dependent {
+            return Err(StreamError::SelfDependency.into());
+        }
+        if self.streams.len() >= usize::try_from(self.config.streams_max).unwrap_or(usize::MAX) {
+            return Err(StreamError::Concurrency.into());
+        }
+        if decoded == Decoded::Oversized {
+            self.refuse_oversized(start, turn)?;
+            return Ok(None);
+        }
+        let head = RequestHead::check(turn.fields).map_err(StreamError::Malformed)?;
+        let state = if start.end_stream { State::HalfClosedRemote } else { State::Open };
+        let mut stream = self.new_stream(start.stream_id, state);
+        stream.head_received = true;
+        stream.body_left = head.content_length;
+        if !stream.take_body(0, start.end_stream) {
+            return Err(StreamError::Malformed(Malformed::ContentLength).into());
+        }
+        let key = self.streams.insert(stream);
+        Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
+    }
+
+    /// Answers 431 (RFC 6585 §5), which says more than a reset, without bothering anybody.
+    #[cold]
+    fn refuse_oversized(&mut self, start: BlockStart, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
+        let at = begin_headers_into(start.stream_id, true, turn.out);
+        self.encoder.begin_block(turn.out);
+        self.encoder.encode_status(431, turn.out);
+        finish_headers(start.stream_id, at, turn.out);
+        if !start.end_stream {
+            rst_stream::encode_into(start.stream_id, ErrorCode::NO_ERROR, turn.out);
+            self.reset_memory.insert(start.stream_id);
+        }
+        Ok(())
+    }
+
+    /// A field block on a stream that is there: the response, or trailers.
+    fn recv_later_block<'i>(
+        &mut self,
+        key: StreamKey,
+        start: BlockStart,
+        turn: &Turn<'_>,
+    ) -> Result<Event<'i>, FrameError> {
+        let stream = self.streams.get_mut(key).ok_or(ConnectionError::StreamClosed)?;
+        if stream.state == State::HalfClosedRemote {
+            return Err(StreamError::StreamClosed.into());
+        }
+        if start.self_dependent {
+            return Err(StreamError::SelfDependency.into());
+        }
+        let end_stream = start.end_stream;
+        if stream.head_received {
+            check_trailers(turn.fields).map_err(StreamError::Malformed)?;
+            if !end_stream {
+                return Err(StreamError::Malformed(Malformed::TrailersWithoutEnd).into());
+            }
+            if !stream.take_body(0, true) {
+                return Err(StreamError::Malformed(Malformed::ContentLength).into());
+            }
+            self.end_remote(key);
+            return Ok(Event::Trailers { stream: key });
+        }
+        let head = ResponseHead::check(turn.fields).map_err(StreamError::Malformed)?;
+        if head.is_informational() {
+            if end_stream {
+                return Err(StreamError::Malformed(Malformed::Status).into());
+            }
+        } else {
+            stream.head_received = true;
+            // RFC 9110 §6.4.1: these have no body, though they may say how long it would be.
+            let is_bodiless = stream.is_bodiless || matches!(head.status, 204 | 304);
+            stream.body_left = if is_bodiless { Some(0) } else { head.content_length };
+            if !stream.take_body(0, end_stream) {
+                return Err(StreamError::Malformed(Malformed::ContentLength).into());
+            }
+        }
+        if end_stream {
+            self.end_remote(key);
+        }
+        Ok(Event::Response { stream: key, head, end_stream })
+    }
+
+    /// The peer has sent all that it will on this stream.
+    pub(super) fn end_remote(&mut self, key: StreamKey) {
+        match self.streams.get_mut(key) {
+            Some(stream) if stream.state == State::Open => stream.state = State::HalfClosedRemote,
+            Some(_) => self.streams.remove(key),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! One HTTP/2 connection: the protocol of [`super`] put together.
+//!
+//! This file has the type, its beginning and its end, and the main path: the bytes that come in, frame by frame, each
+//! to the handler named for its type (`recv`). What goes out is in `send`.
+
+mod event;
+mod field_block;
+mod recv;
+mod send;
+
+pub use event::{Event, Received};
+pub use send::SendField;
+
+use super::PREFACE;
+use super::client::OpenError;
+use super::error::{ConnectionError, ErrorCode, FrameError};
+use super::flood::FloodGuard;
+use super::flow_control::{RecvWindow, SendWindow};
+use super::frame::goaway::Goaway;
+use super::frame::ping::Ping;
+use super::frame::{self, FrameHead, FrameType};
+use super::limits;
+use super::reset_memory::ResetMemory;
+use super::settings::{Config, PeerSettings};
+use super::stream::{State, Stream};
+use super::stream_id::StreamId;
+use super::streams::{Store, StreamKey};
+use crate::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf};
+use field_block::PendingBlock;
+
+/// One connection, server or client.
+///
+/// # Order of calls
+/// 1. Read from the peer into a buffer of at least [`limits::RECV_BUFFER_BYTES_MIN`] octets.
+/// 2. Call [`recv`](Self::recv) until its event is `None`, each time with what was not yet consumed; act on each event,
+///    with `send_*` and [`reset`](Self::reset) as you like. What remains unconsumed then is a part of a frame.
+/// 3. Call [`poll_writable`](Self::poll_writable) until it gives `None` or you have written enough, and send what each
+///    of these streams still has.
+/// 4. Write `out` to the peer. While much of it is left over, neither read nor call `recv`: so a peer that does not
+///    read cannot make it grow.
+/// 5. After an error, or once [`is_finished`](Self::is_finished), write `out` a last time and close.
+///
+/// `out` always takes whole frames. `now_ms` is any clock in milliseconds that does not go back.
+///
+/// # Time limits
+/// They are the caller's: for the preface and the first request, a request whose end has not come (an event without
+/// `end_stream`), a field block that has not ended ([`awaits_continuation`](Self::awaits_continuation)), streams that
+/// wait for a window ([`send_data`](Self::send_data) that sent less, until `poll_writable` names the stream), an idle
+/// connection ([`stream_count`](Self::stream_count)). [`reset`](Self::reset) and [`abort`](Self::abort) enforce them.
+///
+/// # Invariants
+/// Slab and index of streams agree. Who wants to write and whose window is open is queued; who does not want to write
+/// is not. No more streams of the peer than we allow.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+    phase: Phase,
+    shutdown: Shutdown,
+    config: Config,
+    /// The peer has acknowledged our settings, so the windows of new streams are what we announced.
+    settings_acked: bool,
+    decoder: Decoder,
+    encoder: Encoder,
+    streams: Store,
+    flood_guard: FloodGuard,
+    peer: PeerSettings,
+    send_window: SendWindow,
+    recv_window: RecvWindow,
+    /// The highest stream that the peer has opened.
+    last_remote_id: StreamId,
+    /// The stream that we open next; `None` when all are used up. Always the first on a server.
+    next_local_id: Option<StreamId>,
+    /// Streams above this will not be served by the peer: its GOAWAY.
+    remote_goaway: Option<StreamId>,
+    pending_block: Option<PendingBlock>,
+    reset_memory: ResetMemory,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Client,
+    Server,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The client's preface is not there yet.
+    Preface,
+    /// The preface is; SETTINGS must come first.
+    FirstFrame,
+    Open,
+    /// GOAWAY with an error is out: nothing counts any more.
+    Failed,
+}
+
+/// Our GOAWAY frames without an error (RFC 9113 §6.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shutdown {
+    No,
+    /// The first is out: the peer shall open no more streams, but some may be on their way.
+    Announced,
+    /// The second is out: streams above this are not served.
+    Final(StreamId),
+}
+
+/// What the handlers of frames need from the caller.
+struct Turn<'t> {
+    now_ms: u64,
+    fields: &'t mut FieldBuf,
+    out: &'t mut Vec<u8>,
+}
+
+impl Connection {
+    /// The server's side of a new connection. Its SETTINGS go to `out`.
+    #[must_use]
+    pub fn server(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+        frame::settings::encode_into(&config.of_server(), out);
+        Self::new(Role::Server, config, now_ms, out)
+    }
+
+    /// The server's side of a connection that was HTTP/1.1 until `Upgrade: h2c` (RFC 7540 §3.2). `settings` is the
+    /// decoded value of `HTTP2-Settings`. The request that asked for it, which has no more body, is the stream that
+    /// this gives; its response goes there. The caller has put the 101 into `out` already.
+    ///
+    /// # Errors
+    /// The settings are refused.
+    pub fn server_upgraded(
+        config: Config,
+        settings: &[u8],
+        now_ms: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(Self, StreamKey), ConnectionError> {
+        if !settings.len().is_multiple_of(6) {
+            return Err(ConnectionError::FrameSize);
+        }
+        let mut connection = Self::server(config, now_ms, out);
+        connection.peer.apply(settings, false, &mut connection.encoder)?;
+        connection.last_remote_id = StreamId::FIRST;
+        let mut stream = connection.new_stream(StreamId::FIRST, State::HalfClosedRemote);
+        stream.head_received = true;
+        let key = connection.streams.insert(stream);
+        Ok((connection, key))
+    }
+
+    /// The client's side of a new connection. Preface and SETTINGS go to `out`.
+    #[must_use]
+    pub fn client(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+        out.extend_from_slice(PREFACE);
+        frame::settings::encode_into(&config.of_client(), out);
+        Self::new(Role::Client, config, now_ms, out)
+    }
+
+    fn new(role: Role, config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
+        let mut recv_window = RecvWindow::new(
+            limits::WINDOW_DEFAULT,
+            config.connection_window.clamp(limits::WINDOW_DEFAULT, limits::WINDOW_MAX),
+        );
+        if let Some(increment) = recv_window.poll_update() {
+            frame::window_update::encode_into(StreamId::CONNECTION, increment, out);
+        }
+        let list_limits = DecoderLimits {
+            list_size_max: limits::FIELD_LIST_BYTES_MAX,
+            list_size_abort: limits::FIELD_LIST_BYTES_ABORT,
+        };
+        Self {
+            role,
+            phase: if role == Role::Server { Phase::Preface } else { Phase::FirstFrame },
+            shutdown: Shutdown::No,
+            config,
+            settings_acked: false,
+            decoder: Decoder::new(limits::TABLE_SIZE_MAX, list_limits),
+            encoder: Encoder::new(limits::TABLE_SIZE_MAX),
+            streams: Store::default(),
+            flood_guard: FloodGuard::new(now_ms),
+            peer: PeerSettings::default(),
+            send_window: SendWindow::new(limits::WINDOW_DEFAULT),
+            recv_window,
+            last_remote_id: StreamId::CONNECTION,
+            next_local_id: Some(StreamId::FIRST),
+            remote_goaway: None,
+            pending_block: None,
+            reset_memory: ResetMemory::default(),
+        }
+    }
+
+    /// Takes what the peer has sent, up to the first event. Answers that the protocol asks for, and GOAWAY if there is
+    /// an error, go to `out`.
+    ///
+    /// # Errors
+    /// The connection is over; all that is left is to write `out` and to close.
+    pub fn recv<'i>(
+        &mut self,
+        input: &'i [u8],
+        now_ms: u64,
+        fields: &mut FieldBuf,
+        out: &mut Vec<u8>,
+    ) -> Result<Received<'i>, ConnectionError> {
+        let result = self.recv_to_event(input, &mut Turn { now_ms, fields, out });
+        if let Err(error) = &result {
+            self.abort(error.code(), out);
+        }
+        self.check_invariants();
+        result
+    }
+
+    fn recv_to_event<'i>(&mut self, input: &'i [u8], turn: &mut Turn<'_>) -> Result<Received<'i>, ConnectionError> {
+        let mut rest = input;
+        if self.phase == Phase::Preface {
+            let len = PREFACE.len().min(input.len());
+            if input.get(..len) != PREFACE.get(..len) {
+                return Err(ConnectionError::Preface);
+            }
+            let Some((_, after)) = input.split_first_chunk::<{ PREFACE.len() }>() else {
+                return Ok(Received { consumed: 0, event: None });
+            };
+            self.phase = Phase::FirstFrame;
+            rest = after;
+        }
+        let mut event = None;
+        while event.is_none() {
+            if self.phase == Phase::Failed {
+                return Ok(Received { consumed: input.len(), event: None });
+            }
+            let Some((head, payload)) = frame::split_first(rest)? else { break };
+            event = self.recv_frame(&head, payload, turn)?;
+            rest = rest.get(frame::HEAD_BYTES + head.length..).unwrap_or_default();
+        }
+        Ok(Received { consumed: input.len() - rest.len(), event })
+    }
+
+    fn recv_frame<'i>(
+        &mut self,
+        head: &FrameHead,
+        payload: &'i [u8],
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, ConnectionError> {
+        if self.phase == Phase::FirstFrame {
+            if head.frame_type != FrameType::Settings || head.has(frame::ACK) {
+                return Err(ConnectionError::FirstFrameNotSettings);
+            }
+            self.phase = Phase::Open;
+        }
+        if let Some(block) = &self.pending_block
+            && (head.frame_type != FrameType::Continuation || head.stream_id != block.stream_id())
+        {
+            return Err(ConnectionError::FieldBlockInterrupted);
+        }
+        let result = match head.frame_type {
+            FrameType::Data => self.recv_data(head, payload, turn),
+            FrameType::Headers => self.recv_headers(head, payload, turn),
+            FrameType::Priority => self.recv_priority(head, payload, turn),
+            FrameType::RstStream => self.recv_rst_stream(head, payload, turn),
+            FrameType::Settings => self.recv_settings(head, payload, turn),
+            FrameType::PushPromise => Err(ConnectionError::PushPromise.into()),
+            FrameType::Ping => self.recv_ping(head, payload, turn),
+            FrameType::Goaway => self.recv_goaway(head, payload, turn),
+            FrameType::WindowUpdate => self.recv_window_update(head, payload, turn),
+            FrameType::Continuation => self.recv_continuation(payload, head.has(frame::END_HEADERS), turn),
+            FrameType::Unknown => self.recv_unknown(turn),
+        };
+        match result {
+            Ok(event) => Ok(event),
+            Err(FrameError::Connection(error)) => Err(error),
+            Err(FrameError::Stream(error)) => self.fail_stream(head.stream_id, error, turn),
+        }
+    }
+
+    /// Begins a graceful end: the peer is told to open no more streams, and those that it has opened go on. Once it has
+    /// surely read that, or when [`finish_shutdown`](Self::finish_shutdown) is called, later ones are ignored (RFC 9113
+    /// §6.8).
+    pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
+        if self.shutdown != Shutdown::No || self.phase == Phase::Failed {
+            return;
+        }
+        self.shutdown = Shutdown::Announced;
+        Goaway { last_stream_id: StreamId::MAX, code: ErrorCode::NO_ERROR }.encode_into(out);
+        Ping { payload: SHUTDOWN_PING, ack: false }.encode_into(out);
+    }
+
+    /// Ends the wait for the peer's answer to [`begin_shutdown`](Self::begin_shutdown).
+    pub fn finish_shutdown(&mut self, out: &mut Vec<u8>) {
+        if matches!(self.shutdown, Shutdown::Final(_)) || self.phase == Phase::Failed {
+            return;
+        }
+        self.shutdown = Shutdown::Final(self.last_remote_id);
+        Goaway { last_stream_id: self.last_remote_id, code: ErrorCode::NO_ERROR }.encode_into(out);
+    }
+
+    /// Ends the connection at once: GOAWAY with `code`. All streams are over.
+    pub fn abort(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
+        if self.phase == Phase::Failed {
+            return;
+        }
+        self.phase = Phase::Failed;
+        self.streams = Store::default();
+        self.pending_block = None;
+        // RFC 9113 §6.8: a later GOAWAY names no higher stream than an earlier one.
+        let last_stream_id = match self.shutdown {
+            Shutdown::Final(last) => last,
+            Shutdown::No | Shutdown::Announced => self.last_remote_id,
+        };
+        Goaway { last_stream_id, code }.encode_into(out);
+    }
+
+    /// Whether the connection can be closed once `out` is written: it failed, or its graceful end is complete.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        match self.phase {
+            Phase::Failed => true,
+            _ => matches!(self.shutdown, Shutdown::Final(_)) && self.streams.is_empty(),
+        }
+    }
+
+    /// Streams that are not over.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Whether the stream is not over.
+    #[must_use]
+    pub fn has_stream(&self, key: StreamKey) -> bool {
+        self.streams.get(key).is_some()
+    }
+
+    /// All streams that are not over, in no order.
+    pub fn stream_keys(&self) -> impl Iterator<Item = StreamKey> {
+        self.streams.iter().map(|(key, _)| key)
+    }
+
+    /// Whether the peer's first SETTINGS are there: the connection works.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether the peer has acknowledged our SETTINGS.
+    #[must_use]
+    pub fn settings_acked(&self) -> bool {
+        self.settings_acked
+    }
+
+    /// Whether a field block has begun and not ended: nothing else can come before it does.
+    #[must_use]
+    pub fn awaits_continuation(&self) -> bool {
+        self.pending_block.is_some()
+    }
+
+    /// Client: a new stream of ours.
+    pub(super) fn open_stream(&mut self, is_head: bool) -> Result<StreamKey, OpenError> {
+        let may_open = self.role == Role::Client && self.phase != Phase::Failed && self.shutdown == Shutdown::No;
+        let id = self.next_local_id.filter(|_| may_open && self.remote_goaway.is_none()).ok_or(OpenError::GoingAway)?;
+        if self.streams.len() >= usize::try_from(self.peer.streams_max).unwrap_or(usize::MAX) {
+            return Err(OpenError::Concurrency);
+        }
+        self.next_local_id = id.next();
+        let mut stream = self.new_stream(id, State::Open);
+        stream.head_sent = true;
+        stream.is_bodiless = is_head;
+        Ok(self.streams.insert(stream))
+    }
+
+    fn new_stream(&self, id: StreamId, state: State) -> Stream {
+        let announced = self.config.stream_window.min(limits::WINDOW_MAX);
+        // Until the peer has our settings it may go by the default.
+        let left = if self.settings_acked { announced } else { announced.max(limits::WINDOW_DEFAULT) };
+        Stream::new(id, state, SendWindow::new(self.peer.initial_window), RecvWindow::new(left, announced))
+    }
+
+    /// Whether nobody has opened this stream.
+    #[inline]
+    fn is_idle(&self, id: StreamId) -> bool {
+        match self.role {
+            Role::Server => !id.is_of_client() || id > self.last_remote_id,
+            Role::Client => !id.is_of_client() || self.next_local_id.is_some_and(|next| id >= next),
+        }
+    }
+
+    /// Whether frames on this stream, which is over, are no fault of the peer.
+    fn is_ignored(&self, id: StreamId) -> bool {
+        matches!(self.shutdown, Shutdown::Final(last) if self.role == Role::Server && id > last)
+            || self.reset_memory.covers(id)
+    }
+
+    /// Takes away what the peer may send, as no peer can provoke it: windows are refilled as they are used.
+    #[cfg(test)]
+    pub(super) fn set_recv_windows(&mut self, key: StreamKey, stream_left: u32, connection_left: u32) {
+        self.recv_window = RecvWindow::new(connection_left, 0);
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.recv_window = RecvWindow::new(stream_left, 0);
+        }
+    }
+
+    pub(super) fn check_invariants(&self) {
+        #[cfg(debug_assertions)]
+        {
+            // With very many streams only now and then, or tests with all of them would take minutes.
+            if self.streams.len() > 100 && !self.streams.len().is_multiple_of(64) {
+                return;
+            }
+            self.streams.check_invariants();
+            let streams_max = match self.role {
+                Role::Server => self.config.streams_max.max(1),
+                Role::Client => u32::MAX,
+            };
+            assert!(self.streams.len() <= usize::try_from(streams_max).unwrap_or(usize::MAX));
+            for (key, stream) in self.streams.iter() {
+                assert!(!self.is_idle(key.id()), "a stream in the store was opened");
+                assert!(stream.state != State::HalfClosedLocal || stream.head_sent, "no end before the head");
+                assert!(stream.state != State::HalfClosedLocal || !stream.wants_write, "nothing after the end");
+            }
+            assert!(self.phase != Phase::Failed || self.streams.is_empty());
+        }
+    }
+}
+
+/// Payload of the PING whose answer says that the peer has read our first GOAWAY.
+const SHUTDOWN_PING: [u8; 8] = *b"shutdown";

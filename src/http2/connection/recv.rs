@@ -1,0 +1,178 @@
+//! One handler for each type of frame, except those that carry field blocks.
+
+use super::{Connection, Event, Role, SHUTDOWN_PING, Shutdown, Turn};
+use crate::http2::error::{ConnectionError, Flood, FrameError, Initiator, Malformed, StreamError};
+use crate::http2::frame::data::Data;
+use crate::http2::frame::goaway::Goaway;
+use crate::http2::frame::ping::Ping;
+use crate::http2::frame::settings::{SettingsFrame, encode_ack_into};
+use crate::http2::frame::{FrameHead, priority, rst_stream, window_update};
+use crate::http2::stream::State;
+use crate::http2::stream_id::StreamId;
+
+type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
+
+impl Connection {
+    pub(super) fn recv_data<'i>(&mut self, head: &FrameHead, payload: &'i [u8], turn: &mut Turn<'_>) -> Handled<'i> {
+        let Data { data, end_stream } = Data::parse(head, payload)?;
+        // Whatever becomes of the stream, the octets came through the connection's window (RFC 9113 §6.9).
+        self.recv_window.recv(payload.len()).map_err(|_| ConnectionError::FlowControl)?;
+        if let Some(increment) = self.recv_window.poll_update() {
+            window_update::encode_into(StreamId::CONNECTION, increment, turn.out);
+        }
+        if data.is_empty() && !end_stream {
+            self.flood_guard.count(Flood::EmptyFrames, turn.now_ms)?;
+        }
+        let Some(key) = self.streams.find(head.stream_id) else {
+            return self.recv_data_on_no_stream(head.stream_id);
+        };
+        let stream = self.streams.get_mut(key).ok_or(ConnectionError::StreamClosed)?;
+        if stream.state == State::HalfClosedRemote {
+            return Err(StreamError::StreamClosed.into());
+        }
+        if !stream.head_received {
+            return Err(StreamError::Malformed(Malformed::Status).into());
+        }
+        stream.recv_window.recv(payload.len()).map_err(|_| StreamError::FlowControl)?;
+        if !stream.take_body(data.len(), end_stream) {
+            return Err(StreamError::Malformed(Malformed::ContentLength).into());
+        }
+        if end_stream {
+            self.end_remote(key);
+        } else {
+            if let Some(increment) = stream.recv_window.poll_update() {
+                window_update::encode_into(head.stream_id, increment, turn.out);
+            }
+            if data.is_empty() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Event::Data { stream: key, data, end_stream }))
+    }
+
+    #[cold]
+    fn recv_data_on_no_stream<'i>(&self, id: StreamId) -> Handled<'i> {
+        if self.is_idle(id) {
+            Err(ConnectionError::StreamIdle.into())
+        } else if self.is_ignored(id) {
+            Ok(None)
+        } else {
+            Err(StreamError::StreamClosed.into())
+        }
+    }
+
+    pub(super) fn recv_priority<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+        self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+        match priority::check(head, payload) {
+            Ok(()) => Ok(None),
+            // An idle stream cannot be reset (RFC 9113 §6.4).
+            Err(FrameError::Stream(error)) if self.is_idle(head.stream_id) => Err(match error {
+                StreamError::PrioritySize => ConnectionError::FrameSize.into(),
+                _ => ConnectionError::PrioritySelfDependency.into(),
+            }),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn recv_rst_stream<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+        let code = rst_stream::parse(head, payload)?;
+        if self.is_idle(head.stream_id) {
+            return Err(ConnectionError::StreamIdle.into());
+        }
+        // Also if the stream is over: it may be so only because we were quick to answer.
+        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
+        let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
+        self.streams.remove(key);
+        Ok(Some(Event::Reset { stream: key, code, by: Initiator::Remote }))
+    }
+
+    pub(super) fn recv_settings<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &mut Turn<'_>) -> Handled<'i> {
+        let frame = SettingsFrame::parse(head, payload)?;
+        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        let SettingsFrame::Values(values) = frame else {
+            self.settings_acked = true;
+            return Ok(None);
+        };
+        let window_delta = self.peer.apply(values, self.role == Role::Client, &mut self.encoder)?;
+        if window_delta != 0 {
+            // RFC 9113 §6.9.2: of all streams, and beyond the largest window it is an error of the connection.
+            for stream in self.streams.iter_mut() {
+                stream.send_window.shift(window_delta).map_err(|_| ConnectionError::WindowOverflow)?;
+            }
+            self.streams.queue_ready();
+        }
+        encode_ack_into(turn.out);
+        Ok(None)
+    }
+
+    pub(super) fn recv_ping<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &mut Turn<'_>) -> Handled<'i> {
+        let ping = Ping::parse(head, payload)?;
+        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        if !ping.ack {
+            Ping { ack: true, ..ping }.encode_into(turn.out);
+            return Ok(None);
+        }
+        if self.shutdown == Shutdown::Announced && ping.payload == SHUTDOWN_PING {
+            self.finish_shutdown(turn.out);
+            return Ok(None);
+        }
+        Ok(Some(Event::Pong { payload: ping.payload }))
+    }
+
+    pub(super) fn recv_goaway<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+        let Goaway { last_stream_id, code } = Goaway::parse(head, payload)?;
+        self.flood_guard.count(Flood::Answers, turn.now_ms)?;
+        self.remote_goaway = Some(last_stream_id);
+        Ok(Some(Event::Goaway { last_stream_id, code }))
+    }
+
+    pub(super) fn recv_window_update<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {
+        self.flood_guard.count(Flood::WindowUpdates, turn.now_ms)?;
+        if head.stream_id == StreamId::CONNECTION {
+            let increment = window_update::parse(head, payload)?;
+            self.send_window.widen(increment).map_err(|_| ConnectionError::WindowOverflow)?;
+            return Ok(None);
+        }
+        if self.is_idle(head.stream_id) {
+            return Err(ConnectionError::StreamIdle.into());
+        }
+        let key = self.streams.find(head.stream_id);
+        let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else {
+            // It is over: the update crossed our end of it.
+            return match window_update::parse(head, payload) {
+                Err(FrameError::Connection(error)) => Err(error.into()),
+                _ => Ok(None),
+            };
+        };
+        let increment = window_update::parse(head, payload)?;
+        stream.send_window.widen(increment).map_err(|_| StreamError::WindowOverflow)?;
+        if let Some(key) = key {
+            self.streams.queue_if_ready(key);
+        }
+        Ok(None)
+    }
+
+    /// RFC 9113 §5.5.
+    pub(super) fn recv_unknown<'i>(&mut self, turn: &Turn<'_>) -> Handled<'i> {
+        self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
+        Ok(None)
+    }
+
+    /// Resets a stream for what the peer did on it. The stream may be over, or never have come to be.
+    #[cold]
+    pub(super) fn fail_stream<'i>(
+        &mut self,
+        id: StreamId,
+        error: StreamError,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, ConnectionError> {
+        // A peer that makes us reset costs as much as one that resets (CVE-2025-8671).
+        self.flood_guard.count(Flood::Resets, turn.now_ms)?;
+        let code = error.code();
+        rst_stream::encode_into(id, code, turn.out);
+        self.reset_memory.insert(id);
+        let Some(key) = self.streams.find(id) else { return Ok(None) };
+        self.streams.remove(key);
+        Ok(Some(Event::Reset { stream: key, code, by: Initiator::Local }))
+    }
+}

@@ -1,0 +1,126 @@
+//! Counts what costs us more than the peer, and says when it is too much.
+//!
+//! Each kind has a bucket that refills with time. The clock is looked at only when a bucket is empty, so in the normal
+//! case a count is one subtraction.
+
+use super::error::{ConnectionError, Flood};
+use super::limits::{self, Allowance};
+
+/// The buckets of one connection.
+#[derive(Debug)]
+pub(super) struct FloodGuard {
+    answers: Bucket,
+    empty_frames: Bucket,
+    ignored_frames: Bucket,
+    resets: Bucket,
+    window_updates: Bucket,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    /// How often more it may happen before the clock is looked at; never above the burst.
+    left: u32,
+    /// When it was last refilled, on the caller's clock.
+    filled_ms: u64,
+    allowance: Allowance,
+}
+
+impl FloodGuard {
+    pub(super) fn new(now_ms: u64) -> Self {
+        let bucket = |allowance: Allowance| Bucket { left: allowance.burst, filled_ms: now_ms, allowance };
+        Self {
+            answers: bucket(limits::ANSWERS),
+            empty_frames: bucket(limits::EMPTY_FRAMES),
+            ignored_frames: bucket(limits::IGNORED_FRAMES),
+            resets: bucket(limits::RESETS),
+            window_updates: bucket(limits::WINDOW_UPDATES),
+        }
+    }
+
+    /// Counts one of `flood`.
+    #[inline]
+    pub(super) fn count(&mut self, flood: Flood, now_ms: u64) -> Result<(), ConnectionError> {
+        let bucket = self.bucket(flood);
+        if bucket.left == 0 {
+            bucket.refill(now_ms);
+        }
+        bucket.left = bucket.left.checked_sub(1).ok_or(ConnectionError::Flood(flood))?;
+        Ok(())
+    }
+
+    /// Allows `more` of `flood`, up to the burst.
+    #[inline]
+    pub(super) fn allow(&mut self, flood: Flood, more: u32) {
+        let bucket = self.bucket(flood);
+        bucket.left = bucket.left.saturating_add(more).min(bucket.allowance.burst);
+    }
+
+    #[inline]
+    fn bucket(&mut self, flood: Flood) -> &mut Bucket {
+        match flood {
+            Flood::Answers => &mut self.answers,
+            Flood::EmptyFrames => &mut self.empty_frames,
+            Flood::IgnoredFrames => &mut self.ignored_frames,
+            Flood::Resets => &mut self.resets,
+            Flood::WindowUpdates => &mut self.window_updates,
+        }
+    }
+}
+
+impl Bucket {
+    #[cold]
+    fn refill(&mut self, now_ms: u64) {
+        let elapsed_ms = now_ms.saturating_sub(self.filled_ms);
+        let earned = elapsed_ms.saturating_mul(u64::from(self.allowance.per_second)) / 1000;
+        self.left = u32::try_from(earned).unwrap_or(u32::MAX).min(self.allowance.burst);
+        if self.left > 0 {
+            self.filled_ms = now_ms;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_burst_then_the_rate() {
+        let mut guard = FloodGuard::new(5_000);
+        for _ in 0..limits::ANSWERS.burst {
+            assert_eq!(guard.count(Flood::Answers, 5_000), Ok(()));
+        }
+        assert_eq!(guard.count(Flood::Answers, 5_000), Err(ConnectionError::Flood(Flood::Answers)));
+        assert_eq!(
+            guard.count(Flood::Answers, 4_000),
+            Err(ConnectionError::Flood(Flood::Answers)),
+            "a clock that went back"
+        );
+        for _ in 0..limits::ANSWERS.per_second {
+            assert_eq!(guard.count(Flood::Answers, 6_000), Ok(()));
+        }
+        assert!(guard.count(Flood::Answers, 6_000).is_err());
+        assert_eq!(guard.count(Flood::Resets, 5_000), Ok(()), "each kind for itself");
+    }
+
+    #[test]
+    fn a_steady_rate_goes_on_for_ever() {
+        let mut guard = FloodGuard::new(0);
+        for second in 0..100_000 {
+            for _ in 0..limits::EMPTY_FRAMES.per_second / 2 {
+                assert_eq!(guard.count(Flood::EmptyFrames, second * 1000), Ok(()));
+            }
+        }
+    }
+
+    #[test]
+    fn more_is_allowed_up_to_the_burst() {
+        let mut guard = FloodGuard::new(0);
+        guard.allow(Flood::WindowUpdates, u32::MAX);
+        for _ in 0..limits::WINDOW_UPDATES.burst {
+            guard.count(Flood::WindowUpdates, 0).unwrap();
+        }
+        assert!(guard.count(Flood::WindowUpdates, 0).is_err());
+        guard.allow(Flood::WindowUpdates, 1);
+        assert!(guard.count(Flood::WindowUpdates, 0).is_ok());
+    }
+}

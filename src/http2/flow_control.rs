@@ -1,0 +1,130 @@
+//! Flow-control windows (RFC 9113 §5.2 and §6.9), one type for each direction.
+
+use super::limits::WINDOW_MAX;
+
+/// What we may send. Below zero after SETTINGS have made it smaller (RFC 9113 §6.9.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendWindow(i64);
+
+/// The window would be above 2^31 - 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WindowOverflow;
+
+impl SendWindow {
+    pub(super) fn new(size: u32) -> Self {
+        Self(i64::from(size))
+    }
+
+    /// Octets that may be sent now.
+    #[inline]
+    pub(super) fn available(self) -> usize {
+        usize::try_from(self.0).unwrap_or(0)
+    }
+
+    #[inline]
+    pub(super) fn is_open(self) -> bool {
+        self.0 > 0
+    }
+
+    /// Takes what is sent: at most what is available.
+    #[inline]
+    pub(super) fn consume(&mut self, octets: usize) {
+        debug_assert!(octets <= self.available(), "sent beyond the window");
+        self.0 -= i64::try_from(octets).unwrap_or(i64::MAX);
+    }
+
+    /// WINDOW_UPDATE.
+    #[inline]
+    pub(super) fn widen(&mut self, increment: u32) -> Result<(), WindowOverflow> {
+        self.shift(i64::from(increment))
+    }
+
+    /// A change of `SETTINGS_INITIAL_WINDOW_SIZE` by `delta`.
+    #[inline]
+    pub(super) fn shift(&mut self, delta: i64) -> Result<(), WindowOverflow> {
+        let shifted = self.0 + delta;
+        if shifted > i64::from(WINDOW_MAX) {
+            return Err(WindowOverflow);
+        }
+        self.0 = shifted;
+        Ok(())
+    }
+}
+
+/// What the peer may send, and how much we want that to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RecvWindow {
+    /// Octets that the peer may still send.
+    left: u32,
+    /// Octets that we let it have when all is consumed.
+    target: u32,
+}
+
+/// The peer sent more than it was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WindowExceeded;
+
+impl RecvWindow {
+    /// The peer has `left` to begin with, and gets up to `target` by updates.
+    pub(super) fn new(left: u32, target: u32) -> Self {
+        Self { left, target }
+    }
+
+    /// Takes what was received.
+    #[inline]
+    pub(super) fn recv(&mut self, octets: usize) -> Result<(), WindowExceeded> {
+        let left = u32::try_from(octets).ok().and_then(|octets| self.left.checked_sub(octets));
+        self.left = left.ok_or(WindowExceeded)?;
+        Ok(())
+    }
+
+    /// The increment for a WINDOW_UPDATE, once half of the window is used: so there is one for many DATA frames.
+    #[inline]
+    pub(super) fn poll_update(&mut self) -> Option<u32> {
+        if self.left > self.target / 2 {
+            return None;
+        }
+        let increment = self.target - self.left;
+        self.left = self.target;
+        (increment > 0).then_some(increment)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_window_can_be_negative_but_not_too_large() {
+        let mut window = SendWindow::new(100);
+        window.consume(100);
+        assert!(!window.is_open());
+        window.shift(-50).unwrap();
+        assert_eq!(window.available(), 0);
+        window.widen(50).unwrap();
+        assert!(!window.is_open());
+        window.widen(1).unwrap();
+        assert_eq!(window.available(), 1);
+        assert_eq!(window.widen(WINDOW_MAX), Err(WindowOverflow));
+        assert_eq!(window.available(), 1);
+        assert_eq!(window.widen(WINDOW_MAX - 1), Ok(()));
+    }
+
+    #[test]
+    fn a_receive_window_is_refilled_when_half_is_used() {
+        let mut window = RecvWindow::new(100, 100);
+        window.recv(49).unwrap();
+        assert_eq!(window.poll_update(), None);
+        window.recv(1).unwrap();
+        assert_eq!(window.poll_update(), Some(50));
+        assert_eq!(window.poll_update(), None);
+        assert_eq!(window.recv(101), Err(WindowExceeded));
+        assert_eq!(window.recv(100), Ok(()));
+    }
+
+    #[test]
+    fn a_window_that_begins_small_grows_to_its_target() {
+        let mut window = RecvWindow::new(65_535, 1 << 20);
+        assert_eq!(window.poll_update(), Some((1 << 20) - 65_535));
+    }
+}

@@ -1,0 +1,52 @@
+//! Which streams we reset. The peer may have sent frames on them before it knew; those are no fault (RFC 9113 §5.1).
+
+use super::limits::RESET_MEMORY;
+use super::stream_id::StreamId;
+
+/// The last [`RESET_MEMORY`] of them; and of all before only how far they go, so that for older streams we are lenient
+/// rather than wrong.
+#[derive(Debug, Default)]
+pub(super) struct ResetMemory {
+    recent: [StreamId; RESET_MEMORY],
+    /// Where the next goes.
+    next: usize,
+    /// The highest that was forgotten.
+    forgotten: StreamId,
+}
+
+impl ResetMemory {
+    pub(super) fn insert(&mut self, id: StreamId) {
+        if let Some(place) = self.recent.get_mut(self.next) {
+            self.forgotten = self.forgotten.max(*place);
+            *place = id;
+        }
+        self.next = (self.next + 1) % RESET_MEMORY;
+    }
+
+    /// Whether frames on `id` are to be ignored.
+    pub(super) fn covers(&self, id: StreamId) -> bool {
+        id <= self.forgotten || self.recent.contains(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(value: u32) -> StreamId {
+        StreamId::from_wire(value.to_be_bytes())
+    }
+
+    #[test]
+    fn recent_ones_exactly_and_older_ones_leniently() {
+        let mut memory = ResetMemory::default();
+        for value in 1..=32 {
+            memory.insert(id(10 * value));
+        }
+        assert!(memory.covers(id(10)) && memory.covers(id(320)));
+        assert!(!memory.covers(id(15)) && !memory.covers(id(5)));
+        memory.insert(id(1001));
+        assert!(memory.covers(id(10)) && memory.covers(id(1001)) && memory.covers(id(5)));
+        assert!(!memory.covers(id(15)));
+    }
+}

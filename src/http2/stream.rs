@@ -1,0 +1,91 @@
+//! One stream (RFC 9113 §5.1).
+//!
+//! ```text
+//!          HEADERS              we end              peer ends
+//!  (idle) ────────► Open ────────────► HalfClosedLocal ────────► (closed)
+//!    │               │                                              ▲  ▲
+//!    │               │ peer ends                 we end             │  │
+//!    │               └───────────────► HalfClosedRemote ────────────┘  │
+//!    │ HEADERS with END_STREAM            ▲                            │
+//!    └────────────────────────────────────┘      RST_STREAM from any ──┘
+//! ```
+//! Idle and closed streams are not kept: an id above the highest seen is idle, any other that is not in the store is
+//! closed. Nothing is ever reserved, since nobody pushes.
+
+use super::flow_control::{RecvWindow, SendWindow};
+use super::stream_id::StreamId;
+
+/// The state of a stream that is neither idle nor closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Both may send.
+    Open,
+    /// We have ended our side.
+    HalfClosedLocal,
+    /// The peer has ended its side.
+    HalfClosedRemote,
+}
+
+/// A stream that is open at least on one side.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) id: StreamId,
+    pub(super) state: State,
+    pub(super) send_window: SendWindow,
+    pub(super) recv_window: RecvWindow,
+    /// What is still to come of a body whose length the peer has announced.
+    pub(super) body_left: Option<u64>,
+    /// The message's head was received; informational ones do not count.
+    pub(super) head_received: bool,
+    /// The message's head was sent; informational ones do not count.
+    pub(super) head_sent: bool,
+    /// The response has no body whatever its `content-length` says: the request was a HEAD.
+    pub(super) is_bodiless: bool,
+    /// There is data that no window let through. While both windows are open it is in the ready queue.
+    pub(super) wants_write: bool,
+}
+
+impl Stream {
+    pub(super) fn new(id: StreamId, state: State, send_window: SendWindow, recv_window: RecvWindow) -> Self {
+        Self {
+            id,
+            state,
+            send_window,
+            recv_window,
+            body_left: None,
+            head_received: false,
+            head_sent: false,
+            is_bodiless: false,
+            wants_write: false,
+        }
+    }
+
+    /// Counts `octets` of body against what was announced; `end` if it ends here. Says whether they agree.
+    #[inline]
+    pub(super) fn take_body(&mut self, octets: usize, end: bool) -> bool {
+        let Some(left) = self.body_left else { return true };
+        match left.checked_sub(u64::try_from(octets).unwrap_or(u64::MAX)) {
+            Some(left) => {
+                self.body_left = Some(left);
+                !end || left == 0
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_must_have_the_length_that_was_announced() {
+        let mut stream = Stream::new(StreamId::FIRST, State::Open, SendWindow::new(0), RecvWindow::new(0, 0));
+        assert!(stream.take_body(5, true), "nothing announced");
+        stream.body_left = Some(5);
+        assert!(stream.take_body(3, false));
+        assert!(!stream.take_body(1, true));
+        assert!(stream.take_body(1, true));
+        assert!(!stream.take_body(1, false));
+    }
+}

@@ -1,0 +1,224 @@
+//! The slab of streams, its index by id, and the queue of those that may write again.
+
+use super::queue::Queue;
+use crate::http2::stream::Stream;
+use crate::http2::stream_id::StreamId;
+use slab::Slab;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Names a stream, also after it is over: a slot is reused, but not with the same id, so a stale key finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    slot: u32,
+    id: StreamId,
+}
+
+impl StreamKey {
+    /// A small number that no other stream of this connection has while this one is not over: for an array of what the
+    /// caller knows of its streams.
+    #[must_use]
+    pub fn slot(self) -> usize {
+        usize::try_from(self.slot).unwrap_or(usize::MAX)
+    }
+
+    /// The stream's number.
+    #[must_use]
+    pub fn id(self) -> StreamId {
+        self.id
+    }
+}
+
+/// All streams that are not over.
+#[derive(Debug, Default)]
+pub(crate) struct Store {
+    slab: Slab<Stream>,
+    slots: HashMap<StreamId, u32, BuildHasherDefault<IdHasher>>,
+    /// The stream that was found last: most frames follow one on the same stream.
+    last_found: Option<StreamKey>,
+    /// Streams that want to write and whose own window is open, or was when they came in.
+    ready: Queue,
+}
+
+impl Store {
+    pub(in crate::http2) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    pub(in crate::http2) fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    pub(in crate::http2) fn insert(&mut self, stream: Stream) -> StreamKey {
+        let id = stream.id;
+        let slot = u32::try_from(self.slab.insert(stream)).unwrap_or(u32::MAX);
+        debug_assert!(!self.slots.contains_key(&id), "a stream is opened once");
+        self.slots.insert(id, slot);
+        let key = StreamKey { slot, id };
+        self.last_found = Some(key);
+        key
+    }
+
+    pub(in crate::http2) fn remove(&mut self, key: StreamKey) {
+        if self.get(key).is_none() {
+            return;
+        }
+        self.slab.remove(key.slot());
+        self.slots.remove(&key.id);
+        self.ready.remove(key.slot);
+        self.last_found = None;
+    }
+
+    #[inline]
+    pub(in crate::http2) fn find(&mut self, id: StreamId) -> Option<StreamKey> {
+        if let Some(key) = self.last_found
+            && key.id == id
+        {
+            return Some(key);
+        }
+        let key = StreamKey { slot: *self.slots.get(&id)?, id };
+        self.last_found = Some(key);
+        Some(key)
+    }
+
+    #[inline]
+    pub(in crate::http2) fn get(&self, key: StreamKey) -> Option<&Stream> {
+        self.slab.get(key.slot()).filter(|stream| stream.id == key.id)
+    }
+
+    #[inline]
+    pub(in crate::http2) fn get_mut(&mut self, key: StreamKey) -> Option<&mut Stream> {
+        self.slab.get_mut(key.slot()).filter(|stream| stream.id == key.id)
+    }
+
+    /// All streams, in no order.
+    pub(in crate::http2) fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
+        self.slab
+            .iter()
+            .map(|(slot, stream)| (StreamKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), id: stream.id }, stream))
+    }
+
+    /// All streams, in no order, to change their windows; [`queue_ready`](Self::queue_ready) must follow.
+    pub(in crate::http2) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.slab.iter_mut().map(|(_, stream)| stream)
+    }
+
+    /// Queues every stream that wants to write and whose window is open.
+    pub(in crate::http2) fn queue_ready(&mut self) {
+        for (slot, stream) in &self.slab {
+            if stream.wants_write && stream.send_window.is_open() {
+                self.ready.push(u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Queues the stream if it wants to write and its window is open.
+    #[inline]
+    pub(in crate::http2) fn queue_if_ready(&mut self, key: StreamKey) {
+        if self.get(key).is_some_and(|stream| stream.wants_write && stream.send_window.is_open()) {
+            self.ready.push(key.slot);
+        }
+    }
+
+    /// Takes the stream out of the queue: it wants to write no more.
+    #[inline]
+    pub(in crate::http2) fn unqueue(&mut self, key: StreamKey) {
+        self.ready.remove(key.slot);
+    }
+
+    /// The first stream of the queue whose window is still open; SETTINGS may have closed it since.
+    pub(in crate::http2) fn pop_ready(&mut self) -> Option<StreamKey> {
+        while let Some(slot) = self.ready.pop() {
+            let stream = usize::try_from(slot).ok().and_then(|slot| self.slab.get_mut(slot));
+            if let Some(stream) = stream.filter(|stream| stream.send_window.is_open()) {
+                stream.wants_write = false;
+                return Some(StreamKey { slot, id: stream.id });
+            }
+        }
+        None
+    }
+
+    /// See [`Connection`](crate::http2::Connection).
+    #[cfg(debug_assertions)]
+    pub(in crate::http2) fn check_invariants(&self) {
+        assert_eq!(self.slab.len(), self.slots.len(), "slab and index agree");
+        let queued = self.iter().filter(|(key, _)| self.ready.contains(key.slot)).count();
+        assert_eq!(self.ready.iter().count(), queued, "nobody is queued who is over");
+        for (key, stream) in self.iter() {
+            assert_eq!(self.slots.get(&stream.id), Some(&key.slot));
+            let is_queued = self.ready.contains(key.slot);
+            assert!(!is_queued || stream.wants_write, "who does not want to write is not queued");
+            let is_due = stream.wants_write && stream.send_window.is_open();
+            assert!(is_queued || !is_due, "who can write again is queued");
+        }
+        assert!(self.last_found.is_none_or(|key| self.get(key).is_some()), "a cached key is not stale");
+    }
+}
+
+/// Ids are small odd numbers: one multiplication spreads them well enough, and there are too few at once for anybody to
+/// make collisions matter.
+#[derive(Default)]
+pub(crate) struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, octets: &[u8]) {
+        for octet in octets {
+            self.write_u32(u32::from(*octet));
+        }
+    }
+
+    #[inline]
+    fn write_u32(&mut self, value: u32) {
+        // 2^64 divided by the golden ratio. The map looks at the lowest bits and at the highest seven.
+        self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::flow_control::{RecvWindow, SendWindow};
+    use crate::http2::stream::State;
+
+    fn stream(id: u32, window: u32) -> Stream {
+        let id = StreamId::from_wire(id.to_be_bytes());
+        Stream::new(id, State::Open, SendWindow::new(window), RecvWindow::new(0, 0))
+    }
+
+    #[test]
+    fn a_stale_key_finds_nothing() {
+        let mut store = Store::default();
+        let first = store.insert(stream(1, 0));
+        store.remove(first);
+        let second = store.insert(stream(3, 0));
+        assert_eq!(first.slot(), second.slot());
+        assert!(store.get(first).is_none() && store.get(second).is_some());
+        assert_eq!(store.find(first.id()), None);
+        store.remove(first);
+        assert_eq!(store.len(), 1);
+        store.check_invariants();
+    }
+
+    #[test]
+    fn only_who_wants_to_and_can_is_ready() {
+        let mut store = Store::default();
+        let keys: Vec<_> =
+            [(1, 10), (3, 0), (5, 10), (7, 10)].iter().map(|(id, window)| store.insert(stream(*id, *window))).collect();
+        for key in &keys[..3] {
+            store.get_mut(*key).unwrap().wants_write = true;
+            store.queue_if_ready(*key);
+        }
+        store.queue_if_ready(keys[3]);
+        store.remove(keys[0]);
+        assert_eq!(store.pop_ready(), Some(keys[2]));
+        assert_eq!(store.pop_ready(), None);
+        store.get_mut(keys[1]).unwrap().send_window.widen(1).unwrap();
+        store.queue_ready();
+        assert_eq!(store.pop_ready(), Some(keys[1]));
+        store.check_invariants();
+    }
+}

@@ -1,0 +1,313 @@
+//! Known attacks, by what the attacker sends. Each must end the connection with the right code, after not much work
+//! and not much output.
+
+use super::*;
+use crate::http2::limits;
+use crate::http2::{SendField, StreamGone};
+
+/// Sends `attack(n)` for n = 0, 1, … until the connection ends; gives how often that was, and the code.
+fn until_end(end: &mut End, mut attack: impl FnMut(u32) -> Vec<u8>) -> (u32, ErrorCode) {
+    let mut out_max = 0;
+    for n in 0..100_000 {
+        let result = end.recv(&attack(n));
+        out_max = out_max.max(end.out.len());
+        if let Err(error) = result {
+            assert!(out_max < 100_000, "{out_max} octets of output");
+            assert_eq!(end.goaway_code(), Some(error.code()));
+            return (n, error.code());
+        }
+    }
+    panic!("the attack goes on for ever");
+}
+
+fn rst(id: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, id, &ErrorCode::CANCEL.0.to_be_bytes())
+}
+
+const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
+
+#[test]
+fn rapid_reset() {
+    // CVE-2023-44487
+    let mut end = End::open_server();
+    let ended = until_end(&mut end, |n| [headers(END_STREAM, 2 * n + 1, GET), rst(2 * n + 1)].concat());
+    assert_eq!(ended, (limits::RESETS.burst, CALM));
+}
+
+#[test]
+fn rapid_reset_of_requests_that_are_answered_at_once() {
+    let mut end = End::open_server();
+    for n in 0..=limits::RESETS.burst {
+        let id = 2 * n + 1;
+        let key = end.recv_request(&headers(END_STREAM, id, GET));
+        end.connection.send_head(key, 200, &[], true, &mut end.out).unwrap();
+        end.out.clear();
+        if end.recv(&rst(id)).is_err() {
+            assert_eq!(n, limits::RESETS.burst);
+            assert_eq!(end.goaway_code(), Some(CALM));
+            return;
+        }
+    }
+    panic!("the attack goes on for ever");
+}
+
+#[test]
+fn all_watches_may_be_cancelled_at_once_and_again_after_a_minute() {
+    let mut end = End::open_server();
+    let mut id = 1;
+    for _ in 0..2 {
+        let first = id;
+        for _ in 0..limits::STREAMS_MAX {
+            end.recv_request(&headers(END_STREAM, id, GET));
+            id += 2;
+        }
+        for id in (first..id).step_by(2) {
+            assert_eq!(end.recv(&rst(id)).unwrap().len(), 1);
+        }
+        end.now_ms += 60_000;
+    }
+}
+
+#[test]
+fn made_you_reset() {
+    // CVE-2025-8671: the peer makes us reset, by each means that it has.
+    let attacks: [fn(u32) -> Vec<u8>; 4] = [
+        |id| [headers(END_STREAM, id, GET), window_update(id, 0)].concat(),
+        |id| [headers(END_STREAM, id, GET), frame(DATA, 0, id, b"a")].concat(),
+        |id| [headers(END_STREAM, id, GET), window_update(id, u32::MAX >> 1)].concat(),
+        |id| [headers(END_STREAM, id, GET), frame(PRIORITY, 0, id, &[0; 4])].concat(),
+    ];
+    for attack in attacks {
+        let mut end = End::open_server();
+        let (count, code) = until_end(&mut end, |n| attack(2 * n + 1));
+        assert!(count <= limits::RESETS.burst);
+        assert_eq!(code, CALM);
+    }
+}
+
+#[test]
+fn continuation_flood() {
+    let mut end = End::open_server();
+    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
+    assert_eq!(until_end(&mut end, |_| frame(CONTINUATION, 0, 1, &[0x84])), (limits::CONTINUATION_FRAMES_MAX, CALM));
+    let mut end = End::open_server();
+    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
+    assert_eq!(until_end(&mut end, |_| frame(CONTINUATION, 0, 1, &[])), (limits::CONTINUATION_FRAMES_MAX, CALM));
+    let mut end = End::open_server();
+    end.recv(&frame(HEADERS, 0, 1, GET)).unwrap();
+    let large = frame(CONTINUATION, 0, 1, &[0; limits::FRAME_SIZE_MAX]);
+    assert_eq!(until_end(&mut end, |_| large.clone()), (3, CALM));
+}
+
+#[test]
+fn settings_flood() {
+    let mut end = End::open_server();
+    for n in 0..100 {
+        end.recv_request(&headers(END_STREAM, 2 * n + 1, GET));
+    }
+    let (count, code) = until_end(&mut end, |n| setting(4, n % 2 * 65_535));
+    assert!(count <= limits::ANSWERS.burst);
+    assert_eq!(code, CALM);
+    let mut end = End::open_server();
+    let (count, code) = until_end(&mut end, |_| frame(SETTINGS, ACK, 0, &[]));
+    assert!(count <= limits::ANSWERS.burst);
+    assert_eq!(code, CALM);
+}
+
+#[test]
+fn ping_flood() {
+    for flags in [0, ACK] {
+        let mut end = End::open_server();
+        let (count, code) = until_end(&mut end, |_| frame(PING, flags, 0, &[0; 8]));
+        assert!(count <= limits::ANSWERS.burst);
+        assert_eq!(code, CALM);
+    }
+}
+
+#[test]
+fn goaway_flood() {
+    let mut end = End::open_server();
+    assert_eq!(until_end(&mut end, |_| frame(GOAWAY, 0, 0, &[0; 8])).1, CALM);
+}
+
+#[test]
+fn empty_data_flood() {
+    for data in [frame(DATA, 0, 1, &[]), frame(DATA, 0x8, 1, &[&[255][..], &[0; 255]].concat())] {
+        let mut end = End::open_server();
+        end.recv_request(&headers(0, 1, POST));
+        assert_eq!(until_end(&mut end, |_| data.clone()), (limits::EMPTY_FRAMES.burst, CALM));
+    }
+}
+
+#[test]
+fn empty_headers_flood() {
+    let mut end = End::open_server();
+    assert_eq!(until_end(&mut end, |n| headers(END_STREAM, 2 * n + 1, &[])), (limits::RESETS.burst, CALM));
+}
+
+#[test]
+fn header_bomb() {
+    // One entry of 4000 octets, then one octet for each copy.
+    let mut end = End::open_server();
+    let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
+    let bomb = [GET, &entry, &[0x80 | 62; 10_000]].concat();
+    assert_eq!(
+        end.recv(&headers(END_STREAM, 1, &bomb)),
+        Err(ConnectionError::Compression(crate::hpack::DecodeError::ListSize))
+    );
+    assert_eq!(end.goaway_code(), Some(CALM));
+    assert!(end.fields.list_size() <= limits::FIELD_LIST_BYTES_MAX);
+}
+
+#[test]
+fn many_fields_are_answered_and_do_not_end_the_connection() {
+    let mut end = End::open_server();
+    let many = [GET, &[0x80 | 16; 2000][..]].concat();
+    assert_eq!(end.recv(&headers(0, 1, &many)), Ok(vec![]));
+    let frames = end.take_frames();
+    assert_eq!(frames.len(), 2);
+    assert_eq!(frames[0].head.flags, END_STREAM | END_HEADERS);
+    assert_eq!(frames[1].bytes(), frame(RST_STREAM, 0, 1, &[0; 4]));
+    assert_eq!(end.recv(&frame(DATA, END_STREAM, 1, b"late")), Ok(vec![]));
+    end.recv_request(&headers(END_STREAM, 3, GET));
+    let mut end = End::open_server();
+    let (count, code) = until_end(&mut end, |n| headers(END_STREAM, 2 * n + 1, &many));
+    assert_eq!((count, code), (limits::RESETS.burst, CALM));
+}
+
+#[test]
+fn windows_that_overflow() {
+    let flow = Some(ErrorCode::FLOW_CONTROL_ERROR);
+    let mut end = End::open_server();
+    assert_eq!(end.recv(&window_update(0, u32::MAX >> 1)), Err(ConnectionError::WindowOverflow));
+    assert_eq!(end.goaway_code(), flow);
+    let mut end = End::open_server();
+    let key = end.recv_request(&headers(END_STREAM, 1, GET));
+    let got = end.recv(&window_update(1, u32::MAX >> 1)).unwrap();
+    assert_eq!(got, [Got::Reset { stream: key, code: ErrorCode::FLOW_CONTROL_ERROR, by: Initiator::Local }]);
+    end.recv_request(&headers(END_STREAM, 3, GET));
+    end.recv(&window_update(3, 100)).unwrap();
+    assert_eq!(end.recv(&setting(4, u32::MAX >> 1)), Err(ConnectionError::WindowOverflow));
+    assert_eq!(end.goaway_code(), flow);
+    let mut end = End::open_server();
+    assert_eq!(end.recv(&setting(4, 1 << 31)), Err(ConnectionError::SettingWindow));
+    assert_eq!(end.goaway_code(), flow);
+    let mut end = End::open_server();
+    assert_eq!(end.recv(&window_update(0, 0)), Err(ConnectionError::WindowIncrement));
+    assert_eq!(end.goaway_code(), Some(ErrorCode::PROTOCOL_ERROR));
+}
+
+#[test]
+fn data_beyond_the_windows() {
+    let mut end = End::open_server();
+    let key = end.recv_request(&headers(0, 1, POST));
+    end.connection.set_recv_windows(key, 100, 1000);
+    assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 100])).unwrap().len(), 1);
+    // Padding counts.
+    let got = end.recv(&frame(DATA, 0x8, 1, &[0])).unwrap();
+    assert_eq!(got, [Got::Reset { stream: key, code: ErrorCode::FLOW_CONTROL_ERROR, by: Initiator::Local }]);
+    assert_eq!(end.recv(&frame(DATA, 0, 1, &[0; 899])), Ok(vec![]), "the stream is over, the window is not");
+    assert_eq!(end.recv(&frame(DATA, 0, 1, &[0])), Err(ConnectionError::FlowControl));
+    assert_eq!(end.goaway_code(), Some(ErrorCode::FLOW_CONTROL_ERROR));
+}
+
+#[test]
+fn zero_windows_hold_streams_but_nothing_else() {
+    let mut end = End::open_server();
+    end.recv(&setting(4, 0)).unwrap();
+    let keys: Vec<_> = (0..1000).map(|n| end.recv_request(&headers(END_STREAM, 2 * n + 1, GET))).collect();
+    for key in &keys {
+        end.connection.send_head(*key, 200, &[], false, &mut end.out).unwrap();
+        assert_eq!(end.connection.send_data(*key, &[b'a'; 700], true, &mut end.out), Ok(0));
+    }
+    assert!(end.out.len() < 20_000);
+    assert_eq!(end.connection.poll_writable(), None);
+    assert_eq!(end.connection.stream_count(), 1000);
+    // The caller's time limit.
+    for key in keys {
+        end.connection.reset(key, ErrorCode::CANCEL, &mut end.out);
+        assert_eq!(end.connection.send_data(key, b"a", true, &mut end.out), Err(StreamGone));
+    }
+    assert_eq!(end.connection.stream_count(), 0);
+}
+
+#[test]
+fn windows_that_open_octet_by_octet() {
+    let mut end = End::open_server();
+    end.recv(&setting(4, 0)).unwrap();
+    let key = end.recv_request(&headers(END_STREAM, 1, GET));
+    let head = [SendField::repeated(FieldName::new(b"content-type"), b"text/plain")];
+    end.connection.send_head(key, 200, &head, false, &mut end.out).unwrap();
+    let mut writes = 0;
+    let result = (0..100_000).try_for_each(|_| {
+        end.out.clear();
+        end.connection.send_data(key, &[b'a'; 700], false, &mut end.out).unwrap();
+        end.recv(&window_update(1, 1)).map(|_| writes += 1)
+    });
+    assert_eq!(result.map_err(ConnectionError::code), Err(CALM));
+    assert!(writes <= limits::WINDOW_UPDATES.burst);
+}
+
+#[test]
+fn one_octet_of_the_connections_window_wakes_one_stream() {
+    let mut end = End::open_server();
+    let keys: Vec<_> = (0..500).map(|n| end.recv_request(&headers(END_STREAM, 2 * n + 1, GET))).collect();
+    for key in &keys {
+        end.connection.send_head(*key, 200, &[], false, &mut end.out).unwrap();
+        end.connection.send_data(*key, &[b'a'; 700], true, &mut end.out).unwrap();
+    }
+    for _ in 0..100 {
+        end.recv(&window_update(0, 1)).unwrap();
+        let mut woken = 0;
+        while let Some(key) = end.connection.poll_writable() {
+            woken += 1;
+            end.connection.send_data(key, &[b'a'; 700], true, &mut end.out).unwrap();
+        }
+        assert_eq!(woken, 1);
+    }
+}
+
+#[test]
+fn window_update_flood() {
+    for id in [0, 1] {
+        let mut end = End::open_server();
+        end.recv_request(&headers(END_STREAM, 1, GET));
+        assert_eq!(until_end(&mut end, |_| window_update(id, 1)), (limits::WINDOW_UPDATES.burst, CALM));
+    }
+}
+
+#[test]
+fn an_honest_reader_may_send_window_updates_for_ever() {
+    let mut end = End::open_server();
+    let key = end.recv_request(&headers(END_STREAM, 1, GET));
+    end.connection.send_head(key, 200, &[], false, &mut end.out).unwrap();
+    for _ in 0..20_000 {
+        end.out.clear();
+        assert_eq!(end.connection.send_data(key, &[b'e'; 900], false, &mut end.out), Ok(900), "a watch event");
+        end.recv(&[window_update(1, 900), window_update(0, 900)].concat()).unwrap();
+    }
+}
+
+#[test]
+fn floods_of_frames_that_mean_nothing() {
+    for attack in [frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 1]), frame(0xbe, 0, 0, &[]), frame(0xbe, 0, 1, b"?")] {
+        let mut end = End::open_server();
+        assert_eq!(until_end(&mut end, |_| attack.clone()), (limits::IGNORED_FRAMES.burst, CALM));
+    }
+    // Trailers for ever on a stream that we have reset.
+    let mut end = End::open_server();
+    let key = end.recv_request(&headers(0, 1, POST));
+    end.connection.reset(key, ErrorCode::CANCEL, &mut end.out);
+    assert_eq!(until_end(&mut end, |_| headers(0, 1, &[])), (limits::IGNORED_FRAMES.burst, CALM));
+}
+
+#[test]
+fn streams_above_the_limit_for_ever() {
+    let mut end = End::open_server();
+    for n in 0..limits::STREAMS_MAX {
+        end.recv_request(&headers(END_STREAM, 2 * n + 1, GET));
+    }
+    let next = 2 * limits::STREAMS_MAX + 1;
+    let ended = until_end(&mut end, |n| headers(END_STREAM, next + 2 * n, GET));
+    assert_eq!(ended, (limits::RESETS.burst, CALM));
+}

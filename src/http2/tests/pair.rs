@@ -1,0 +1,136 @@
+//! Two ends in memory. Goal: with whatever windows and whatever cuts, all bodies arrive whole, in both directions, and
+//! no stream is left over.
+
+use super::*;
+use crate::hpack::tests::Random;
+use crate::http2::{OpenError, RequestLine, SendField};
+use std::collections::HashMap;
+
+const REQUESTS: usize = 60;
+
+/// A body of which each end knows what it must be.
+fn body(seed: u64) -> Vec<u8> {
+    let mut random = Random(seed * 2 + 1);
+    let length = [0, 1, 700, 16_384, 16_385, 100_000][random.below(6)] + random.below(2000);
+    (0..length).map(|_| random.octet()).collect()
+}
+
+/// One end with what it has to send and what it has got.
+struct Peer {
+    end: End,
+    unsent: HashMap<StreamKey, (Vec<u8>, bool)>,
+    got: HashMap<StreamKey, Vec<u8>>,
+    done: usize,
+}
+
+impl Peer {
+    fn new(connection: Connection, out: Vec<u8>) -> Self {
+        Self { end: End::new(connection, out), unsent: HashMap::new(), got: HashMap::new(), done: 0 }
+    }
+
+    fn send(&mut self, key: StreamKey, mut data: Vec<u8>, with_trailers: bool) {
+        let sent = self.end.connection.send_data(key, &data, !with_trailers, &mut self.end.out).unwrap();
+        if sent < data.len() {
+            data.drain(..sent);
+            self.unsent.insert(key, (data, with_trailers));
+        } else if with_trailers {
+            let trailers = [SendField::repeated(FieldName::new(b"x-end"), b"yes")];
+            self.end.connection.send_trailers(key, &trailers, &mut self.end.out).unwrap();
+        }
+    }
+
+    fn send_more(&mut self) {
+        while let Some(key) = self.end.connection.poll_writable() {
+            let (data, with_trailers) = self.unsent.remove(&key).unwrap();
+            self.send(key, data, with_trailers);
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = Random(seed);
+    let mut config = || Config {
+        streams_max: 1 + u32::try_from(random.below(20)).unwrap(),
+        stream_window: 4096 + u32::try_from(random.below(100_000)).unwrap(),
+        connection_window: 65_535 + u32::try_from(random.below(100_000)).unwrap(),
+    };
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+    let client = Connection::client(config(), 0, &mut to_server);
+    let server = Connection::server(config(), 0, &mut to_client);
+    let (mut client, mut server) = (Peer::new(client, to_server), Peer::new(server, to_client));
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+    let mut opened = 0;
+    for round in 0.. {
+        assert!(round < 200_000, "seed {seed}: it goes on for ever");
+        if server.done == REQUESTS && client.done == REQUESTS {
+            break;
+        }
+        client.end.now_ms += 10;
+        server.end.now_ms += 10;
+        if opened < REQUESTS && client.end.connection.settings_acked() && random.below(3) == 0 {
+            let line = RequestLine {
+                method: b"POST",
+                scheme: b"https",
+                authority: b"a",
+                path: b"/",
+                path_indexing: Indexing::Value,
+            };
+            match client.end.connection.send_request(&line, &[], false, &mut client.end.out) {
+                Ok(key) => {
+                    opened += 1;
+                    client.send(key, body(u64::from(key.id().value())), random.below(2) == 0);
+                }
+                Err(OpenError::Concurrency) => {}
+                Err(OpenError::GoingAway) => panic!("seed {seed}"),
+            }
+        }
+        to_server.append(&mut client.end.out);
+        to_client.append(&mut server.end.out);
+        let piece: Vec<u8> = to_server.drain(..random.below(to_server.len().min(50_000) + 1)).collect();
+        for event in server.end.recv(&piece).unwrap_or_else(|error| panic!("seed {seed}: {error}")) {
+            let key = event.stream();
+            let is_end = match event {
+                Got::Request { end_stream, .. } => end_stream,
+                Got::Data { data, end_stream, .. } => {
+                    server.got.entry(key).or_default().extend(data);
+                    end_stream
+                }
+                Got::Trailers { .. } => true,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            if is_end {
+                let number = u64::from(key.id().value());
+                assert!(server.got.remove(&key).unwrap_or_default() == body(number), "seed {seed}");
+                server.end.connection.send_head(key, 200, &[], false, &mut server.end.out).unwrap();
+                server.send(key, body(number + 1), random.below(2) == 0);
+                server.done += 1;
+            }
+        }
+        server.send_more();
+        let piece: Vec<u8> = to_client.drain(..random.below(to_client.len().min(50_000) + 1)).collect();
+        for event in client.end.recv(&piece).unwrap_or_else(|error| panic!("seed {seed}: {error}")) {
+            let key = event.stream();
+            let is_end = match event {
+                Got::Response { end_stream, .. } => end_stream,
+                Got::Data { data, end_stream, .. } => {
+                    client.got.entry(key).or_default().extend(data);
+                    end_stream
+                }
+                Got::Trailers { .. } => true,
+                other => panic!("seed {seed}: {other:?}"),
+            };
+            if is_end {
+                let expected = body(u64::from(key.id().value()) + 1);
+                assert!(client.got.remove(&key).unwrap_or_default() == expected, "seed {seed}");
+                client.done += 1;
+            }
+        }
+        client.send_more();
+    }
+    assert_eq!((client.end.connection.stream_count(), server.end.connection.stream_count()), (0, 0), "seed {seed}");
+}
+
+#[test]
+fn bodies_arrive_whole_with_random_windows() {
+    (1..=20).for_each(run);
+}
