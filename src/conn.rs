@@ -4,13 +4,16 @@ use crate::auth::Caller;
 use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
 use crate::limits::{
-    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
+    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
     REQUESTS_PER_TURN, WRITE_STALL_MS_MAX,
 };
-use crate::serve::{Budget, Http1, Owner, Peer, Served, Service};
+use crate::http2::StreamKey;
+use crate::serve::{Budget, Peer, Protocol, Served, Service};
+use crate::tls::config::ALPN_HTTP_2;
 use crate::tls::identity::identity_of;
 use crate::transport::{Output, Transport};
 use crate::watch::{Fill, WatcherKey};
+use mio::Token;
 use std::io;
 use std::rc::Rc;
 
@@ -19,13 +22,13 @@ use std::rc::Rc;
 pub struct Conn {
     transport: Transport,
     caller: Caller,
-    http: Http1,
+    protocol: Protocol,
     input: ByteBuf,
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// An open watch has more to say than there was room for.
-    is_watch_behind: bool,
+    /// Open watches that have more to say than there was room for.
+    behind: Vec<WatcherKey>,
     /// Milliseconds since when the peer has owed what it owes: the rest of a message, or a read of our output.
     waiting_since_ms: u64,
     /// Milliseconds at which a timer is set for it.
@@ -86,12 +89,12 @@ impl Conn {
         Self {
             transport,
             caller,
-            http: Http1::default(),
+            protocol: Protocol::Undecided,
             input: ByteBuf::default(),
             output: Output::default(),
             phase,
             stopped: Stopped::No,
-            is_watch_behind: false,
+            behind: Vec::new(),
             waiting_since_ms: now.ms,
             armed_ms: u64::MAX,
             is_queued: false,
@@ -104,8 +107,8 @@ impl Conn {
     }
 
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
-    pub fn on_ready(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now) {
-        if self.read_and_serve(owner, service, pool, now).is_err() {
+    pub fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
+        if self.read_and_serve(connection, service, pool, now).is_err() {
             // The peer has gone, or speaks no TLS that we accept. If rustls has words for it, they are sent.
             self.transport.send_alert();
             self.phase = Phase::Closed;
@@ -128,11 +131,10 @@ impl Conn {
         }
         self.output.release(pool);
         let has_room = self.output.len() < QUEUED_BYTES_HIGH;
-        if has_room
-            && std::mem::take(&mut self.is_watch_behind)
-            && let Some(key) = self.http.watcher()
-        {
-            service.watchers.mark_dirty(key);
+        if has_room {
+            for key in self.behind.drain(..) {
+                service.watchers.mark_dirty(key);
+            }
         }
         match (self.phase, self.stopped) {
             (Phase::Closing, _) if is_sent => {
@@ -151,20 +153,27 @@ impl Conn {
         }
     }
 
-    /// Appends events to the open watch `key`, as far as there is room.
-    pub fn fill_watch(&mut self, key: WatcherKey, service: &mut Service, pool: &mut Pool, now: Now) -> Option<Fill> {
+    /// Appends events to the open watch `key` on `stream`, as far as there is room. `None` if it is not open.
+    pub fn fill_watch(
+        &mut self,
+        stream: Option<StreamKey>,
+        key: WatcherKey,
+        service: &mut Service,
+        pool: &mut Pool,
+        now: Now,
+    ) -> Option<Fill> {
         if self.output.len() >= QUEUED_BYTES_HIGH {
-            self.is_watch_behind = true;
+            self.behind.push(key);
             return Some(Fill::Idle);
         }
         let output = self.output.buffer(pool);
         let was_empty = output.is_empty();
-        let fill = self.http.fill_watch(service, key, now, output, QUEUED_BYTES_HIGH)?;
+        let fill = self.protocol.fill_watch(service, stream, key, now, output)?;
         if was_empty && !output.is_empty() {
             self.waiting_since_ms = now.ms;
         }
         if fill == Fill::More && output.len() >= QUEUED_BYTES_HIGH {
-            self.is_watch_behind = true;
+            self.behind.push(key);
         }
         Some(fill)
     }
@@ -181,36 +190,36 @@ impl Conn {
         self.output.len() < QUEUED_BYTES_HIGH
     }
 
-    /// The watch that the connection serves, to be taken out when it goes.
-    #[must_use]
-    pub fn watcher(&self) -> Option<WatcherKey> {
-        self.http.watcher()
+    /// Takes out the watchers of the connection, which is over.
+    pub fn remove_watchers(&mut self, service: &mut Service) {
+        self.protocol.remove_watchers(&mut service.watchers);
     }
 
     /// Keeps what a long response needs of the log.
     pub fn absorb(&mut self, service: &Service) {
-        self.http.absorb(&service.table);
+        self.protocol.absorb(&service.table);
     }
 
     /// Whether a long response is under way that [`Conn::absorb`] is for.
     #[must_use]
     pub fn has_job(&self) -> bool {
-        self.http.has_job()
+        self.protocol.has_job()
     }
 
     /// The server stops: what is under way is finished, nothing else begun.
     pub fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
-                let had_watch = self.http.watcher().is_some();
-                self.http.on_shutdown(service, self.output.buffer(pool));
-                if had_watch {
-                    self.phase = Phase::Closing;
-                } else if self.http.is_idle(&self.input) {
+                let was_idle = self.protocol.is_idle(&self.input);
+                self.protocol.on_shutdown(service, self.output.buffer(pool));
+                if was_idle {
                     // Nothing is owed in either direction once this is sent.
                     let _ = self.transport.send(&mut self.output);
                     self.transport.close_write(&mut self.output);
                     self.phase = if self.output.is_empty() { Phase::Closed } else { Phase::Closing };
+                } else {
+                    // It closes by itself when what is under way has ended.
+                    self.stopped = Stopped::Budget;
                 }
             }
             Phase::Handshake | Phase::Lingering => self.phase = Phase::Closed,
@@ -228,15 +237,25 @@ impl Conn {
             Phase::Closed => 0,
             Phase::Open | Phase::Closing if !self.output.is_empty() => WRITE_STALL_MS_MAX,
             Phase::Closing => WRITE_STALL_MS_MAX,
-            Phase::Open if self.http.is_body_awaited() => BODY_MS_MAX,
-            Phase::Open if self.http.is_within_message(&self.input) => HEAD_MS_MAX,
-            Phase::Open if self.http.is_idle(&self.input) => IDLE_MS_MAX,
-            Phase::Open => return u64::MAX,
+            Phase::Open => return self.protocol.deadline_ms(&self.input, self.waiting_since_ms),
         };
         self.waiting_since_ms.saturating_add(patience_ms)
     }
 
-    fn read_and_serve(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now) -> io::Result<()> {
+    /// [`Conn::deadline_ms`] has come.
+    pub fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+        let is_over = self.phase != Phase::Open
+            || !self.output.is_empty()
+            || self.protocol.on_timeout(service, now, self.output.buffer(pool));
+        if is_over {
+            // What the protocol has to say of it goes as far as the socket takes it.
+            let _ = self.transport.send(&mut self.output);
+            self.phase = Phase::Closed;
+        }
+        self.flush(service, pool, now)
+    }
+
+    fn read_and_serve(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> io::Result<()> {
         let mut budget = Budget { requests: REQUESTS_PER_TURN };
         let mut read_bytes = 0;
         self.stopped = Stopped::No;
@@ -247,19 +266,19 @@ impl Conn {
                 Phase::Handshake | Phase::Open => {}
             }
             // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
-            let may_read = self.input.len() < BUFFER_BYTES || self.http.watcher().is_none() && !self.http.has_job();
+            let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
-                let was_within = self.http.is_within_message(&self.input);
+                let was_within = self.protocol.is_within_message(&self.input);
                 let read = self.transport.receive(&mut self.input, pool)?;
                 read_bytes += read;
                 if read > 0 && !was_within && self.phase == Phase::Open {
                     self.waiting_since_ms = now.ms;
                 }
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
-                    self.on_handshake(now);
+                    self.on_handshake(now, pool);
                 }
             }
-            if self.phase == Phase::Open && self.serve(owner, service, pool, now, &mut budget) {
+            if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
                 return Ok(());
             }
             if self.transport.is_eof() {
@@ -278,11 +297,11 @@ impl Conn {
     }
 
     /// Serves what is in the input. Whether that is all for this turn.
-    fn serve(&mut self, owner: Owner, service: &mut Service, pool: &mut Pool, now: Now, budget: &mut Budget) -> bool {
+    fn serve(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now, budget: &mut Budget) -> bool {
         let output = self.output.buffer(pool);
         let was_empty = output.is_empty();
-        let peer = Peer { owner, caller: &self.caller };
-        let served = self.http.serve(service, peer, now, &mut self.input, output, budget);
+        let peer = Peer { connection, caller: &self.caller };
+        let served = self.protocol.serve(service, peer, now, &mut self.input, output, budget);
         if was_empty && !output.is_empty() {
             self.waiting_since_ms = now.ms;
         }
@@ -295,11 +314,16 @@ impl Conn {
         true
     }
 
-    fn on_handshake(&mut self, now: Now) {
+    fn on_handshake(&mut self, now: Now, pool: &mut Pool) {
         self.phase = Phase::Open;
         self.waiting_since_ms = now.ms;
         let identity = self.transport.peer_certificate().and_then(identity_of);
         self.caller = identity.map_or(Caller::Anonymous, |identity| Caller::User(Rc::new(identity)));
+        self.protocol = if self.transport.alpn() == Some(ALPN_HTTP_2) {
+            Protocol::http2(&self.caller, now, self.output.buffer(pool))
+        } else {
+            Protocol::http1(&self.caller)
+        };
     }
 
     fn linger(&mut self, pool: &mut Pool) -> io::Result<()> {

@@ -7,7 +7,7 @@ use coordination_apiserver::cli::{Args, PROGRAM, Stop, one_line};
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle};
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, TlsConfigError, TlsFiles, server_config};
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, TlsConfigError, TlsFiles, server_config};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -88,7 +88,7 @@ fn secure(args: &Args) -> Result<Secure, Failure> {
         (_, false) => Failure::at_runtime(e),
     };
     let config = |cert: &Path, key: &Path, client_ca: &Path| {
-        server_config(TlsFiles { cert, key, client_ca }, &[ALPN_HTTP_1_1]).map_err(wrong_file)
+        server_config(TlsFiles { cert, key, client_ca }, &[ALPN_HTTP_2, ALPN_HTTP_1_1]).map_err(wrong_file)
     };
     let (own_serving, own_ca) = (args.serving_files(), args.client_ca_file.as_deref());
     if let (Some((cert, key)), Some(ca)) = (own_serving, own_ca) {

@@ -1,6 +1,6 @@
 //! The reactor: the only owner of `Poll`, of the connections and of the turn.
 //!
-//! One turn is, in this order ([`Server::turn`]):
+//! One turn is, in this order (`Server::turn`):
 //!
 //! ```text
 //!   wait ─► accept ─► read and serve every ready connection ─► fan out the turn's events
@@ -17,7 +17,7 @@ use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, SHUTDOWN_MS_MAX};
 use crate::listener::{Accepted, Listener};
-use crate::serve::{Owner, Service};
+use crate::serve::{Scratch, Service};
 use crate::table::Table;
 use crate::transport::Transport;
 use crate::watch::{Fill, Watchers};
@@ -156,6 +156,7 @@ impl Server {
             table: Table::new(version, config.watch_window_events, config.watch_window_bytes),
             watchers: Watchers::new(version),
             date: HttpDate::default(),
+            scratch: Scratch::default(),
         };
         Ok(Self {
             poll,
@@ -307,7 +308,7 @@ impl Server {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
         entry.conn.is_queued = false;
         let had_job = entry.conn.has_job();
-        entry.conn.on_ready(Owner { connection: token }, &mut self.service, &mut self.pool, now);
+        entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
         if !had_job && entry.conn.has_job() {
             self.with_jobs.push(token);
         }
@@ -336,13 +337,19 @@ impl Server {
                 continue;
             };
             let queued_bytes = entry.conn.queued_bytes();
-            let fill = entry.conn.fill_watch(key, &mut self.service, &mut self.pool, now);
+            let fill = entry.conn.fill_watch(owner.stream, key, &mut self.service, &mut self.pool, now);
             bytes += entry.conn.queued_bytes() - queued_bytes;
             match fill {
                 None => self.service.watchers.remove(key),
                 Some(Fill::More) if entry.conn.has_room() => again.push(key),
                 Some(Fill::More | Fill::Idle) => {}
-                Some(Fill::Ended(why)) => tracing::debug!(?why, "watch ended"),
+                Some(Fill::Ended(why)) => {
+                    tracing::debug!(?why, "watch ended");
+                    // Requests behind the watch, or the end of the connection, have waited for that.
+                    if !std::mem::replace(&mut entry.conn.is_queued, true) {
+                        self.run_queue.push(owner.connection);
+                    }
+                }
             }
             touch(entry, &mut self.touched);
         }
@@ -376,9 +383,7 @@ impl Server {
 
     fn close(&mut self, token: Token) {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
-        if let Some(key) = entry.conn.watcher() {
-            self.service.watchers.remove(key);
-        }
+        entry.conn.remove_watchers(&mut self.service);
         // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
         self.conns.remove(slot_of(token));
     }
@@ -405,7 +410,8 @@ impl Server {
             }
             entry.conn.armed_ms = u64::MAX;
             if entry.conn.deadline_ms() <= now.ms {
-                self.close(token);
+                let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
+                self.go_on(token, next);
             } else {
                 self.arm_timer(token);
             }

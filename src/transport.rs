@@ -83,6 +83,12 @@ impl Transport {
         self.tls.is_some()
     }
 
+    /// The protocol that both sides agreed on (RFC 7301), after the handshake.
+    #[must_use]
+    pub fn alpn(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.alpn_protocol()
+    }
+
     /// The certificate with which the peer proved itself, after the handshake.
     #[must_use]
     pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {

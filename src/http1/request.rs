@@ -7,14 +7,16 @@
 use crate::buffer::ByteBuf;
 use crate::http::{FieldLines, Method, RequestHead};
 use crate::http1::chunked::{ChunkError, ChunkedDecoder};
-use crate::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
 use memchr::{memchr_iter, memmem};
 use std::mem::MaybeUninit;
 
 /// Cuts one connection's bytes into requests. After an error it must not be called again: where the next message
 /// would start is unknown.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RequestParser {
+    /// Bytes of a body; more is refused.
+    body_bytes_max: usize,
     /// Bytes at the front that are known to hold no end of a head.
     scanned_bytes: usize,
     /// A head has come and its body is awaited.
@@ -65,6 +67,8 @@ pub struct Persistence {
     pub chunks: bool,
     /// Method was HEAD: the response has no body.
     pub head_only: bool,
+    /// The client would go on in HTTP/2 (RFC 7540 §3.2).
+    pub wants_h2c: bool,
 }
 
 /// Why a request is refused before the API sees it. The connection ends with it.
@@ -72,7 +76,9 @@ pub struct Persistence {
 pub enum RequestError {
     /// 400: the message breaks the grammar or its framing is ambiguous.
     Malformed(&'static str),
-    /// 413: the body is longer than [`BODY_BYTES_MAX`].
+    /// The first bytes are no request line of any HTTP: there is nobody to read an answer in HTTP/1.1.
+    NotHttp,
+    /// 413: the body is longer than is taken.
     BodyTooLarge,
     /// 414: the target is longer than [`TARGET_BYTES_MAX`].
     TargetTooLong,
@@ -91,7 +97,7 @@ impl RequestError {
     #[must_use]
     pub fn status(self) -> u16 {
         match self {
-            Self::Malformed(_) => 400,
+            Self::Malformed(_) | Self::NotHttp => 400,
             Self::BodyTooLarge => 413,
             Self::TargetTooLong => 414,
             Self::ExpectationUnknown => 417,
@@ -106,6 +112,7 @@ impl RequestError {
     pub fn detail(self) -> &'static str {
         match self {
             Self::Malformed(what) => what,
+            Self::NotHttp => "this is not HTTP",
             Self::BodyTooLarge => "the body is too large",
             Self::TargetTooLong => "the request target is too long",
             Self::ExpectationUnknown => "unknown expectation",
@@ -117,6 +124,12 @@ impl RequestError {
 }
 
 impl RequestParser {
+    /// A parser that takes bodies of at most `body_bytes_max`.
+    #[must_use]
+    pub fn new(body_bytes_max: usize) -> Self {
+        Self { body_bytes_max, scanned_bytes: 0, awaited: None }
+    }
+
     /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. Head and body are lent to
     /// `serve` from `buf`; the body may be changed in place.
     ///
@@ -148,7 +161,7 @@ impl RequestParser {
         let rest_bytes = rest.len();
         let mut awaited = match self.awaited.take() {
             Some(awaited) => awaited,
-            None => Awaited { head_bytes, framing: parsed.framing()?, owes_continue: parsed.expects_continue },
+            None => Awaited { head_bytes, framing: parsed.framing(self.body_bytes_max)?, owes_continue: parsed.expects_continue },
         };
 
         let (body_bytes, framed_bytes) = match &mut awaited.framing {
@@ -257,6 +270,10 @@ struct ParsedHead<'h> {
     transfer_encoding: Option<&'h [u8]>,
     close: bool,
     keep_alive: bool,
+    /// `Connection` names `upgrade`.
+    upgrade: bool,
+    /// `Upgrade` names `h2c`.
+    upgrades_to_h2c: bool,
     expects_continue: bool,
 }
 
@@ -271,6 +288,7 @@ impl<'h> ParsedHead<'h> {
             Ok(httparse::Status::Complete(_)) => {}
             Ok(httparse::Status::Partial) => return Err(RequestError::Malformed("the head does not end")),
             Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
+            Err(_) if !names_http(head) => return Err(RequestError::NotHttp),
             Err(httparse::Error::Version) => return Err(RequestError::VersionUnknown),
             Err(_) => return Err(RequestError::Malformed("malformed request head")),
         }
@@ -279,6 +297,10 @@ impl<'h> ParsedHead<'h> {
         };
         if target.len() > TARGET_BYTES_MAX {
             return Err(RequestError::TargetTooLong);
+        }
+        // RFC 9112 §3.2: origin form, absolute form, or the asterisk.
+        if !target.starts_with('/') && target != "*" && !target.contains("://") {
+            return Err(RequestError::Malformed("malformed request target"));
         }
         let mut parsed = Self {
             method: Method::from_bytes(method.as_bytes()),
@@ -292,6 +314,8 @@ impl<'h> ParsedHead<'h> {
             transfer_encoding: None,
             close: false,
             keep_alive: false,
+            upgrade: false,
+            upgrades_to_h2c: false,
             expects_continue: false,
         };
         parsed.pick_fields()?;
@@ -305,7 +329,12 @@ impl<'h> ParsedHead<'h> {
             let (name, value) = (field.name, field.value);
             let is = |other: &str| name.eq_ignore_ascii_case(other);
             match name.len() {
-                4 if is("host") => hosts += 1,
+                4 if is("host") => {
+                    hosts += 1;
+                    if !is_host(value) {
+                        return Err(RequestError::Malformed("malformed Host"));
+                    }
+                }
                 6 if is("accept") => _ = self.accept.get_or_insert(value),
                 6 if is("expect") => {
                     if !value.eq_ignore_ascii_case(b"100-continue") {
@@ -313,11 +342,16 @@ impl<'h> ParsedHead<'h> {
                     }
                     self.expects_continue = self.is_1_1;
                 }
+                7 if is("upgrade") => {
+                    let mut protocols = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+                    self.upgrades_to_h2c |= protocols.any(|protocol| protocol == b"h2c");
+                }
                 10 if is("user-agent") => _ = self.user_agent.get_or_insert(value),
                 10 if is("connection") => {
                     for token in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
                         self.close |= token.eq_ignore_ascii_case(b"close");
                         self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                        self.upgrade |= token.eq_ignore_ascii_case(b"upgrade");
                     }
                 }
                 12 if is("content-type") => _ = self.content_type.get_or_insert(value),
@@ -338,7 +372,7 @@ impl<'h> ParsedHead<'h> {
     }
 
     /// How long the body is (RFC 9112 §6.3), and whether that is acceptable.
-    fn framing(&self) -> Result<Framing, RequestError> {
+    fn framing(&self, body_bytes_max: usize) -> Result<Framing, RequestError> {
         if let Some(coding) = self.transfer_encoding {
             // RFC 9112 §6.1: with both fields, or from HTTP/1.0, the framing is not to be trusted.
             if self.content_length.is_some() {
@@ -348,7 +382,7 @@ impl<'h> ParsedHead<'h> {
                 return Err(RequestError::Malformed("Transfer-Encoding in HTTP/1.0"));
             }
             if coding.eq_ignore_ascii_case(b"chunked") {
-                return Ok(Framing::Chunked { decoder: ChunkedDecoder::new(BODY_BYTES_MAX), payload_bytes: 0 });
+                return Ok(Framing::Chunked { decoder: ChunkedDecoder::new(body_bytes_max), payload_bytes: 0 });
             }
             let mut codings = coding.split(|b| *b == b',').map(<[u8]>::trim_ascii);
             let last_only =
@@ -365,7 +399,7 @@ impl<'h> ParsedHead<'h> {
         }
         let length = digits.iter().try_fold(0_usize, |n, d| n.checked_mul(10)?.checked_add(usize::from(d - b'0')));
         match length {
-            Some(length) if length <= BODY_BYTES_MAX => Ok(Framing::Length(length)),
+            Some(length) if length <= body_bytes_max => Ok(Framing::Length(length)),
             Some(_) | None => Err(RequestError::BodyTooLarge),
         }
     }
@@ -375,6 +409,7 @@ impl<'h> ParsedHead<'h> {
             keep_alive: !self.close && (self.is_1_1 || self.keep_alive),
             chunks: self.is_1_1,
             head_only: self.method == Method::Head,
+            wants_h2c: self.upgrade && self.is_1_1 && self.upgrades_to_h2c,
         }
     }
 
@@ -398,6 +433,18 @@ impl FieldLines for ParsedHead<'_> {
     }
 }
 
+/// Whether the first line ends in something like an HTTP version.
+fn names_http(head: &[u8]) -> bool {
+    let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
+    memmem::find(line, b"HTTP/").is_some()
+}
+
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no authority.
+/// The host is of no use here, so its form alone is checked.
+fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+}
+
 /// Codings that stand in the registry (RFC 9112 §7.2) and are not implemented: 501, not 400.
 fn is_known_coding(coding: &[u8]) -> bool {
     [&b"gzip"[..], b"x-gzip", b"deflate", b"compress", b"x-compress"].iter().any(|c| coding.eq_ignore_ascii_case(c))
@@ -407,6 +454,7 @@ fn is_known_coding(coding: &[u8]) -> bool {
 mod tests {
     use super::*;
     use crate::buffer::Pool;
+    use crate::limits::BODY_BYTES_MAX;
 
     /// What a served request looked like.
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -421,7 +469,7 @@ mod tests {
     /// Feeds `pieces` one after the other and collects what is served, up to an error.
     #[expect(single_use_lifetimes, reason = "an elided one is not allowed in `impl Trait`")]
     fn feed<'p>(pieces: impl Iterator<Item = &'p [u8]>) -> (Vec<Seen>, Option<RequestError>) {
-        let (mut parser, mut buf, mut pool) = (RequestParser::default(), ByteBuf::default(), Pool::default());
+        let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
         let mut seen = Vec::new();
         for mut piece in pieces {
             while !piece.is_empty() {
@@ -555,7 +603,7 @@ mod tests {
 
     #[test]
     fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
-        let (mut parser, mut buf, mut pool) = (RequestParser::default(), ByteBuf::default(), Pool::default());
+        let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
         let mut put = |buf: &mut ByteBuf, bytes: &[u8]| {
             buf.spare_mut(&mut pool)[..bytes.len()].copy_from_slice(bytes);
             buf.fill(bytes.len());

@@ -4,18 +4,22 @@ use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
 use crate::api_error::ApiError;
+use crate::auth::Caller;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
-use crate::http::{ContentType, Response};
+use crate::http::{ContentType, RequestHead, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
-use crate::limits::{BODY_BYTES_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
+use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::table::Table;
-use crate::watch::{Fill, WatcherKey};
+use crate::watch::{Fill, WatcherKey, Watchers};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use mio::Token;
 
 /// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Http1 {
     parser: RequestParser,
     in_progress: InProgress,
@@ -32,6 +36,19 @@ enum InProgress {
     Nothing,
     Job(Box<Job>, Stream),
     Watch(WatcherKey, Stream),
+    /// The connection goes on in HTTP/2, and the response with it.
+    Upgrade(Box<Upgrade>),
+}
+
+/// A request that asked to go on in HTTP/2 (RFC 7540 §3.2).
+#[derive(Debug)]
+pub(super) struct Upgrade {
+    /// `HTTP2-Settings`, decoded.
+    pub(super) settings: Vec<u8>,
+    /// The answer to it, which is the first stream's.
+    pub(super) reply: Reply,
+    /// Method was HEAD.
+    pub(super) head_only: bool,
 }
 
 /// How the body of a long response is framed, and what follows it.
@@ -42,6 +59,17 @@ struct Stream {
 }
 
 impl Http1 {
+    /// A connection that takes bodies of at most `body_bytes_max`.
+    #[must_use]
+    pub fn new(body_bytes_max: usize) -> Self {
+        Self {
+            parser: RequestParser::new(body_bytes_max),
+            in_progress: InProgress::Nothing,
+            is_last: false,
+            is_draining: false,
+        }
+    }
+
     /// Serves what is in `input` as far as `output` has room and `budget` lasts.
     pub fn serve(
         &mut self,
@@ -59,6 +87,7 @@ impl Http1 {
             match &mut self.in_progress {
                 InProgress::Nothing => {}
                 InProgress::Watch(..) => return Served::Watching,
+                InProgress::Upgrade(_) => return Served::Busy,
                 InProgress::Job(job, stream) => {
                     let stream = *stream;
                     match step_job(job, stream, service, now, output) {
@@ -87,7 +116,15 @@ impl Http1 {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = service.api.handle(&mut service.table, request, body, from.caller, now);
-                respond(reply, after, service, from.owner, now, output)
+                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1).
+                if after.wants_h2c
+                    && matches!(from.caller, Caller::Insecure)
+                    && let Some(settings) = http2_settings(request)
+                {
+                    output.extend_from_slice(SWITCHING_PROTOCOLS);
+                    return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
+                }
+                respond(reply, after, service, from.connection, now, output)
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
@@ -98,7 +135,9 @@ impl Http1 {
                     return Served::Starved;
                 }
                 Err(error) => {
-                    refuse(error, service, output);
+                    if error != RequestError::NotHttp {
+                        refuse(error, service, output);
+                    }
                     self.is_last = true;
                     return Served::Close;
                 }
@@ -113,14 +152,13 @@ impl Http1 {
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
-        bytes_max: usize,
     ) -> Option<Fill> {
         let InProgress::Watch(own, stream) = self.in_progress else { return None };
         if own != key {
             return None;
         }
         let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-        let fill = service.watchers.fill(key, &service.table, now, output, bytes_max);
+        let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
@@ -130,13 +168,28 @@ impl Http1 {
         Some(fill)
     }
 
-    /// The open watch.
-    #[must_use]
-    pub fn watcher(&self) -> Option<WatcherKey> {
-        match self.in_progress {
-            InProgress::Watch(key, _) => Some(key),
-            InProgress::Nothing | InProgress::Job(..) => None,
+    /// The request that asked to go on in HTTP/2, once.
+    pub(super) fn take_upgrade(&mut self) -> Option<Upgrade> {
+        match std::mem::take(&mut self.in_progress) {
+            InProgress::Upgrade(upgrade) => Some(*upgrade),
+            other => {
+                self.in_progress = other;
+                None
+            }
         }
+    }
+
+    /// Takes out the watcher of an open watch.
+    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
+        if let InProgress::Watch(key, _) = self.in_progress {
+            watchers.remove(key);
+        }
+    }
+
+    /// Whether a long response goes out, behind which requests must wait.
+    #[must_use]
+    pub fn is_streaming(&self) -> bool {
+        !matches!(self.in_progress, InProgress::Nothing)
     }
 
     /// Takes no request after the one under way, and ends an open watch as its time-out would.
@@ -160,10 +213,20 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
     }
 
-    /// Whether the head is there and the body is what is owed.
+    /// Milliseconds at which a peer that owes something since `since_ms` has had its time.
     #[must_use]
-    pub fn is_body_awaited(&self) -> bool {
-        self.parser.is_body_awaited()
+    pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
+        if self.is_streaming() {
+            return u64::MAX;
+        }
+        let patience_ms = if self.parser.is_body_awaited() {
+            BODY_MS_MAX
+        } else if self.parser.is_within_message(input) {
+            HEAD_MS_MAX
+        } else {
+            IDLE_MS_MAX
+        };
+        since_ms.saturating_add(patience_ms)
     }
 
     /// Keeps what a job under way needs, before the log forgets it.
@@ -188,12 +251,28 @@ impl Http1 {
     }
 }
 
+/// The agreement to go on in HTTP/2; its frames follow.
+const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+
+/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1).
+fn http2_settings(request: &RequestHead<'_>) -> Option<Vec<u8>> {
+    let mut settings = None;
+    let mut lines = 0;
+    request.fields.for_each(&mut |name, value| {
+        if name.eq_ignore_ascii_case(b"http2-settings") {
+            lines += 1;
+            settings = URL_SAFE_NO_PAD.decode(value.trim_ascii_end()).ok();
+        }
+    });
+    settings.filter(|_| lines == 1)
+}
+
 /// Writes a response, or the head of one that goes on.
 fn respond(
     reply: Reply,
     after: Persistence,
     service: &mut Service,
-    owner: Owner,
+    connection: Token,
     now: Now,
     output: &mut Vec<u8>,
 ) -> InProgress {
@@ -241,6 +320,7 @@ fn respond(
             if after.head_only {
                 return InProgress::Nothing;
             }
+            let owner = Owner { connection, stream: None };
             InProgress::Watch(service.watchers.add(owner, *spec, now), stream)
         }
     }
@@ -282,6 +362,6 @@ fn refuse(error: RequestError, service: &Service, output: &mut Vec<u8>) {
             Response::new(status, ContentType::Text, text.into())
         }
     };
-    let after = Persistence { keep_alive: false, chunks: true, head_only: false };
+    let after = Persistence { keep_alive: false, chunks: true, head_only: false, wants_h2c: false };
     push_response(&response, after, service, output);
 }

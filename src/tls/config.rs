@@ -11,6 +11,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// ALPN protocol ID of HTTP/2 over TLS (RFC 9113 §3.1).
+pub const ALPN_HTTP_2: &[u8] = b"h2";
 /// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 

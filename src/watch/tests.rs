@@ -212,8 +212,7 @@ fn a_change_touches_only_those_whom_it_is_for() {
         bookmarks: false,
         timeout_ms: u64::MAX,
     };
-    let keys: Vec<_> =
-        (0..100).map(|i| world.watchers.add(i, spec(&format!("n{i}")), world.now)).collect();
+    let keys: Vec<_> = (0..100).map(|i| world.watchers.add(i, spec(&format!("n{i}")), world.now)).collect();
     let mut out = Vec::new();
     while let Some((key, _)) = world.watchers.pop_dirty() {
         assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1000), Fill::Idle);

@@ -1,0 +1,257 @@
+//! Between protocol and API: requests out of a connection's input, responses into its output. Holds no rules of its
+//! own; both sides are seen from here and from nowhere else.
+
+mod http1;
+mod http2;
+
+pub use http1::Http1;
+pub use http2::Http2;
+
+use crate::api::Api;
+use crate::auth::Caller;
+use crate::buffer::ByteBuf;
+use crate::clock::{HttpDate, Now};
+use crate::hpack::FieldBuf;
+use crate::http2::{PREFACE, StreamKey};
+use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, BODY_BYTES_MAX, HEAD_MS_MAX};
+use crate::table::Table;
+use crate::watch::{Fill, WatcherKey, Watchers};
+use mio::Token;
+
+/// To whom a watcher belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The connection.
+    pub connection: Token,
+    /// The stream, in HTTP/2.
+    pub stream: Option<StreamKey>,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'a> {
+    /// The connection, to which watches will belong.
+    pub connection: Token,
+    /// Whose requests they are.
+    pub caller: &'a Caller,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Service {
+    /// The API.
+    pub api: Api,
+    /// All Leases.
+    pub table: Table,
+    /// All watchers.
+    pub watchers: Watchers<Owner>,
+    /// For response heads.
+    pub date: HttpDate,
+    /// Scratch memory.
+    pub scratch: Scratch,
+}
+
+/// Memory that every connection uses and none keeps.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// The fields of the last HTTP/2 head.
+    fields: FieldBuf,
+    /// Events and pieces of lists on their way into DATA frames.
+    body: Vec<u8>,
+}
+
+/// What serving leaves to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// More input is needed.
+    Starved,
+    /// There is more to do, now or when the output has room.
+    Busy,
+    /// A watch is open; its events come by `fill_watch`.
+    Watching,
+    /// Close when the output is sent.
+    Close,
+}
+
+/// How much one connection may do in one turn.
+#[derive(Debug)]
+pub struct Budget {
+    /// Requests.
+    pub requests: usize,
+}
+
+/// The protocol that a connection speaks.
+#[derive(Debug)]
+pub enum Protocol {
+    /// Cleartext, of which the first bytes tell: HTTP/2 with prior knowledge begins with its preface (RFC 9113 §3.3).
+    Undecided,
+    /// HTTP/1.1.
+    Http1(Http1),
+    /// HTTP/2.
+    Http2(Box<Http2>),
+}
+
+impl Protocol {
+    /// HTTP/1.1 for a caller of this kind.
+    #[must_use]
+    pub fn http1(caller: &Caller) -> Self {
+        Self::Http1(Http1::new(body_bytes_max(caller)))
+    }
+
+    /// HTTP/2, whose first frame goes to `output`.
+    #[must_use]
+    pub fn http2(caller: &Caller, now: Now, output: &mut Vec<u8>) -> Self {
+        Self::Http2(Box::new(Http2::new(body_bytes_max(caller), now, output)))
+    }
+
+    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
+    pub fn serve(
+        &mut self,
+        service: &mut Service,
+        from: Peer<'_>,
+        now: Now,
+        input: &mut ByteBuf,
+        output: &mut Vec<u8>,
+        budget: &mut Budget,
+    ) -> Served {
+        loop {
+            match self {
+                Self::Undecided => {
+                    let begun = &input.filled()[..input.len().min(PREFACE.len())];
+                    if begun.is_empty() || (begun.len() < SNIFFED_BYTES && PREFACE.starts_with(begun)) {
+                        return Served::Starved;
+                    }
+                    *self = if PREFACE.starts_with(begun) {
+                        Self::http2(from.caller, now, output)
+                    } else {
+                        Self::http1(from.caller)
+                    };
+                }
+                Self::Http2(http2) => return http2.serve(service, from, now, input, output, budget),
+                Self::Http1(http1) => {
+                    let served = http1.serve(service, from, now, input, output, budget);
+                    match http1.take_upgrade() {
+                        None => return served,
+                        Some(upgrade) => {
+                            let Some(http2) = Http2::upgraded(upgrade, service, from, now, output) else {
+                                return Served::Close;
+                            };
+                            *self = Self::Http2(Box::new(http2));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Appends events to the open watch `key` on `stream`. `None` if it is not open.
+    pub fn fill_watch(
+        &mut self,
+        service: &mut Service,
+        stream: Option<StreamKey>,
+        key: WatcherKey,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Option<Fill> {
+        match (self, stream) {
+            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output),
+            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output),
+            _ => None,
+        }
+    }
+
+    /// Whether bytes behind what is being served are of use now. If not they stay with the kernel, and so with the peer.
+    #[must_use]
+    pub fn wants_input(&self) -> bool {
+        match self {
+            Self::Undecided | Self::Http2(_) => true,
+            Self::Http1(http1) => !http1.is_streaming(),
+        }
+    }
+
+    /// Whether a request has begun and is not whole.
+    #[must_use]
+    pub fn is_within_message(&self, input: &ByteBuf) -> bool {
+        match self {
+            Self::Undecided => !input.is_empty(),
+            Self::Http1(http1) => http1.is_within_message(input),
+            Self::Http2(http2) => http2.is_within_message(input),
+        }
+    }
+
+    /// Milliseconds at which the peer, which has owed us something since `since_ms`, has kept us waiting too long.
+    #[must_use]
+    pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
+        match self {
+            Self::Undecided => since_ms.saturating_add(HEAD_MS_MAX),
+            Self::Http1(http1) => http1.deadline_ms(input, since_ms),
+            Self::Http2(http2) => http2.deadline_ms(input, since_ms),
+        }
+    }
+
+    /// The deadline has come. Whether the connection is over.
+    pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Undecided | Self::Http1(_) => true,
+            Self::Http2(http2) => http2.on_timeout(service, now, output),
+        }
+    }
+
+    /// Takes no request that has not begun, ends watches as their time-out would.
+    pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http1) => http1.on_shutdown(service, output),
+            Self::Http2(http2) => http2.on_shutdown(service, output),
+        }
+    }
+
+    /// Whether nothing is under way, so that the connection can end without anybody losing something.
+    #[must_use]
+    pub fn is_idle(&self, input: &ByteBuf) -> bool {
+        match self {
+            Self::Undecided => input.is_empty(),
+            Self::Http1(http1) => http1.is_idle(input),
+            Self::Http2(http2) => http2.is_idle(input),
+        }
+    }
+
+    /// Takes out all watchers of a connection that is over.
+    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http1) => http1.remove_watchers(watchers),
+            Self::Http2(http2) => http2.remove_watchers(watchers),
+        }
+    }
+
+    /// Keeps what long responses under way need, before the log forgets it.
+    pub fn absorb(&mut self, table: &Table) {
+        match self {
+            Self::Undecided => {}
+            Self::Http1(http1) => http1.absorb(table),
+            Self::Http2(http2) => http2.absorb(table),
+        }
+    }
+
+    /// Whether a long response is under way that [`Protocol::absorb`] is for.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        match self {
+            Self::Undecided => false,
+            Self::Http1(http1) => http1.has_job(),
+            Self::Http2(http2) => http2.has_job(),
+        }
+    }
+}
+
+/// Bytes that tell the preface from every method: `PRI `.
+const SNIFFED_BYTES: usize = 4;
+
+/// How much body is taken from a caller. One without a certificate is refused whatever it sends.
+fn body_bytes_max(caller: &Caller) -> usize {
+    match caller {
+        Caller::Anonymous => ANONYMOUS_BODY_BYTES_MAX,
+        Caller::Insecure | Caller::User(_) => BODY_BYTES_MAX,
+    }
+}
