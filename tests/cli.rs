@@ -1,0 +1,216 @@
+//! The program from outside: what it says about a wrong command line, and how it starts and stops.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const EXE: &str = env!("CARGO_BIN_EXE_coordination-apiserver");
+
+fn program(args: &[&str]) -> Output {
+    // A home folder that cannot be, so that no test ever makes certificates in a user's own.
+    Command::new(EXE).args(args).env("HOME", "/dev/null").env_remove("XDG_STATE_HOME").output().expect("it runs")
+}
+
+/// The one line that it says about a failure.
+#[track_caller]
+fn failure(args: &[&str], status: i32) -> String {
+    let output = program(args);
+    let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {stderr}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{args:?}");
+    assert!(stderr.ends_with('\n') && stderr.lines().count() == 1, "{args:?}: {stderr:?}");
+    let line = stderr.trim_end().strip_prefix("coordination-apiserver: ").expect("the program's name").to_owned();
+    assert!(!line.chars().any(char::is_control), "{line:?}");
+    line
+}
+
+#[test]
+fn a_wrong_value_is_one_line_and_status_2() {
+    for (args, expected) in [
+        (&["--no-such-flag"][..], "--no-such-flag"),
+        (&["stray"], "stray"),
+        (&["--secure-prot=1"], "--secure-port"),
+        (&["--bind-address=localhost"], "--bind-address"),
+        (&["--bind-address=1.2.3.4.5"], "--bind-address"),
+        (&["--secure-port=65536"], "65536"),
+        (&["--secure-port=-1"], "-1"),
+        (&["--secure-port=https"], "https"),
+        (&["--secure-port="], "--secure-port"),
+        (&["--secure-port"], "--secure-port"),
+        (&["--secure-port=1", "--secure-port=2"], "--secure-port"),
+        (&["--secure-port=0"], "--insecure-port"),
+        (&["--insecure-port=70000"], "70000"),
+        (&["--insecure-port=8443"], "8443"),
+        (&["--max-connections=0"], "--max-connections"),
+        (&["--max-connections=many"], "many"),
+        (&["--watch-window-events=0"], "--watch-window-events"),
+        (&["--watch-window-events=1.5"], "1.5"),
+        (&["--watch-window-bytes=0"], "--watch-window-bytes"),
+        (&["--watch-window-bytes=256MB"], "512KiB"),
+        (&["--watch-window-bytes=99999999999999999999"], "--watch-window-bytes"),
+        (&["--log-format=xml"], "text, json"),
+        (&["--log-format=a\nb\u{1b}[1m"], "--log-format"),
+        (&["-v=11"], "11"),
+        (&["-v=loud"], "loud"),
+        (&["--tls-cert-file=/dev/null"], "--tls-private-key-file"),
+        (&["--tls-private-key-file=/dev/null"], "--tls-cert-file"),
+        (
+            &["--tls-cert-file=/nowhere/a", "--tls-private-key-file=/nowhere/b"],
+            "--tls-cert-file /nowhere/a: No such file",
+        ),
+        (&["--client-ca-file=/nowhere/ca"], "--client-ca-file /nowhere/ca: No such file"),
+        (&["--client-ca-file=/"], "--client-ca-file /: "),
+        (&["--cert-dir="], "--cert-dir"),
+        (&["--cert-dir=/dev/null"], "--cert-dir /dev/null: not a folder"),
+        (&["--cert-dir=/dev/null/x"], "--cert-dir /dev/null/x: "),
+    ] {
+        let line = failure(args, 2);
+        assert!(line.contains(expected), "{args:?}: {line}");
+    }
+}
+
+#[test]
+fn a_named_file_with_nothing_of_use_in_it_is_a_wrong_value() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("empty.pem");
+    fs::write(&file, "").expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let (cert, key, ca) = (
+        format!("--tls-cert-file={file}"),
+        format!("--tls-private-key-file={file}"),
+        format!("--client-ca-file={file}"),
+    );
+    let line = failure(&[&cert, &key, &ca], 2);
+    assert!(line.contains("empty.pem: holds no PEM certificate"), "{line}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_one_line_and_status_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let line = failure(&["--secure-port=0", &format!("--insecure-port={port}")], 1);
+    assert!(line.contains(&format!("127.0.0.1:{port}")) && line.contains("in use"), "{line}");
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for (flag, expected) in [("--help", "--watch-window-bytes"), ("--version", env!("CARGO_PKG_VERSION"))] {
+        let output = program(&[flag]);
+        assert!(output.status.success());
+        assert!(output.stderr.is_empty());
+        assert!(String::from_utf8_lossy(&output.stdout).contains(expected));
+    }
+}
+
+#[cfg(unix)]
+mod running {
+    use super::*;
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Child, ExitStatus, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// A server that is killed if the test forgets it.
+    struct Running {
+        child: Child,
+        ready: String,
+    }
+
+    impl Running {
+        fn start(cert_dir: &Path, args: &[&str]) -> Self {
+            let mut child = Command::new(EXE)
+                .arg("--cert-dir")
+                .arg(cert_dir)
+                .args(args)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("it runs");
+            let mut ready = String::new();
+            BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("a line");
+            Self { child, ready }
+        }
+
+        fn signal(&self, signal: Signal) {
+            kill_process(Pid::from_child(&self.child), signal).expect("it is there");
+        }
+
+        fn wait(&mut self) -> ExitStatus {
+            let deadline = Instant::now() + Duration::from_secs(10);
+            loop {
+                if let Some(status) = self.child.try_wait().expect("it is ours") {
+                    return status;
+                }
+                assert!(Instant::now() < deadline, "it does not end");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+
+        fn log(&mut self) -> String {
+            let mut text = String::new();
+            self.child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("UTF-8");
+            text
+        }
+    }
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            _ = self.child.kill();
+            _ = self.child.wait();
+        }
+    }
+
+    fn free_port() -> u16 {
+        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
+    }
+
+    #[test]
+    fn it_says_how_to_use_it_and_stops_on_a_signal() {
+        for signal in [Signal::TERM, Signal::INT] {
+            let dir = tempfile::tempdir().expect("a folder");
+            let (secure, insecure) = (free_port(), free_port());
+            let args = [format!("--secure-port={secure}"), format!("--insecure-port={insecure}")];
+            let mut server = Running::start(dir.path(), &args.each_ref().map(String::as_str));
+            let kubeconfig = dir.path().join("admin.kubeconfig");
+            assert_eq!(server.ready, format!("Ready: kubectl --kubeconfig {} get leases -A\n", kubeconfig.display()));
+            let text = fs::read_to_string(kubeconfig).expect("read");
+            assert!(text.contains(&format!("server: https://127.0.0.1:{secure}\n")), "{text}");
+            server.signal(signal);
+            assert_eq!(server.wait().code(), Some(0));
+            let log = server.log();
+            let warning = log.lines().find(|line| line.contains("WARN") && line.contains("without authentication"));
+            assert!(warning.is_some_and(|line| line.contains(&format!("127.0.0.1:{insecure}"))), "{log}");
+        }
+    }
+
+    #[test]
+    fn the_log_is_json_when_asked() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = format!("--secure-port={}", free_port());
+        let mut server = Running::start(dir.path(), &[&port, "--log-format=json"]);
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0));
+        let log = server.log();
+        assert!(log.lines().count() >= 4, "{log}");
+        for line in log.lines() {
+            let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            assert!(value["message"].is_string() && value["level"].is_string(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_never_lost_whatever_the_order() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = format!("--secure-port={}", free_port());
+        let mut server = Running::start(dir.path(), &[&port]);
+        server.signal(Signal::TERM);
+        server.signal(Signal::INT);
+        let status = server.wait();
+        // In good order if that was faster than the second signal, else with the status of the second (or of the
+        // first, if both were pending and the lower number came first).
+        assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
+        assert_eq!(status.signal(), None);
+    }
+}

@@ -1,0 +1,175 @@
+//! Many clients and one object: no update is lost, no lock is held twice.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use support::client::Client;
+use support::lease;
+use support::server::TestServer;
+use support::stream::Endpoint;
+
+static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
+
+/// Half of the clients come by TLS.
+fn endpoint(number: usize) -> Endpoint {
+    if number.is_multiple_of(2) { SERVER.endpoint() } else { SERVER.secure_endpoint() }
+}
+
+/// Replaces a Lease; the new one, or none after a conflict.
+fn replace(client: &mut Client, path: &str, object: &Value) -> Option<Value> {
+    let got = client.call("PUT", path, &object.to_string());
+    if got.status() == 409 {
+        got.expect_failure(409, "Conflict", &format!("PUT {path}"));
+        return None;
+    }
+    Some(got.expect_status(200, &format!("PUT {path} {object}")).json())
+}
+
+#[test]
+fn no_increment_is_lost() {
+    const THREADS: usize = 8;
+    const INCREMENTS: i64 = 200;
+    let path = lease::path("cas", "counter");
+    SERVER.client().call("POST", &lease::collection("cas"), &lease::new("counter")).expect_status(201, "counter");
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let path = &path;
+            scope.spawn(move || {
+                let mut client = Client::open(&endpoint(number));
+                let mut done = 0;
+                while done < INCREMENTS {
+                    let mut object = client.call("GET", path, "").expect_status(200, path).json();
+                    object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
+                    let Some(updated) = replace(&mut client, path, &object) else { continue };
+                    assert_eq!(lease::transitions(&updated), lease::transitions(&object), "what was put: {updated}");
+                    assert!(lease::version(&updated) > lease::version(&object), "from {object} to {updated}");
+                    done += 1;
+                }
+            });
+        }
+    });
+    let counter = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();
+    assert_eq!(lease::transitions(&counter), INCREMENTS * i64::try_from(THREADS).unwrap(), "{counter}");
+}
+
+#[test]
+fn a_lock_is_never_held_by_two() {
+    const CANDIDATES: usize = 6;
+    const TERMS: usize = 60;
+    let path = lease::path("lock", "leader");
+    let free = json!({"metadata": {"name": "leader"}, "spec": {"holderIdentity": "", "leaseTransitions": 0}});
+    SERVER.client().call("POST", &lease::collection("lock"), &free.to_string()).expect_status(201, "leader");
+    let (held, terms) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for number in 0..CANDIDATES {
+            let (path, held, terms) = (&path, &held, &terms);
+            scope.spawn(move || {
+                let me = format!("candidate-{number}");
+                let mut client = Client::open(&endpoint(number));
+                while terms.load(Ordering::SeqCst) < TERMS {
+                    let mut object = client.call("GET", path, "").expect_status(200, path).json();
+                    if object["spec"]["holderIdentity"] != "" {
+                        thread::yield_now();
+                        continue;
+                    }
+                    object["spec"]["holderIdentity"] = json!(me);
+                    object["spec"]["leaseTransitions"] = json!(lease::transitions(&object) + 1);
+                    let Some(mut mine) = replace(&mut client, path, &object) else { continue };
+                    assert!(!held.swap(true, Ordering::SeqCst), "{me} got a lock that another holds: {mine}");
+                    terms.fetch_add(1, Ordering::SeqCst);
+                    thread::yield_now();
+                    held.store(false, Ordering::SeqCst);
+                    mine["spec"]["holderIdentity"] = json!("");
+                    let released = replace(&mut client, path, &mine);
+                    assert!(released.is_some(), "somebody else has changed a lock that {me} held: {mine}");
+                }
+            });
+        }
+    });
+    let leader = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();
+    let transitions = usize::try_from(lease::transitions(&leader)).unwrap();
+    assert_eq!(transitions, terms.load(Ordering::SeqCst), "a term for each transition: {leader}");
+}
+
+#[test]
+fn one_of_many_creations_of_a_name_succeeds() {
+    const THREADS: usize = 6;
+    const NAMES: usize = 50;
+    let created: Vec<AtomicUsize> = (0..NAMES).map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let created = &created;
+            scope.spawn(move || {
+                let mut client = Client::open(&endpoint(number));
+                for (at, count) in created.iter().enumerate() {
+                    let name = format!("race-{at}");
+                    let got = client.call("POST", &lease::collection("creations"), &lease::new(&name));
+                    if got.status() == 201 {
+                        count.fetch_add(1, Ordering::SeqCst);
+                    } else {
+                        got.expect_failure(409, "AlreadyExists", &format!("POST {name}"));
+                    }
+                }
+            });
+        }
+    });
+    for (at, count) in created.iter().enumerate() {
+        assert_eq!(count.load(Ordering::SeqCst), 1, "creations of race-{at} that succeeded");
+    }
+}
+
+#[test]
+fn one_of_many_deletions_of_a_version_succeeds() {
+    const ROUNDS: usize = 30;
+    let (deleted, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    for _ in 0..ROUNDS {
+        let path = lease::path("deletions", "a");
+        let mut client = SERVER.client();
+        let created =
+            client.call("POST", &lease::collection("deletions"), &lease::new("a")).expect_status(201, "a").json();
+        let options = json!({"preconditions": {"resourceVersion": created["metadata"]["resourceVersion"]}}).to_string();
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (path, options, deleted, refused) = (&path, &options, &deleted, &refused);
+                scope.spawn(move || {
+                    let got = Client::open(&endpoint(number)).call("DELETE", path, options);
+                    let count = if got.status() == 200 { deleted } else { refused };
+                    assert!([200, 404].contains(&got.status()), "DELETE {path} {options}\ngot {got}");
+                    count.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+        });
+    }
+    assert_eq!((deleted.into_inner(), refused.into_inner()), (ROUNDS, ROUNDS * 3), "deletions that did and did not");
+}
+
+#[test]
+fn merge_patches_without_a_version_do_not_undo_each_other() {
+    const THREADS: usize = 6;
+    const LABELS: usize = 20;
+    let path = lease::path("patches", "a");
+    SERVER.client().call("POST", &lease::collection("patches"), &lease::new("a")).expect_status(201, "a");
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let path = &path;
+            scope.spawn(move || {
+                let mut client = Client::open(&endpoint(number));
+                for label in 0..LABELS {
+                    let patch = json!({"metadata": {"labels": {format!("label-{number}-{label}"): "x"}}}).to_string();
+                    client.call("PATCH", path, &patch).expect_status(200, &patch);
+                }
+            });
+        }
+    });
+    let patched = SERVER.client().call("GET", &path, "").expect_status(200, &path).json();
+    assert_eq!(
+        patched["metadata"]["labels"].as_object().map(serde_json::Map::len),
+        Some(THREADS * LABELS),
+        "{patched}"
+    );
+}

@@ -1,0 +1,154 @@
+//! What a real kube-apiserver answered is what this server answers: replays the traces in `tests/conformance/`, each
+//! over the cleartext port and over TLS with a client certificate.
+//!
+//! `support/trace/` describes the format. Each replay has a server of its own: some traces show that the version stands
+//! still while nobody writes.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+#[path = "support/trace/mod.rs"]
+mod trace;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use support::server::TestServer;
+use support::stream::Endpoint;
+use trace::format::Trace;
+use trace::replay::Replayer;
+
+/// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
+const TO_COME: &[(&str, &str)] = &[
+    ("discovery", "discovery documents come with the API rules"),
+    ("managed-fields", "field management comes with the API rules"),
+    ("media-types", "negotiation, YAML and protobuf come with the API rules"),
+    ("partial-metadata", "PartialObjectMetadata comes with the API rules"),
+    ("server-side-apply", "server-side apply needs field management"),
+    ("strategic-merge-patch", "strategic merge patch comes with the API rules"),
+    ("tables", "Tables come with the API rules"),
+    ("watch-as", "watches of Tables and PartialObjectMetadata come with the API rules"),
+];
+
+/// The traces that there are, each a test.
+macro_rules! traces {
+    ($($test:ident: $name:literal,)*) => {
+        const TRACES: &[&str] = &[$($name),*];
+        $(
+            #[test]
+            fn $test() {
+                check($name);
+            }
+        )*
+    };
+}
+
+traces! {
+    bad_bodies: "bad-bodies",
+    bad_metadata: "bad-metadata",
+    bad_names: "bad-names",
+    bad_spec: "bad-spec",
+    cas: "cas",
+    create_rules: "create-rules",
+    crud: "crud",
+    delete_collection: "delete-collection",
+    delete_options: "delete-options",
+    discovery: "discovery",
+    dry_run: "dry-run",
+    field_selectors: "field-selectors",
+    field_validation: "field-validation",
+    finalizers: "finalizers",
+    generate_name: "generate-name",
+    heartbeat: "heartbeat",
+    json_patch: "json-patch",
+    label_selectors: "label-selectors",
+    list_versions: "list-versions",
+    managed_fields: "managed-fields",
+    media_types: "media-types",
+    merge_patch: "merge-patch",
+    methods: "methods",
+    no_op_update: "no-op-update",
+    owned_metadata: "owned-metadata",
+    pages: "pages",
+    pages_snapshot: "pages-snapshot",
+    partial_metadata: "partial-metadata",
+    server_side_apply: "server-side-apply",
+    strategic_merge_patch: "strategic-merge-patch",
+    tables: "tables",
+    times: "times",
+    watch: "watch",
+    watch_as: "watch-as",
+    watch_bad_options: "watch-bad-options",
+    watch_history: "watch-history",
+    watch_initial: "watch-initial",
+    watch_list: "watch-list",
+    watch_name: "watch-name",
+    watch_selector: "watch-selector",
+}
+
+/// Replays a trace over both transports at once; most of a watch's trace is waiting.
+fn check(name: &str) {
+    let (cleartext, tls) = thread::scope(|scope| {
+        let cleartext = scope.spawn(|| {
+            let server = TestServer::start();
+            replay(name, server.endpoint())
+        });
+        let tls = scope.spawn(|| {
+            let server = TestServer::start_secure();
+            replay(name, server.secure_endpoint())
+        });
+        (cleartext.join(), tls.join())
+    });
+    let [cleartext, tls] = [cleartext, tls].map(|end| end.unwrap_or_else(|_| Err("the replayer panicked".to_owned())));
+    match TO_COME.iter().find(|(to_come, _)| *to_come == name) {
+        Some((_, reason)) => {
+            assert!(cleartext.is_err() || tls.is_err(), "{name} passes: remove it from TO_COME (\"{reason}\")");
+        }
+        None => {
+            for (transport, outcome) in [("cleartext", cleartext), ("TLS", tls)] {
+                if let Err(why) = outcome {
+                    panic!("over {transport}: {why}");
+                }
+            }
+        }
+    }
+}
+
+fn replay(name: &str, endpoint: Endpoint) -> Result<(), String> {
+    let path = folder().join(format!("{name}.json"));
+    let text = fs::read(&path).map_err(|error| format!("{name}.json: {error}"))?;
+    let trace: Trace = serde_json::from_slice(&text).map_err(|error| format!("{name}.json: {error}"))?;
+    Replayer::new(endpoint).run(&trace)
+}
+
+fn folder() -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "conformance"].iter().collect()
+}
+
+#[test]
+fn every_trace_in_the_folder_is_named_once() {
+    let files =
+        fs::read_dir(folder()).expect("the folder is there").map(|entry| entry.expect("it can be listed").path());
+    let in_folder: BTreeSet<String> = files
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .filter_map(|path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()))
+        .collect();
+    let named: BTreeSet<String> = TRACES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(named, in_folder, "the traces! list and the files");
+    assert_eq!(named.len(), TRACES.len(), "a trace is named twice");
+    let to_come: BTreeSet<&str> = TO_COME.iter().map(|(name, _)| *name).collect();
+    assert_eq!(to_come.len(), TO_COME.len(), "a trace is to come twice");
+    for name in to_come {
+        assert!(TRACES.contains(&name), "{name} is to come and is no trace");
+    }
+}
+
+#[test]
+fn every_trace_parses_and_says_its_own_name() {
+    for name in TRACES {
+        let text = fs::read(folder().join(format!("{name}.json"))).expect("the file is there");
+        let trace: Trace = serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{name}.json: {error}"));
+        assert_eq!(trace.name, *name);
+    }
+}

@@ -1,0 +1,293 @@
+//! How the server starts, fills up and stops, and whom it lets in.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use coordination_apiserver::server::Config;
+use process::Process;
+use std::io::Write as _;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use support::client::{Client, is_timeout, request};
+use support::server::TestServer;
+use support::stream::Endpoint;
+use support::tls::{Authority, anonymous_client_config};
+use support::watch::{Watch, kind};
+use support::{eventually, lease, shown};
+
+static SECURE: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
+
+/// How long an orderly stop may take.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
+    let namespace = "stop";
+    let target = lease::collection(namespace);
+    let server = TestServer::start();
+    let endpoint = server.endpoint();
+    server.client().call("POST", &target, &lease::new("before")).expect_status(201, "before");
+    let mut watch = Watch::open(&endpoint, &format!("{target}?watch=true"));
+    assert_eq!(kind(&watch.next()), "ADDED");
+    let mut idle = server.client();
+    idle.call("GET", "/healthz", "").expect_status(200, "an idle connection");
+    let creation = request("POST", &target, &lease::new("in-flight"));
+    let (first, second) = creation.split_at(creation.len() - 10);
+    let mut in_flight = server.client();
+    in_flight.send(first);
+    // A round trip on another connection: the server has seen the half.
+    server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
+
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    eventually("the port is closed", || Client::try_open(&endpoint).is_err());
+    in_flight.send(second);
+    let got = in_flight.recv("POST").expect_status(201, "the second half of a request, after the stop was asked for");
+    assert!(got.head.connection_is("close"), "the last response on a connection says so: {got}");
+    in_flight.expect_closed();
+    for event in watch.rest() {
+        assert_eq!(event["object"]["metadata"]["name"], "in-flight", "after the stop: {event}");
+    }
+    idle.expect_closed();
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_stop_does_not_wait_for_ever() {
+    let server = TestServer::start_secure();
+    let mut half = server.client();
+    half.send("POST /apis/coordination.k8s.io/v1/namespaces/x/leases HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n");
+    let mut handshake = Client::connect(server.secure_address());
+    handshake.send([0x16, 0x03, 0x01]);
+    server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
+#[test]
+fn watches_over_tls_end_with_the_last_chunk_and_a_close_notify() {
+    let server = TestServer::start_secure();
+    let mut watch = Watch::open(&server.secure_endpoint(), &format!("{}?watch=true", lease::collection("stop-tls")));
+    server.shutdown_handle().shutdown();
+    assert_eq!(watch.rest(), [serde_json::Value::Null; 0]);
+    // rustls reports an end without close_notify as an error (RFC 8446 §6.1).
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut watch.client.stream, &mut rest).expect("close_notify before the end");
+    assert!(rest.is_empty(), "{}", shown(&rest));
+    server.join().expect("the server ends well");
+}
+
+#[test]
+fn nobody_without_a_certificate_gets_in_except_to_health_and_version() {
+    let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
+    let mut client = Client::open(&anonymous);
+    for target in ["/healthz", "/livez", "/readyz", "/version"] {
+        client.call("GET", target, "").expect_status(200, target);
+    }
+    let collection = lease::collection("anonymous");
+    for (method, target, body) in [
+        ("GET", collection.as_str(), String::new()),
+        ("GET", "/apis/coordination.k8s.io/v1/leases?watch=true", String::new()),
+        ("GET", "/apis/coordination.k8s.io/v1", String::new()),
+        ("POST", collection.as_str(), lease::new("a")),
+        ("DELETE", collection.as_str(), String::new()),
+    ] {
+        let sent = format!("{method} {target} without a certificate");
+        client.call(method, target, &body).expect_failure(401, "Unauthorized", &sent);
+    }
+    // Fields that name a user are the front proxy's to set; from anybody else they are an attack.
+    client.send(format!(
+        "GET {collection} HTTP/1.1\r\nHost: localhost\r\nX-Remote-User: admin\r\nX-Remote-Group: system:masters\r\n\r\n"
+    ));
+    client.recv("GET").expect_failure(401, "Unauthorized", "X-Remote-User without a certificate");
+    let list = Client::open(&SECURE.secure_endpoint()).call("GET", &collection, "");
+    assert_eq!(list.expect_status(200, "the admin's list").json()["items"], serde_json::json!([]));
+}
+
+#[test]
+fn a_certificate_of_a_foreign_authority_gets_nobody_in() {
+    let foreign = Authority::new().client_config("test-admin", &["system:masters"]);
+    let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(foreign) };
+    let target = lease::collection("foreign");
+    let mut client = Client::open(&endpoint);
+    let answer = client.try_send(&request("GET", &target, "")).and_then(|()| client.try_recv("GET"));
+    if let Ok(got) = answer {
+        got.expect_failure(401, "Unauthorized", "a request with a foreign certificate");
+    }
+    Client::open(&SECURE.secure_endpoint()).call("GET", &target, "").expect_status(200, "the next client");
+}
+
+#[test]
+fn noise_on_the_tls_port_ends_that_connection_only() {
+    let mut admin = Client::open(&SECURE.secure_endpoint());
+    for noise in
+        [b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".as_slice(), &[0xff; 100], &[0x16, 3, 1, 0xff, 0xff]]
+    {
+        let mut client = Client::connect(SECURE.secure_address());
+        client.send(noise);
+        client.stream.finish_sending();
+        let got = client.recv_rest();
+        assert!(!got.starts_with(b"HTTP/1.1 200"), "sent {}\ngot {}", shown(noise), shown(&got));
+        admin.call("GET", "/healthz", "").expect_status(200, "another connection");
+    }
+}
+
+#[test]
+fn a_tls_stream_may_be_cut_anywhere() {
+    // Records of every size on the wire: one byte a record, and a socket that hands them out as they come.
+    let mut client = Client::open(&SECURE.secure_endpoint());
+    for byte in request("POST", &lease::collection("tls-cut"), &lease::new("a")) {
+        client.send([byte]);
+    }
+    client.recv("POST").expect_status(201, "one byte a record");
+    // Many requests in one record, many records in one write.
+    let reads = request("GET", &lease::path("tls-cut", "a"), "").repeat(500);
+    client.send(&reads);
+    for number in 0..500 {
+        client.recv("GET").expect_status(200, &format!("request {number} of a pipeline over TLS"));
+    }
+}
+
+#[test]
+fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again() {
+    const CONNECTIONS_MAX: usize = 3;
+    let server = TestServer::start_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
+    let mut full: Vec<Client> = (0..CONNECTIONS_MAX)
+        .map(|number| {
+            let mut client = server.client();
+            client.call("GET", "/healthz", "").expect_status(200, &format!("connection {number}"));
+            client
+        })
+        .collect();
+    let mut above = server.client();
+    above.stream.set_read_timeout(Some(Duration::from_millis(300)));
+    let answer = above.try_send(&request("GET", "/healthz", "")).and_then(|()| above.try_recv("GET"));
+    match answer {
+        Ok(got) => assert_eq!(got.status(), 503, "connection {} of {CONNECTIONS_MAX}: {got}", CONNECTIONS_MAX + 1),
+        Err(error) if is_timeout(&error) => {}
+        Err(_refused) => {}
+    }
+    for client in &mut full {
+        client.call("GET", "/healthz", "").expect_status(200, "one of the first, while the server is full");
+    }
+    full.pop();
+    drop(above);
+    eventually("there is room after one has left", || {
+        let mut client = server.client();
+        client.stream.set_read_timeout(Some(Duration::from_millis(300)));
+        let answer = client.try_send(&request("GET", "/healthz", "")).and_then(|()| client.try_recv("GET"));
+        answer.is_ok_and(|got| got.status() == 200)
+    });
+}
+
+#[test]
+fn connections_that_come_and_go_leave_no_trace() {
+    // Far more than there are slots: one that is not given back would be missed.
+    const CONNECTIONS: usize = 2_000;
+    let server = TestServer::start_with(Config { max_connections: 64, ..Config::default() });
+    let target = lease::collection("come-and-go");
+    for number in 0..CONNECTIONS {
+        let mut client = server.client();
+        match number % 4 {
+            0 => {}
+            1 => client.send("GET /heal"),
+            2 => client.call("GET", "/healthz", "").expect_status(200, "a short visit").head.fields.clear(),
+            _ => client.send(request("GET", &format!("{target}?watch=true"), "")),
+        }
+    }
+    let mut kept: Vec<Client> = Vec::new();
+    eventually("all the slots are free again", || {
+        kept.clear();
+        kept.extend((0..60).map(|_| server.client()));
+        kept.iter_mut().all(|client| {
+            client.stream.set_read_timeout(Some(Duration::from_millis(500)));
+            let answer = client.try_send(&request("GET", "/healthz", "")).and_then(|()| client.try_recv("GET"));
+            answer.is_ok_and(|got| got.status() == 200)
+        })
+    });
+}
+
+#[test]
+fn two_servers_do_not_share_a_port() {
+    let server = TestServer::start();
+    let taken = Config { insecure: Some(server.endpoint().address), secure: None, ..Config::default() };
+    assert!(coordination_apiserver::server::Server::bind(taken).is_err(), "bound a port that is taken");
+}
+
+#[test]
+fn a_certificate_names_its_user_for_each_connection() {
+    // Sessions are resumed with the identity that they began with, never with another's.
+    let [one, other] = ["one", "other"].map(|user| support::tls::AUTHORITY.client_config(user, &["system:masters"]));
+    for config in [&one, &other, &one, &other] {
+        let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(Arc::clone(config)) };
+        let mut client = Client::open(&endpoint);
+        client.call("GET", &lease::collection("identities"), "").expect_status(200, "a client with a certificate");
+    }
+    let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
+    let target = lease::collection("identities");
+    Client::open(&anonymous).call("GET", &target, "").expect_failure(401, "Unauthorized", "after the others");
+}
+
+#[test]
+fn sigterm_and_sigint_end_the_process_well() {
+    for signal in ["TERM", "INT"] {
+        let mut process = Process::start(&[], 1024);
+        let mut idle = Client::open(process.endpoint());
+        idle.call("GET", "/healthz", "").expect_status(200, "an idle connection");
+        let mut watch = Watch::open(process.endpoint(), &format!("{}?watch=true", lease::collection("signal")));
+        let begun = Instant::now();
+        process.signal(signal);
+        assert_eq!(watch.rest(), [serde_json::Value::Null; 0], "SIG{signal}");
+        idle.expect_closed();
+        let status = process.wait();
+        assert_eq!(status.code(), Some(0), "SIG{signal}: {status}");
+        assert!(begun.elapsed() < STOP_MAX, "SIG{signal}: ended after {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_pipe_that_breaks_does_not_kill_the_process() {
+    let process = Process::start(&[], 1024);
+    for _ in 0..20 {
+        let client = Client::open(process.endpoint());
+        let mut socket = client.stream.socket();
+        socket.write_all(&request("GET", "/version", "").repeat(100)).unwrap();
+        socket.shutdown(std::net::Shutdown::Both).unwrap();
+    }
+    eventually("the process answers", || process.answers());
+}
+
+#[test]
+fn a_full_file_table_is_survived_without_spinning() {
+    const FILES_MAX: u32 = 48;
+    let process = Process::start(&["--max-connections", "1000"], FILES_MAX);
+    // The kernel completes these handshakes; the process can accept only some.
+    let mut clients: Vec<Client> = (0..FILES_MAX * 2).map(|_| Client::open(process.endpoint())).collect();
+    clients[0].call("GET", "/healthz", "").expect_status(200, "a connection that was accepted");
+    let mut last = clients.pop().unwrap();
+    last.stream.set_read_timeout(Some(Duration::from_millis(300)));
+    let answer = last.try_send(&request("GET", "/healthz", "")).and_then(|()| last.try_recv("GET"));
+    assert!(answer.is_err(), "the file table is not full: {answer:?}");
+    let share = process.cpu_share_over(Duration::from_secs(1));
+    assert!(share < 0.2, "with a full file table the process uses {:.0} % of a core", share * 100.0);
+    clients[0].call("GET", "/healthz", "").expect_status(200, "a connection, while the file table is full");
+    drop(clients);
+    drop(last);
+    eventually("the process answers", || process.answers());
+}
+
+#[test]
+fn a_full_server_does_not_spin() {
+    let process = Process::start(&["--max-connections", "4"], 1024);
+    let clients: Vec<Client> = (0..32).map(|_| Client::open(process.endpoint())).collect();
+    let share = process.cpu_share_over(Duration::from_secs(1));
+    assert!(share < 0.2, "with all connections taken the process uses {:.0} % of a core", share * 100.0);
+    drop(clients);
+    eventually("the process answers", || process.answers());
+}

@@ -1,0 +1,234 @@
+//! A small blocking HTTP/1.1 client (RFC 9112): it sends what it is told, right or wrong, and reads what a server may
+//! answer, strictly.
+
+use super::response::{Response, ResponseHead};
+use super::shown;
+use super::stream::{Endpoint, Stream};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+/// A connection with the bytes that have come and were not asked for yet.
+pub(crate) struct Client {
+    /// The connection; public, so that a test may mistreat it.
+    pub(crate) stream: Stream,
+    received: Vec<u8>,
+    /// What was sent last, for messages.
+    sent: String,
+}
+
+/// Most field lines in a response head.
+const FIELDS_MAX: usize = 64;
+
+impl Client {
+    /// Connects in cleartext.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    #[track_caller]
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::open(&Endpoint { address, tls: None })
+    }
+
+    /// Connects.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    #[track_caller]
+    pub(crate) fn open(endpoint: &Endpoint) -> Self {
+        Self::try_open(endpoint).unwrap_or_else(|error| panic!("no connection to {}: {error}", endpoint.address))
+    }
+
+    /// Connects, if somebody listens.
+    pub(crate) fn try_open(endpoint: &Endpoint) -> io::Result<Self> {
+        Ok(Self { stream: endpoint.connect()?, received: Vec::new(), sent: String::new() })
+    }
+
+    /// Sends bytes as they are.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    #[track_caller]
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        let bytes = bytes.as_ref();
+        self.try_send(bytes).unwrap_or_else(|error| panic!("not sent ({error}): {}", shown(bytes)));
+    }
+
+    /// Sends bytes as they are, to a peer that may have hung up.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.sent = shown(bytes);
+        self.stream.write_all(bytes)?;
+        self.stream.flush()
+    }
+
+    /// Sends a request with a JSON body, or with none if it is empty, and reads the answer.
+    ///
+    /// # Panics
+    /// If there is no whole answer.
+    #[track_caller]
+    pub(crate) fn call(&mut self, method: &str, target: &str, body: &str) -> Response {
+        self.send(request(method, target, body));
+        self.recv_final(method)
+    }
+
+    /// The next response, whatever its status.
+    ///
+    /// # Panics
+    /// If none comes, or a broken one.
+    #[track_caller]
+    pub(crate) fn recv(&mut self, method: &str) -> Response {
+        self.try_recv(method).unwrap_or_else(|error| {
+            panic!("no response ({error}); sent {}\ngot only {}", self.sent, shown(&self.received))
+        })
+    }
+
+    /// The next final response: not `100 Continue` and its like.
+    #[track_caller]
+    pub(crate) fn recv_final(&mut self, method: &str) -> Response {
+        loop {
+            let response = self.recv(method);
+            if response.status() >= 200 {
+                return response;
+            }
+        }
+    }
+
+    /// The next response, if it comes whole. `method` says whether there is content (RFC 9112 §6.3).
+    pub(crate) fn try_recv(&mut self, method: &str) -> io::Result<Response> {
+        let head = self.try_recv_head()?;
+        let mut body = Vec::new();
+        let bodiless = method == "HEAD" || head.status < 200 || head.status == 204 || head.status == 304;
+        if bodiless {
+            return Ok(Response { head, body });
+        }
+        if head.is_chunked() {
+            while let Some(chunk) = self.recv_chunk()? {
+                body.extend_from_slice(&chunk);
+            }
+        } else if let Some(length) = head.field("content-length") {
+            let length: usize = length.parse().map_err(|_| invalid(format!("Content-Length: {length}")))?;
+            body = self.take(length)?;
+        } else {
+            self.stream.read_to_end(&mut self.received)?;
+            body = std::mem::take(&mut self.received);
+        }
+        Ok(Response { head, body })
+    }
+
+    /// The next response head; its content is still to be read.
+    pub(crate) fn try_recv_head(&mut self) -> io::Result<ResponseHead> {
+        let head = self.take_through(b"\r\n\r\n")?;
+        let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+        let mut parsed = httparse::Response::new(&mut fields);
+        parsed.parse(&head).map_err(|error| invalid(format!("{error} in {}", shown(&head))))?;
+        let (Some(minor_version), Some(status)) = (parsed.version, parsed.code) else {
+            return Err(invalid(format!("half a head: {}", shown(&head))));
+        };
+        let fields = parsed
+            .headers
+            .iter()
+            .map(|field| (field.name.to_ascii_lowercase(), String::from_utf8_lossy(field.value).into_owned()));
+        Ok(ResponseHead { minor_version, status, fields: fields.collect() })
+    }
+
+    /// The next chunk's data; none after the last (RFC 9112 §7.1).
+    pub(crate) fn recv_chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.take_through(b"\r\n")?;
+        let size =
+            std::str::from_utf8(&line[..line.len() - 2]).ok().and_then(|hex| usize::from_str_radix(hex, 16).ok());
+        let size = size.ok_or_else(|| invalid(format!("chunk size {}", shown(&line))))?;
+        let mut data = self.take(size + 2)?;
+        if !data.ends_with(b"\r\n") {
+            return Err(invalid(format!("no CRLF after a chunk: {}", shown(&data))));
+        }
+        data.truncate(size);
+        Ok((size > 0).then_some(data))
+    }
+
+    /// The next `length` bytes of content.
+    pub(crate) fn take_body(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        self.take(length)
+    }
+
+    /// All that still comes, up to the end of the connection, in an orderly way or not.
+    pub(crate) fn recv_rest(&mut self) -> Vec<u8> {
+        let mut piece = [0; 4096];
+        loop {
+            match self.stream.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => self.received.extend_from_slice(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_timeout(&error) => {
+                    panic!("still open; sent {}\ngot {}", self.sent, shown(&self.received))
+                }
+                Err(_reset) => break,
+            }
+        }
+        std::mem::take(&mut self.received)
+    }
+
+    /// Checks that the server has hung up and sent nothing more.
+    ///
+    /// # Panics
+    /// If it did not.
+    #[track_caller]
+    pub(crate) fn expect_closed(&mut self) {
+        let rest = self.recv_rest();
+        assert!(rest.is_empty(), "want the connection closed; sent {}\ngot more: {}", self.sent, shown(&rest));
+    }
+
+    /// The next `count` bytes.
+    fn take(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        while self.received.len() < count {
+            self.fill()?;
+        }
+        Ok(self.received.drain(..count).collect())
+    }
+
+    /// The next bytes up to and with `end`.
+    fn take_through(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
+        let mut searched = 0;
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.received[searched..], end) {
+                return Ok(self.received.drain(..searched + at + end.len()).collect());
+            }
+            searched = self.received.len().saturating_sub(end.len());
+            self.fill()?;
+        }
+    }
+
+    /// Reads once more.
+    fn fill(&mut self) -> io::Result<()> {
+        let mut piece = [0; 16 * 1024];
+        match self.stream.read(&mut piece)? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")),
+            count => {
+                self.received.extend_from_slice(&piece[..count]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A well-formed request with a JSON body, or with none if it is empty.
+pub(crate) fn request(method: &str, target: &str, body: &str) -> Vec<u8> {
+    let content = if body.is_empty() {
+        String::new()
+    } else {
+        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        format!("Content-Type: {media_type}\r\nContent-Length: {}\r\n", body.len())
+    };
+    format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1.0\r\nAccept: application/json\r\n{content}\r\n{body}"
+    )
+    .into_bytes()
+}
+
+/// Whether a read gave up waiting.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// What the server sent is no HTTP.
+fn invalid(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}

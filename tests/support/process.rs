@@ -1,0 +1,124 @@
+//! The real binary, as a process.
+
+use crate::support::client::{Client, request};
+use crate::support::stream::Endpoint;
+use crate::support::{PATIENCE, eventually, shown};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A running server, killed when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    endpoint: Endpoint,
+    /// Certificates and the log.
+    folder: TempDir,
+}
+
+impl Process {
+    /// Starts the server with cleartext and TLS on free ports, `flags` besides, and at most `files_max` open files.
+    ///
+    /// # Panics
+    /// If it does not answer soon.
+    pub(crate) fn start(flags: &[&str], files_max: u32) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let log = File::create(folder.path().join("log")).expect("the log can be written");
+        let (insecure, secure) = (free_port(), free_port());
+        let child = Command::new("sh")
+            .args(["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh", &files_max.to_string()])
+            .arg(env!("CARGO_BIN_EXE_coordination-apiserver"))
+            .args(["--insecure-port", &insecure.port().to_string(), "--secure-port", &secure.port().to_string()])
+            .arg("--cert-dir")
+            .arg(folder.path().join("certs"))
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log can be written"))
+            .stderr(log)
+            .spawn()
+            .expect("sh can be started");
+        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, folder };
+        eventually("the process answers", || process.answers());
+        process
+    }
+
+    /// The cleartext port.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whether it answers a new connection.
+    pub(crate) fn answers(&self) -> bool {
+        let Ok(mut client) = Client::try_open(&self.endpoint) else { return false };
+        client.stream.set_read_timeout(Some(Duration::from_millis(500)));
+        let sent = client.try_send(&request("GET", "/healthz", ""));
+        sent.and_then(|()| client.try_recv("GET")).is_ok_and(|got| got.status() == 200)
+    }
+
+    /// Sends a signal by its name.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub(crate) fn signal(&self, name: &str) {
+        let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+    }
+
+    /// Waits for the end.
+    ///
+    /// # Panics
+    /// If it does not come.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the process has not ended");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Share of one core that it uses while `span` passes, of 1.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub(crate) fn cpu_share_over(&self, span: Duration) -> f64 {
+        let (before, begun) = (self.cpu_seconds(), Instant::now());
+        thread::sleep(span);
+        (self.cpu_seconds() - before) / begun.elapsed().as_secs_f64()
+    }
+
+    /// User and system time so far (proc(5), `/proc/pid/stat`, fields 14 and 15).
+    fn cpu_seconds(&self) -> f64 {
+        /// `USER_HZ`: the unit of these fields on every Linux.
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process is there");
+        // Field 2, the name, may hold anything; it ends with the last parenthesis.
+        let (_, after_name) = stat.rsplit_once(')').expect("stat has a name");
+        let ticks = after_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().expect("a number"));
+        ticks.sum::<f64>() / TICKS_PER_SECOND
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _it_may_have_ended = self.child.kill();
+        let _it_may_have_ended = self.child.wait();
+        if thread::panicking() {
+            let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
+            #[allow(clippy::print_stderr, reason = "the only way to add to a failing test's message")]
+            {
+                eprintln!("the server's log:\n{}", shown(&log).replace("\\n", "\n"));
+            }
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("the listener has an address")
+}

@@ -1,0 +1,103 @@
+//! A server in a thread of its own, on free ports of loopback.
+
+use super::client::Client;
+use super::stream::Endpoint;
+use super::tls::{AUTHORITY, admin_client_config};
+use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+/// A running server, stopped when this is dropped.
+pub(crate) struct TestServer {
+    insecure: SocketAddr,
+    secure: Option<SocketAddr>,
+    shutdown: ShutdownHandle,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+/// Any free port of loopback.
+const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+impl TestServer {
+    /// A server of cleartext with the default limits.
+    pub(crate) fn start() -> Self {
+        Self::start_with(Config::default())
+    }
+
+    /// A server of cleartext and of TLS with the default limits.
+    pub(crate) fn start_secure() -> Self {
+        Self::start_with(Config { secure: Some((ANY_PORT, AUTHORITY.server_config())), ..Config::default() })
+    }
+
+    /// A server with these limits, of cleartext and of what `config` says.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub(crate) fn start_with(config: Config) -> Self {
+        let config = Config { insecure: Some(ANY_PORT), ..config };
+        let (started, when_started) = mpsc::channel();
+        let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
+            let server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
+            let addresses = (server.insecure_addr(), server.secure_addr(), server.shutdown_handle());
+            started.send(addresses).map_err(io::Error::other)?;
+            server.run()
+        });
+        let thread = thread.expect("a thread can be started");
+        let Ok((Some(insecure), secure, shutdown)) = when_started.recv() else {
+            panic!("the server has not started: {:?}", thread.join());
+        };
+        Self { insecure, secure, shutdown, thread: Some(thread) }
+    }
+
+    /// The cleartext port.
+    pub(crate) fn endpoint(&self) -> Endpoint {
+        Endpoint { address: self.insecure, tls: None }
+    }
+
+    /// Address of the TLS port.
+    ///
+    /// # Panics
+    /// If the server has none.
+    pub(crate) fn secure_address(&self) -> SocketAddr {
+        self.secure.expect("the server was started with TLS")
+    }
+
+    /// The TLS port, for a client that may do everything.
+    pub(crate) fn secure_endpoint(&self) -> Endpoint {
+        Endpoint { address: self.secure_address(), tls: Some(admin_client_config()) }
+    }
+
+    /// A new connection to the cleartext port.
+    #[track_caller]
+    pub(crate) fn client(&self) -> Client {
+        Client::open(&self.endpoint())
+    }
+
+    /// What makes the server stop.
+    pub(crate) fn shutdown_handle(&self) -> ShutdownHandle {
+        self.shutdown.clone()
+    }
+
+    /// Waits for the end of `run`, which somebody has asked for.
+    ///
+    /// # Panics
+    /// If the server's thread did.
+    pub(crate) fn join(mut self) -> io::Result<()> {
+        let thread = self.thread.take().expect("the thread is there until the end");
+        thread.join().expect("the server does not panic")
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.shutdown.shutdown();
+        let ended = thread.join();
+        // A second panic would hide the first one's message.
+        if !thread::panicking() {
+            ended.expect("the server does not panic").expect("the server ends well");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A byte stream to the server: cleartext, or TLS.
+
+use super::PATIENCE;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where a server is and how it is spoken to.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    /// Address of the port.
+    pub(crate) address: SocketAddr,
+    /// Of TLS; none is cleartext.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+/// One connection, blocking.
+pub(crate) enum Stream {
+    /// Bytes as they are.
+    Cleartext(TcpStream),
+    /// Through rustls.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Endpoint {
+    /// Connects. With TLS the handshake runs with the first bytes read or written.
+    pub(crate) fn connect(&self) -> io::Result<Stream> {
+        let socket = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let Some(config) = &self.tls else { return Ok(Stream::Cleartext(socket)) };
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        let session = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Stream::Tls(Box::new(StreamOwned::new(session, socket))))
+    }
+}
+
+impl Stream {
+    /// The socket below.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Cleartext(socket) => socket,
+            Self::Tls(stream) => &stream.sock,
+        }
+    }
+
+    /// How long a read waits; none is for ever.
+    pub(crate) fn set_read_timeout(&self, patience: Option<Duration>) {
+        self.socket().set_read_timeout(patience).expect("a time-out can be set");
+    }
+
+    /// Says that nothing more will be sent, and goes on reading.
+    pub(crate) fn finish_sending(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.conn.send_close_notify();
+            let _peer_may_be_gone = stream.flush();
+        }
+        let _peer_may_be_gone = self.socket().shutdown(Shutdown::Write);
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Cleartext(socket) => socket.read(into),
+            Self::Tls(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Cleartext(socket) => socket.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Cleartext(socket) => socket.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Certificates for tests, made anew in each process: an authority, a serving certificate, clients.
+
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, TlsFiles, server_config};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use std::fs;
+use std::sync::{Arc, LazyLock};
+
+/// The authority that servers of this process trust and are certified by.
+pub(crate) static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
+
+/// A certificate authority.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+impl Authority {
+    /// A new one, that nobody knows yet.
+    ///
+    /// # Panics
+    /// If the key cannot be made.
+    pub(crate) fn new() -> Self {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, "test-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate().expect("a key can be made");
+        Self(CertifiedIssuer::self_signed(params, key).expect("an authority can be made"))
+    }
+
+    /// Configuration of a server that asks its clients for a certificate of this authority.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+        let key = KeyPair::generate().expect("a key can be made");
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let mut params = CertificateParams::new(names).expect("the names are valid");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let cert = params.signed_by(&key, &self.0).expect("a certificate can be made");
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let [cert_file, key_file, ca_file] = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.path().join(name));
+        fs::write(&cert_file, cert.pem()).expect("the certificate can be written");
+        fs::write(&key_file, key.serialize_pem()).expect("the key can be written");
+        fs::write(&ca_file, self.0.pem()).expect("the authority can be written");
+        let files = TlsFiles { cert: &cert_file, key: &key_file, client_ca: &ca_file };
+        server_config(files, &[ALPN_HTTP_1_1]).expect("the files fit")
+    }
+
+    /// Configuration of a client that trusts [`AUTHORITY`] and shows a certificate of this one.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub(crate) fn client_config(&self, user: &str, groups: &[&str]) -> Arc<ClientConfig> {
+        let key = KeyPair::generate().expect("a key can be made");
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, user);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let cert = params.signed_by(&key, &self.0).expect("a certificate can be made");
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        client_config(Some((cert.der().clone(), key)))
+    }
+}
+
+/// Configuration of a client that trusts [`AUTHORITY`] and shows nothing.
+///
+/// # Panics
+/// If it cannot be made.
+pub(crate) fn anonymous_client_config() -> Arc<ClientConfig> {
+    client_config(None)
+}
+
+/// Configuration of a client that trusts [`AUTHORITY`] and may do everything.
+pub(crate) fn admin_client_config() -> Arc<ClientConfig> {
+    AUTHORITY.client_config("test-admin", &["system:masters"])
+}
+
+fn client_config(identity: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add(AUTHORITY.0.der().clone()).expect("the authority is one");
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider has the versions")
+        .with_root_certificates(roots);
+    Arc::new(match identity {
+        Some((cert, key)) => builder.with_client_auth_cert(vec![cert], key).expect("the key is the certificate's"),
+        None => builder.with_no_client_auth(),
+    })
+}
