@@ -1,0 +1,155 @@
+//! The command line.
+
+use clap::Parser;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Simulates the Leases of a large Kubernetes cluster, and checks what the server answers.
+///
+/// Each node creates its Lease in kube-node-lease, then renews it every period as a kubelet does, and somebody reads it as
+/// often; a watcher of all Leases is what the node-lifecycle controller is. Versions must never go back, no update may be
+/// lost, every watcher must see every write once and in order.
+///
+/// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
+/// Exit status: 0 all went well; 1 an error or a violation; 2 wrong usage.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "loadgen", version, max_term_width = 120)]
+pub(crate) struct Args {
+    /// Kubeconfig whose current context names the server and the client certificate [default: the admin.kubeconfig that
+    /// coordination-apiserver makes in its default --cert-dir]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+
+    /// Certificate authorities of the server, PEM; needed with --server https://
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Client certificate, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["server", "key"])]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Key of the client certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Namespace of the Leases
+    #[arg(long, value_name = "NAME", default_value = "kube-node-lease")]
+    pub(crate) namespace: String,
+
+    /// Simulated nodes; each holds one Lease
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) nodes: u32,
+
+    /// Time between two renewals of a node, prolonged at random by up to 4 % as a kubelet does (500ms, 20s, 2m)
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) period: Duration,
+
+    /// Time that is measured; creation and one period of settling come before it (500ms, 20s, 2m)
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+
+    /// Connections that the nodes share. A real kubelet has one of its own; the default keeps the sockets from being what is
+    /// measured, and yet spreads the requests over more than the server can read in one call
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) connections: u32,
+
+    /// Requests in flight on one connection at most, by HTTP/1.1 pipelining [default: 16; with --max 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) pipeline: Option<u32>,
+
+    /// Watchers of all Leases, each on a connection of its own
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub(crate) watchers: u32,
+
+    /// Reads (GET of one Lease) for each renewal; 0 is none
+    #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = parse_ratio)]
+    pub(crate) reads: f64,
+
+    /// As fast as it goes: no schedule, every connection always has --pipeline requests in flight; with --reads 0 only
+    /// renewals, with 1 a read after each
+    #[arg(long)]
+    pub(crate) max: bool,
+
+    /// Appends the results to this file as one line of JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// No progress bar; there is none either if standard error is no terminal
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+impl Args {
+    /// Requests in flight on one connection at most.
+    pub(crate) fn pipeline(&self) -> usize {
+        self.pipeline.unwrap_or(if self.max { 1 } else { 16 }) as usize
+    }
+
+    /// Time between two reads of a node's Lease, in nanoseconds; `None` if there are none.
+    pub(crate) fn read_period_ns(&self) -> Option<u64> {
+        let period = Duration::try_from_secs_f64(self.period.as_secs_f64() / self.reads).ok()?;
+        u64::try_from(period.as_nanos()).ok().filter(|&ns| ns > 0)
+    }
+}
+
+/// A duration with its unit: `500ms`, `20s`, `2m`, `1.5h`.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let bad = || "a time is a number and a unit, as in 500ms, 20s, 2m".to_owned();
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    let seconds = match unit {
+        "ms" => number / 1_000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3_600.0,
+        _ => return Err(bad()),
+    };
+    if !(0.001..=MAX_SECONDS).contains(&seconds) {
+        return Err("a time is at least 1ms and at most 24h".to_owned());
+    }
+    Duration::try_from_secs_f64(seconds).map_err(|_| bad())
+}
+
+/// The longest time that can be asked for: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio: f64 = text.parse().map_err(|_| "a ratio is a number, as in 0, 0.5, 1".to_owned())?;
+    if (0.0..=1_000.0).contains(&ratio) { Ok(ratio) } else { Err("a ratio is from 0 to 1000".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.5s"), Ok(Duration::from_millis(1_500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "10", "s", "-1s", "0s", "1d", "1e99h", "NaNs", "infs"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_in_place_of_a_kubeconfig() {
+        let parse = |words: &str| Args::try_parse_from(["loadgen"].into_iter().chain(words.split_whitespace()));
+        assert!(parse("").is_ok());
+        assert!(parse("--server http://127.0.0.1:8080").is_ok());
+        for words in ["--server x --kubeconfig y", "--ca x", "--server x --cert y", "--nodes 0", "--reads -1"] {
+            assert!(parse(words).is_err(), "{words}");
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The invariants that a server must keep, checked against everything that comes back.
+//!
+//! - No object's resourceVersion goes back, neither from one answer to the next nor from one event to the next.
+//! - No write is lost: what was acknowledged is what every later answer and event shows, and nobody but the node writes it.
+//! - Every watcher sees every write exactly once, in the order of the versions.
+//!
+//! Owned here: what was violated, and what each watcher has seen. Not owned: the nodes, which are passed in. Since the
+//! versions of a watcher's events must strictly grow, no event can come twice; since its events of an object are counted
+//! against the writes of that object, none can be missing.
+
+use crate::node::{Node, name_of};
+use crate::object::Fields;
+use std::collections::HashSet;
+use std::fmt;
+
+/// A rule that was broken. `node` is the index of the node whose Lease it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    /// A write was refused as stale or as existing already, though nobody else writes.
+    Conflict { node: u32, version: u64 },
+    /// An acknowledged Lease is not there.
+    Gone { node: u32, version: u64 },
+    /// A list does not show the last acknowledged write.
+    ListedStale { watcher: usize, node: u32, version: u64, acknowledged: u64 },
+    /// A list is older than what its client has seen before.
+    ListWentBack { watcher: usize, version: u64, seen: u64 },
+    /// A watcher's events are not in the order of their versions; the same version twice, if they are equal.
+    OutOfOrder { watcher: usize, node: Option<u32>, version: u64, seen: u64 },
+    /// A watcher has not been told of an acknowledged write.
+    MissedEvent { watcher: usize, node: u32, version: u64, seen: u64 },
+    /// A watcher has seen the last write of an object, but fewer or more events than there were writes.
+    EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
+    /// An answer does not hold what was sent.
+    NotWhatWasSent { node: u32, version: u64 },
+    /// An answer shows an older version than was known before it was asked for.
+    WentBack { node: u32, version: u64, known: u64 },
+    /// An object has a version that its node did not write.
+    UnknownWrite { node: u32, version: u64, acknowledged: u64 },
+}
+
+/// What one watcher has seen.
+#[derive(Debug)]
+struct Watched {
+    /// Version of the last event, bookmark or list.
+    last: u64,
+    /// Of each node's Lease.
+    leases: Vec<Seen>,
+}
+
+/// What one watcher has seen of one Lease.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Version of the last event, or in the list.
+    version: u64,
+    /// Writes seen, or [`UNCOUNTED`].
+    writes: u32,
+}
+
+/// After a list that cannot be told from the writes around it.
+const UNCOUNTED: u32 = u32::MAX;
+
+/// The violations found, and what finds them.
+#[derive(Debug)]
+pub(crate) struct Checker {
+    watched: Vec<Watched>,
+    /// All violations.
+    count: u64,
+    /// The first few, in words.
+    first: Vec<String>,
+    /// Leases whose missing events were reported: watcher and node.
+    reported: HashSet<(usize, u32)>,
+    /// The highest version that was acknowledged.
+    acknowledged_max: u64,
+}
+
+impl Checker {
+    /// Checks for so many watchers and nodes.
+    pub(crate) fn new(watchers_len: usize, nodes_len: usize) -> Self {
+        let watched = || Watched { last: 0, leases: vec![Seen::default(); nodes_len] };
+        Self {
+            watched: std::iter::repeat_with(watched).take(watchers_len).collect(),
+            count: 0,
+            first: Vec::new(),
+            reported: HashSet::new(),
+            acknowledged_max: 0,
+        }
+    }
+
+    /// Number of violations.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The first violations, in words.
+    pub(crate) fn first(&self) -> &[String] {
+        &self.first
+    }
+
+    /// The highest version that was acknowledged.
+    pub(crate) fn acknowledged_max(&self) -> u64 {
+        self.acknowledged_max
+    }
+
+    /// Whether every watcher has come as far as the acknowledged writes.
+    pub(crate) fn watchers_are_level(&self) -> bool {
+        self.watched.iter().all(|watched| watched.last >= self.acknowledged_max)
+    }
+
+    /// A write was acknowledged with `answer`; `before` is the node as it was, and `known` the highest version of the
+    /// object that was known when the request was written.
+    pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Fields, known: u64) {
+        self.acknowledged_max = self.acknowledged_max.max(answer.version);
+        if answer.version <= known.max(before.object.version) {
+            self.report(Violation::WentBack { node, version: answer.version, known: known.max(before.object.version) });
+        }
+        let same_object = !before.has_lease() || answer.uid == before.object.uid;
+        if answer.renewed != before.sent_renewed || !same_object {
+            self.report(Violation::NotWhatWasSent { node, version: answer.version });
+        }
+    }
+
+    /// A GET was answered with `answer`; `known` as in [`Self::written`].
+    pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Fields, known: u64) {
+        if answer.version < known {
+            self.report(Violation::WentBack { node, version: answer.version, known });
+        }
+        let differs = answer.renewed != now.object.renewed || answer.uid != now.object.uid;
+        if answer.version == now.object.version && differs {
+            self.report(Violation::NotWhatWasSent { node, version: answer.version });
+        }
+        if now.has_lease() && answer.version > now.object.version && !now.busy && !now.uncertain && !now.foreign {
+            let acknowledged = now.object.version;
+            self.report(Violation::UnknownWrite { node, version: answer.version, acknowledged });
+        }
+    }
+
+    /// An event of a node's Lease, or with `lease` as `None` of another one.
+    pub(crate) fn event(&mut self, watcher: usize, version: u64, lease: Option<(u32, &Node)>) {
+        let Some(watched) = self.watched.get_mut(watcher) else { return };
+        let last = watched.last;
+        watched.last = last.max(version);
+        if version <= last {
+            let node = lease.map(|(node, _)| node);
+            self.report(Violation::OutOfOrder { watcher, node, version, seen: last });
+            return;
+        }
+        let Some((index, node)) = lease else { return };
+        let Some(seen) = watched.leases.get_mut(index as usize) else { return };
+        let before = seen.version;
+        seen.version = version;
+        if seen.writes == UNCOUNTED {
+            return;
+        }
+        seen.writes += 1;
+        // What must have come before this event, as far back as the node remembers.
+        let due_before = if version > node.object.version {
+            node.object.version
+        } else if version == node.object.version {
+            node.base
+        } else {
+            0
+        };
+        if before < due_before && !node.foreign && self.reported.insert((watcher, index)) {
+            self.report(Violation::MissedEvent { watcher, node: index, version: due_before, seen: before });
+        }
+    }
+
+    /// A bookmark, which says that all up to `version` has been sent.
+    pub(crate) fn bookmark(&mut self, watcher: usize, version: u64) {
+        let Some(watched) = self.watched.get_mut(watcher) else { return };
+        let last = watched.last;
+        watched.last = last.max(version);
+        if version < last {
+            self.report(Violation::OutOfOrder { watcher, node: None, version, seen: last });
+        }
+    }
+
+    /// A watcher's list, asked for when `known` was the highest acknowledged version, was complete: its version and the
+    /// nodes' Leases in it.
+    pub(crate) fn listed(
+        &mut self,
+        watcher: usize,
+        list_version: u64,
+        known: u64,
+        leases: &[(u32, u64)],
+        nodes: &[Node],
+    ) {
+        let Some(watched) = self.watched.get_mut(watcher) else { return };
+        let seen = watched.last.max(known);
+        watched.last = list_version;
+        watched.leases.fill(Seen { version: 0, writes: 0 });
+        for &(node, version) in leases {
+            if let Some(lease) = watched.leases.get_mut(node as usize) {
+                lease.version = version;
+            }
+        }
+        let mut stale = Vec::new();
+        for ((index, lease), node) in (0_u32..).zip(&mut watched.leases).zip(nodes) {
+            lease.writes = if !node.has_lease() {
+                0
+            } else if lease.version == node.object.version {
+                node.writes
+            } else if lease.version > node.object.version {
+                // The write under way: its acknowledgement comes yet.
+                node.writes + 1
+            } else if node.object.version <= list_version {
+                stale.push((index, lease.version, node.object.version));
+                UNCOUNTED
+            } else if lease.version == node.base {
+                node.writes.saturating_sub(1)
+            } else {
+                UNCOUNTED
+            };
+        }
+        if list_version < seen {
+            self.report(Violation::ListWentBack { watcher, version: list_version, seen });
+        }
+        for (node, version, acknowledged) in stale {
+            self.report(Violation::ListedStale { watcher, node, version, acknowledged });
+        }
+    }
+
+    /// The run is over and the watchers have had time: have they seen every write?
+    pub(crate) fn finish(&mut self, nodes: &[Node]) {
+        let mut found = Vec::new();
+        for (watcher, watched) in self.watched.iter().enumerate() {
+            for ((index, node), seen) in (0_u32..).zip(nodes).zip(&watched.leases) {
+                let exempt = node.uncertain || node.foreign || self.reported.contains(&(watcher, index));
+                if exempt || !node.has_lease() {
+                    continue;
+                }
+                if seen.version < node.object.version {
+                    let version = node.object.version;
+                    found.push(Violation::MissedEvent { watcher, node: index, version, seen: seen.version });
+                } else if seen.version > node.object.version {
+                    let acknowledged = node.object.version;
+                    found.push(Violation::UnknownWrite { node: index, version: seen.version, acknowledged });
+                } else if seen.writes != UNCOUNTED && seen.writes != node.writes {
+                    let (events, writes) = (seen.writes, node.writes);
+                    found.push(Violation::EventCount { watcher, node: index, events, writes });
+                }
+            }
+        }
+        for violation in found {
+            self.report(violation);
+        }
+    }
+
+    /// Counts a violation.
+    #[cold]
+    pub(crate) fn report(&mut self, violation: Violation) {
+        self.count += 1;
+        if self.first.len() < FIRST_MAX {
+            self.first.push(violation.to_string());
+        }
+    }
+}
+
+/// Violations that are told in words.
+const FIRST_MAX: usize = 10;
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Conflict { node, version } => {
+                let name = name_of(*node);
+                write!(f, "{name}: conflict at version {version}, though nobody else writes")
+            }
+            Self::Gone { node, version } => {
+                write!(f, "{}: not found, though version {version} was acknowledged", name_of(*node))
+            }
+            Self::ListedStale { watcher, node, version, acknowledged } => write!(
+                f,
+                "{}: list of watcher {watcher} shows version {version}, though {acknowledged} was acknowledged",
+                name_of(*node)
+            ),
+            Self::ListWentBack { watcher, version, seen } => {
+                write!(f, "list of watcher {watcher} has version {version}, though {seen} was seen before")
+            }
+            Self::OutOfOrder { watcher, node, version, seen } => {
+                let name = node.map_or_else(|| "bookmark or other object".to_owned(), name_of);
+                write!(f, "{name}: watcher {watcher} got version {version} after {seen}")
+            }
+            Self::MissedEvent { watcher, node, version, seen } => write!(
+                f,
+                "{}: watcher {watcher} got no event of version {version}, which was acknowledged; before it {seen}",
+                name_of(*node)
+            ),
+            Self::EventCount { watcher, node, events, writes } => {
+                write!(f, "{}: watcher {watcher} got {events} events of {writes} writes", name_of(*node))
+            }
+            Self::NotWhatWasSent { node, version } => {
+                write!(f, "{}: version {version} does not hold what was sent", name_of(*node))
+            }
+            Self::WentBack { node, version, known } => {
+                write!(f, "{}: version {version} in an answer, though {known} was known before", name_of(*node))
+            }
+            Self::UnknownWrite { node, version, acknowledged } => write!(
+                f,
+                "{}: version {version} was written by nobody; {acknowledged} was acknowledged last",
+                name_of(*node)
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(base: u64, version: u64, writes: u32) -> Node {
+        Node {
+            object: Fields { version, renewed: version, ..Fields::default() },
+            base,
+            writes,
+            sent_renewed: version,
+            ..Node::default()
+        }
+    }
+
+    fn checker() -> Checker {
+        Checker::new(1, 2)
+    }
+
+    #[test]
+    fn every_event_once_and_in_order_is_fine() {
+        let mut checker = checker();
+        checker.listed(0, 5, 5, &[], &[Node::default(), Node::default()]);
+        checker.event(0, 6, Some((0, &node(0, 6, 1))));
+        checker.event(0, 7, Some((1, &Node::default()))); // before its acknowledgement
+        checker.event(0, 8, Some((0, &node(6, 8, 2))));
+        checker.event(0, 9, None);
+        checker.bookmark(0, 9);
+        checker.finish(&[node(6, 8, 2), node(0, 7, 1)]);
+        assert_eq!(checker.first(), [""; 0]);
+    }
+
+    #[test]
+    fn an_event_that_comes_twice_or_late_is_out_of_order() {
+        let mut checker = checker();
+        checker.event(0, 6, Some((0, &node(0, 6, 1))));
+        checker.event(0, 6, Some((0, &node(0, 6, 1))));
+        checker.bookmark(0, 3);
+        assert_eq!(checker.count(), 2);
+        assert_eq!(checker.first()[0], "node-0: watcher 0 got version 6 after 6");
+    }
+
+    #[test]
+    fn a_dropped_event_is_noticed_at_the_next_one_or_at_the_end() {
+        let mut checker = checker();
+        checker.event(0, 6, Some((0, &node(0, 6, 1))));
+        checker.event(0, 8, Some((0, &node(7, 8, 3))));
+        assert_eq!(checker.count(), 1, "version 7 was dropped");
+        checker.finish(&[node(7, 8, 3), node(0, 9, 1)]);
+        assert_eq!(checker.count(), 2, "version 9 of the other never came");
+    }
+
+    #[test]
+    fn a_dropped_event_of_a_watcher_far_behind_shows_in_the_count() {
+        let mut checker = checker();
+        let ahead = node(20, 21, 4);
+        for version in [6, 20, 21] {
+            checker.event(0, version, Some((0, &ahead)));
+        }
+        assert_eq!(checker.count(), 0);
+        checker.finish(&[ahead, Node::default()]);
+        assert_eq!(checker.first(), ["node-0: watcher 0 got 3 events of 4 writes"]);
+    }
+
+    #[test]
+    fn a_relist_takes_the_place_of_the_events_before_it() {
+        let mut checker = checker();
+        let nodes = [node(6, 9, 3), node(4, 12, 2)];
+        checker.listed(0, 10, 9, &[(0, 9), (1, 4)], &nodes);
+        checker.event(0, 12, Some((1, &nodes[1])));
+        checker.finish(&nodes);
+        assert_eq!(checker.first(), [""; 0]);
+        checker.listed(0, 11, 12, &[(0, 6)], &nodes);
+        assert_eq!(checker.count(), 2, "{:?}", checker.first());
+    }
+
+    #[test]
+    fn an_answer_must_be_new_and_what_was_sent() {
+        let mut checker = checker();
+        let before = node(3, 5, 2);
+        checker.written(0, &before, &Fields { version: 6, renewed: 5, ..Fields::default() }, 5);
+        assert_eq!(checker.count(), 0);
+        checker.written(0, &before, &Fields { version: 5, renewed: 5, ..Fields::default() }, 5);
+        checker.written(0, &before, &Fields { version: 6, renewed: 4, ..Fields::default() }, 5);
+        checker.read(0, &before, &Fields { version: 4, ..Fields::default() }, 5);
+        checker.read(0, &before, &Fields { version: 5, renewed: 9, ..Fields::default() }, 5);
+        checker.read(0, &before, &Fields { version: 7, ..Fields::default() }, 5);
+        assert_eq!(checker.count(), 5);
+    }
+}

@@ -1,0 +1,239 @@
+//! One connection to the server: a non-blocking socket, TLS over it unless in cleartext, and the bytes in both directions.
+//!
+//! Owned here: the socket, the TLS session, what was received and not yet consumed, what is to be sent. Not owned: what
+//! the bytes mean. Readiness is edge-triggered and kept as state: what is readable is read until it is not.
+
+use crate::target::Target;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use rustls::{ClientConnection, HandshakeKind};
+use std::io::{self, Read as _, Write as _};
+
+/// A connection, from the attempt to connect on.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: TcpStream,
+    tls: Option<Box<ClientConnection>>,
+    /// The socket is connected. TLS may still be shaking hands.
+    connected: bool,
+    /// The handshake has been told of.
+    handshake_told: bool,
+    readable: bool,
+    writable: bool,
+    /// The peer has closed its side; read until the end.
+    read_closed: bool,
+    /// `input[start..end]` was received and not consumed; what is behind is room.
+    input: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Plaintext to be sent, of which `sent` bytes are.
+    output: Vec<u8>,
+    sent: usize,
+}
+
+/// What [`Connection::receive`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// There may be new input, and there may be more to receive.
+    Some,
+    /// There is nothing more for now.
+    Nothing,
+    /// The peer has closed its side, and all it sent has been received.
+    Eof,
+}
+
+impl Connection {
+    /// Begins to connect.
+    pub(crate) fn open(target: &Target, registry: &Registry, token: Token) -> io::Result<Self> {
+        let mut socket = TcpStream::connect(target.address)?;
+        // Best effort: the kernel may refuse it on a socket that is not connected yet.
+        _ = socket.set_nodelay(true);
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        let tls = target.new_tls().map_err(io::Error::other)?;
+        Ok(Self {
+            socket,
+            tls,
+            connected: false,
+            handshake_told: false,
+            readable: false,
+            writable: false,
+            read_closed: false,
+            input: vec![0; INPUT_BYTES_MIN],
+            start: 0,
+            end: 0,
+            output: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// Takes the socket out of the poll.
+    pub(crate) fn close(mut self, registry: &Registry) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            _ = tls.write_tls(&mut self.socket);
+        }
+        // It goes with the socket at the latest.
+        _ = registry.deregister(&mut self.socket);
+    }
+
+    /// Notes what the poll said.
+    pub(crate) fn handle_readiness(&mut self, event: &mio::event::Event) {
+        self.readable |= event.is_readable() || event.is_error();
+        self.writable |= event.is_writable() || event.is_error();
+        self.read_closed |= event.is_read_closed();
+    }
+
+    /// Whether requests can be sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.connected && self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking())
+    }
+
+    /// How the TLS handshake went, once after it is over.
+    pub(crate) fn take_handshake(&mut self) -> Option<HandshakeKind> {
+        let tls = self.tls.as_ref()?;
+        if self.handshake_told || tls.is_handshaking() {
+            return None;
+        }
+        self.handshake_told = true;
+        tls.handshake_kind()
+    }
+
+    /// Finishes connecting if the socket has become writable.
+    pub(crate) fn advance(&mut self) -> io::Result<()> {
+        if !self.connected && self.writable {
+            if let Some(error) = self.socket.take_error()? {
+                return Err(error);
+            }
+            match self.socket.peer_addr() {
+                Ok(_) => self.connected = true,
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => self.writable = false,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once from the socket. `scratch` takes what has to be decrypted first.
+    pub(crate) fn receive(&mut self, scratch: &mut [u8]) -> io::Result<Received> {
+        if !self.connected || !self.readable {
+            return Ok(Received::Nothing);
+        }
+        let (read, room) = if self.tls.is_some() {
+            (self.socket.read(scratch), scratch.len())
+        } else {
+            self.make_room();
+            let room = self.input.get_mut(self.end..).unwrap_or_default();
+            let len = room.len();
+            (self.socket.read(room), len)
+        };
+        let len = match read {
+            Ok(0) => return Ok(Received::Eof),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                return Ok(Received::Nothing);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(Received::Some),
+            Err(error) => return Err(error),
+        };
+        // A short read has emptied the socket; what comes later raises another edge. Only an end that has been seen
+        // already does not.
+        self.readable = len == room || self.read_closed;
+        if self.tls.is_some() {
+            self.decrypt(scratch.get(..len).unwrap_or_default())?;
+        } else {
+            self.end += len;
+        }
+        Ok(Received::Some)
+    }
+
+    /// Passes ciphertext through TLS into the input.
+    fn decrypt(&mut self, mut ciphertext: &[u8]) -> io::Result<()> {
+        while !ciphertext.is_empty() {
+            let Some(tls) = &mut self.tls else { return Ok(()) };
+            tls.read_tls(&mut ciphertext)?;
+            let state = tls.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e));
+            if state.is_err() {
+                // The alert that says why.
+                _ = tls.write_tls(&mut self.socket);
+            }
+            let mut plaintext_len = state?.plaintext_bytes_to_read();
+            while plaintext_len > 0 {
+                self.make_room();
+                let (Some(tls), Some(room)) = (&mut self.tls, self.input.get_mut(self.end..)) else { break };
+                let len = tls.reader().read(room)?;
+                self.end += len;
+                plaintext_len = plaintext_len.saturating_sub(len.max(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Room for more input, by moving what is left to the front and then by growing.
+    fn make_room(&mut self) {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        if self.end == self.input.len() && self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        if self.end == self.input.len() {
+            let len = self.input.len() * 2;
+            self.input.resize(len, 0);
+        }
+    }
+
+    /// What was received and not consumed.
+    pub(crate) fn input(&mut self) -> &mut [u8] {
+        self.input.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Drops so many bytes of the input.
+    pub(crate) fn consume(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.end);
+    }
+
+    /// Where to append what is to be sent.
+    pub(crate) fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Sends as much as the socket takes.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if !self.connected {
+            return Ok(());
+        }
+        if let Some(tls) = &mut self.tls {
+            if !self.output.is_empty() && !tls.is_handshaking() {
+                tls.writer().write_all(&self.output)?;
+                self.output.clear();
+            }
+            while self.writable && tls.wants_write() {
+                match tls.write_tls(&mut self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            return Ok(());
+        }
+        while self.writable && self.sent < self.output.len() {
+            match self.socket.write(self.output.get(self.sent..).unwrap_or_default()) {
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if self.sent == self.output.len() {
+            self.output.clear();
+            self.sent = 0;
+        }
+        Ok(())
+    }
+}
+
+/// Enough for some answers; a connection whose answers are larger, or come faster, gets more.
+const INPUT_BYTES_MIN: usize = 16 * 1024;

@@ -1,0 +1,493 @@
+//! All the nodes: what each asks next, and what its answers mean.
+//!
+//! Owned here: the nodes and their objects, the checks, the counts. Not owned: connections and the schedule; requests go
+//! out as bytes appended to a buffer, answers come in as slices, the time is an argument.
+
+use crate::check::{Checker, Violation};
+use crate::node::{self, Form, Next, Node, Outcome, Step};
+use crate::object::{self, Fields, Template};
+use crate::stats::{ErrorKind, Stats, Verb};
+use crate::watcher::{self, Event};
+use std::collections::HashMap;
+
+/// The nodes and all that is known of them.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    /// By index.
+    pub(crate) nodes: Vec<Node>,
+    /// The invariants.
+    pub(crate) checker: Checker,
+    /// The counts.
+    pub(crate) stats: Stats,
+    /// Leases created, and found from an earlier run.
+    pub(crate) created: u32,
+    pub(crate) adopted: u32,
+    namespace: String,
+    templates: Vec<Template>,
+    /// Objects that no template fits, by node.
+    whole: HashMap<u32, Box<[u8]>>,
+    heads: Heads,
+    /// Microseconds since the Unix epoch at time 0 of the run.
+    epoch_us: u64,
+    rng: fastrand::Rng,
+    /// Scratch: a node's name, a body.
+    name: String,
+    body: Vec<u8>,
+}
+
+/// A request under way, or about to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    /// Index of the node.
+    pub(crate) node: u32,
+    /// What is asked.
+    pub(crate) step: Step,
+    /// Tries of this renewal that were in vain.
+    pub(crate) tries: u8,
+    /// When the renewal, or the read, was due, in nanoseconds of the run.
+    pub(crate) due: u64,
+    /// When this request became possible: the first is due with the renewal, one that follows with the answer before.
+    pub(crate) asked: u64,
+    /// When it was written.
+    pub(crate) written: u64,
+    /// The highest version of the object that was known then.
+    pub(crate) known: u64,
+}
+
+/// What is left to do after an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum After {
+    /// The renewal, or the read, is over.
+    Done,
+    /// This follows.
+    Follow(Flight),
+}
+
+/// The constant parts of requests, up to the name and after it.
+#[derive(Debug)]
+struct Heads {
+    get: Vec<u8>,
+    put: Vec<u8>,
+    post: Vec<u8>,
+    /// After the target of a GET.
+    without_body: Vec<u8>,
+    /// After the target of the others, up to the value of `Content-Length`.
+    with_body: Vec<u8>,
+}
+
+impl Fleet {
+    /// A fleet of nodes that know nothing yet.
+    pub(crate) fn new(host: &str, namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
+        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        let fields = format!(" HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nAccept: application/json\r\n");
+        let heads = Heads {
+            get: format!("GET {leases}/").into(),
+            put: format!("PUT {leases}/").into(),
+            post: format!("POST {leases}").into(),
+            without_body: format!("{fields}\r\n").into(),
+            with_body: format!("{fields}Content-Type: application/json\r\nContent-Length: ").into(),
+        };
+        Self {
+            nodes: vec![Node::default(); nodes_len as usize],
+            checker: Checker::new(watchers_len, nodes_len as usize),
+            stats: Stats::new(),
+            created: 0,
+            adopted: 0,
+            namespace: namespace.to_owned(),
+            templates: Vec::new(),
+            whole: HashMap::new(),
+            heads,
+            epoch_us,
+            rng: fastrand::Rng::new(),
+            name: String::new(),
+            body: Vec::new(),
+        }
+    }
+
+    /// The first request of a renewal that was due at `due`; `None` if one is under way.
+    pub(crate) fn begin_renewal(&mut self, index: u32, due: u64) -> Option<Flight> {
+        let node = self.nodes.get_mut(index as usize)?;
+        if std::mem::replace(&mut node.busy, true) {
+            return None;
+        }
+        Some(Flight { node: index, step: node.first_step(), tries: 0, due, asked: due, written: 0, known: 0 })
+    }
+
+    /// A read that was due at `due`.
+    pub(crate) fn begin_read(index: u32, due: u64) -> Flight {
+        Flight { node: index, step: Step::Read, tries: 0, due, asked: due, written: 0, known: 0 }
+    }
+
+    /// Appends the request of `flight`, and notes in it what was known when it was written.
+    pub(crate) fn write_request(&mut self, flight: &mut Flight, now: u64, out: &mut Vec<u8>) {
+        let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
+        flight.written = now;
+        flight.known = node.highest;
+        self.name.clear();
+        node::push_name(&mut self.name, flight.node);
+        let name = self.name.as_str();
+        if matches!(flight.step, Step::Get | Step::Read) {
+            for part in [&self.heads.get, name.as_bytes(), &self.heads.without_body] {
+                out.extend_from_slice(part);
+            }
+            return;
+        }
+        // A write whose answer was lost is sent again as it was, so that it is known again if it was applied.
+        if !node.uncertain {
+            node.sent_renewed = (self.epoch_us + now / 1_000).max(node.object.renewed + 1);
+        }
+        self.body.clear();
+        if flight.step == Step::Post {
+            let owner_uid = self.rng.u128(..) & !UUID_VERSION_MASK | UUID_VERSION_4;
+            object::push_new(&mut self.body, &self.namespace, name, owner_uid, node.sent_renewed);
+            out.extend_from_slice(&self.heads.post);
+        } else {
+            match node.form {
+                Form::Template(number) => {
+                    if let Some(template) = self.templates.get(usize::from(number)) {
+                        let fields = Fields { renewed: node.sent_renewed, ..node.object };
+                        template.render_into(&mut self.body, name, &fields);
+                    }
+                }
+                Form::Whole => {
+                    if let Some(object) = self.whole.get(&flight.node) {
+                        object::push_renewed(&mut self.body, object, node.sent_renewed);
+                    }
+                }
+            }
+            out.extend_from_slice(&self.heads.put);
+            out.extend_from_slice(name.as_bytes());
+        }
+        out.extend_from_slice(&self.heads.with_body);
+        out.extend_from_slice(itoa::Buffer::new().format(self.body.len()).as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(&self.body);
+    }
+
+    /// The answer to `flight`.
+    pub(crate) fn handle_answer(&mut self, flight: Flight, status: u16, body: &[u8], now: u64) -> After {
+        self.stats.answered += 1;
+        match (flight.step, status) {
+            (Step::Get | Step::Read | Step::Put, 200) | (Step::Post, 201) => self.handle_object(flight, body, now),
+            (Step::Get, 404) if !self.has_lease(flight.node) => {}
+            (Step::Get | Step::Read | Step::Put, 404) => self.handle_gone(flight),
+            (Step::Put | Step::Post, 409) => self.handle_conflict(flight),
+            _ => {
+                // An error of the server's own may come after the write was applied.
+                if status >= 500 && matches!(flight.step, Step::Put | Step::Post) {
+                    self.set_uncertain(flight.node);
+                }
+                self.fail(flight, ErrorKind::Status(status), &String::from_utf8_lossy(cut(body)));
+            }
+        }
+        self.after(flight, Outcome::Status(status), now)
+    }
+
+    /// `flight` gets no answer.
+    pub(crate) fn handle_loss(&mut self, flight: Flight, kind: ErrorKind, why: &str, now: u64) -> After {
+        if matches!(flight.step, Step::Put | Step::Post) {
+            self.set_uncertain(flight.node);
+        }
+        self.fail(flight, kind, why);
+        self.after(flight, Outcome::Lost, now)
+    }
+
+    /// An event of a watcher.
+    pub(crate) fn handle_event(&mut self, watcher: usize, event: &Event<'_>, now: u64) {
+        let (version, index, text) = match *event {
+            Event::Bookmark(version) => return self.checker.bookmark(watcher, version),
+            Event::Change { version, node, text } => (version, node, text),
+        };
+        let lease = index.and_then(|index| Some((index, self.nodes.get_mut(index as usize)?)));
+        let Some((index, node)) = lease else { return self.checker.event(watcher, version, None) };
+        node.highest = node.highest.max(version);
+        let delay_ns = if version > node.object.version {
+            // Seen before its acknowledgement.
+            0
+        } else if version == node.object.version {
+            now.saturating_sub(node.acked_at)
+        } else {
+            // The watcher is so far behind that a later write was acknowledged. When this one was is forgotten, but not
+            // when it was sent, for that stands in it.
+            let now_us = self.epoch_us + now / 1_000;
+            watcher::renewed_in(text).map_or(0, |sent_us| now_us.saturating_sub(sent_us).saturating_mul(1_000))
+        };
+        self.checker.event(watcher, version, Some((index, node)));
+        self.stats.event(now, delay_ns);
+    }
+
+    /// A watcher's list is complete.
+    pub(crate) fn handle_list(&mut self, watcher: usize, version: u64, known: u64, leases: &[(u32, u64)]) {
+        self.checker.listed(watcher, version, known, leases, &self.nodes);
+    }
+
+    /// An object in an answer that is a success.
+    fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
+        let Some((fields, form)) = self.object_of(flight.node, body) else {
+            return self.fail(flight, ErrorKind::Malformed, &String::from_utf8_lossy(cut(body)));
+        };
+        let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
+        match flight.step {
+            Step::Read => self.checker.read(flight.node, node, &fields, flight.known),
+            Step::Get => {
+                // This answer belongs to the node's own renewal, which has no write under way right now.
+                let quiet = Node { busy: false, ..node.clone() };
+                self.checker.read(flight.node, &quiet, &fields, flight.known);
+                if fields.version > node.object.version {
+                    if node.uncertain && fields.renewed == node.sent_renewed {
+                        node.writes += 1;
+                        node.base = node.object.version;
+                    } else if node.has_lease() {
+                        node.foreign = true;
+                    } else {
+                        self.adopted += 1;
+                    }
+                    node.object = fields;
+                    node.acked_at = now;
+                }
+                node.uncertain = false;
+            }
+            Step::Post | Step::Put => {
+                self.checker.written(flight.node, node, &fields, flight.known.max(node.object.version));
+                node.base = node.object.version;
+                node.object = fields;
+                node.writes += 1;
+                node.acked_at = now;
+                node.uncertain = false;
+            }
+        }
+        node.highest = node.highest.max(fields.version);
+        match (flight.step, form) {
+            // Not the node's own: what somebody else has read.
+            (Step::Read, _) => {}
+            (_, Form::Template(_)) => {
+                if node.form == Form::Whole {
+                    self.whole.remove(&flight.node);
+                }
+                node.form = form;
+            }
+            (_, Form::Whole) => {
+                node.form = form;
+                self.whole.insert(flight.node, body.into());
+            }
+        }
+        match flight.step {
+            Step::Get => {}
+            Step::Read => self.stats.succeeded(Verb::Read, flight.due, now),
+            Step::Put => self.stats.succeeded(Verb::Renew, flight.due, now),
+            Step::Post => {
+                self.created += 1;
+                self.stats.succeeded(Verb::Create, flight.asked, now);
+            }
+        }
+    }
+
+    /// The fields of an answered object, and how to keep the rest of it.
+    fn object_of(&mut self, index: u32, body: &[u8]) -> Option<(Fields, Form)> {
+        self.name.clear();
+        node::push_name(&mut self.name, index);
+        let own = match self.nodes.get(index as usize)?.form {
+            Form::Template(number) => number,
+            Form::Whole => 0,
+        };
+        let first = self.templates.get(usize::from(own)).and_then(|t| t.fields_of(body, &self.name));
+        if let Some(fields) = first {
+            return Some((fields, Form::Template(own)));
+        }
+        for (number, template) in (0_u8..).zip(&self.templates) {
+            if let Some(fields) = template.fields_of(body, &self.name) {
+                return Some((fields, Form::Template(number)));
+            }
+        }
+        if self.templates.len() < TEMPLATES_MAX
+            && let Some((template, fields)) = Template::learn(body, &self.name)
+        {
+            let number = u8::try_from(self.templates.len()).ok()?;
+            self.templates.push(template);
+            return Some((fields, Form::Template(number)));
+        }
+        object::fields_by_parsing(body, &self.name).map(|fields| (fields, Form::Whole))
+    }
+
+    /// The Lease is not there, though it was.
+    #[cold]
+    fn handle_gone(&mut self, flight: Flight) {
+        let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
+        if node.has_lease() && !(node.foreign && flight.step == Step::Read) {
+            self.checker.report(Violation::Gone { node: flight.node, version: node.object.version });
+        }
+        node.foreign = true;
+        if flight.step != Step::Read {
+            node.object = Fields::default();
+        }
+    }
+
+    /// A write was refused because of another. Fine only if that may have been this node's own.
+    #[cold]
+    fn handle_conflict(&mut self, flight: Flight) {
+        let Some(node) = self.nodes.get(flight.node as usize) else { return };
+        if !node.uncertain {
+            self.checker.report(Violation::Conflict { node: flight.node, version: node.object.version });
+        }
+        self.fail(flight, ErrorKind::Status(409), "conflict");
+    }
+
+    /// What follows, once the state is up to date.
+    fn after(&mut self, flight: Flight, outcome: Outcome, now: u64) -> After {
+        match node::next(flight.step, outcome, flight.tries) {
+            Next::Send { step, failed } => {
+                After::Follow(Flight { step, tries: flight.tries + u8::from(failed), asked: now, ..flight })
+            }
+            Next::Done | Next::GiveUp => {
+                if flight.step != Step::Read
+                    && let Some(node) = self.nodes.get_mut(flight.node as usize)
+                {
+                    node.busy = false;
+                }
+                After::Done
+            }
+        }
+    }
+
+    /// Ends a flight that there was no time for.
+    pub(crate) fn abandon(&mut self, flight: Flight) {
+        if let Some(node) = self.nodes.get_mut(flight.node as usize)
+            && flight.step != Step::Read
+        {
+            node.busy = false;
+        }
+        self.fail(flight, ErrorKind::Unanswered, "still under way when the run ended");
+    }
+
+    fn has_lease(&self, index: u32) -> bool {
+        self.nodes.get(index as usize).is_some_and(Node::has_lease)
+    }
+
+    #[cold]
+    fn set_uncertain(&mut self, index: u32) {
+        if let Some(node) = self.nodes.get_mut(index as usize) {
+            node.uncertain = true;
+        }
+    }
+
+    #[cold]
+    fn fail(&mut self, flight: Flight, kind: ErrorKind, words: &str) {
+        let verb = match flight.step {
+            Step::Get | Step::Read => Verb::Read,
+            Step::Post => Verb::Create,
+            Step::Put => Verb::Renew,
+        };
+        self.stats.failed(verb, kind, || format!("{}: {words}", node::name_of(flight.node)));
+    }
+}
+
+/// As much of a body as an error message shows.
+fn cut(body: &[u8]) -> &[u8] {
+    body.get(..WORDS_BYTES_MAX).unwrap_or(body)
+}
+
+const WORDS_BYTES_MAX: usize = 300;
+/// More kinds of object than one run brings forth.
+const TEMPLATES_MAX: usize = 16;
+const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
+/// The bits of a random UUID that say that it is one (RFC 9562 §5.4).
+const UUID_VERSION_MASK: u128 = 0xf << 76 | 0x3 << 62;
+const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::object_text;
+
+    fn fleet() -> Fleet {
+        Fleet::new("h", "n", 2, 0, 1_767_323_045_000_000)
+    }
+
+    /// Sends a flight's request; gives the `renewTime` that the node has sent.
+    fn send(fleet: &mut Fleet, flight: &mut Flight, now: u64) -> String {
+        let mut out = Vec::new();
+        fleet.write_request(flight, now, &mut out);
+        let mut renewed = Vec::new();
+        crate::time_text::push_micros(&mut renewed, fleet.nodes[flight.node as usize].sent_renewed);
+        String::from_utf8(renewed).expect("text")
+    }
+
+    fn follow(after: After) -> Flight {
+        match after {
+            After::Follow(flight) => flight,
+            After::Done => panic!("nothing follows"),
+        }
+    }
+
+    /// Node 1 looks, creates its Lease at version 5, and renews it at version 6.
+    fn created_and_renewed() -> Fleet {
+        let mut fleet = fleet();
+        let mut flight = fleet.begin_renewal(1, 0).expect("idle");
+        assert!(fleet.begin_renewal(1, 0).is_none(), "one renewal at a time");
+        send(&mut fleet, &mut flight, 1);
+        flight = follow(fleet.handle_answer(flight, 404, b"{}", 2));
+        let renewed = send(&mut fleet, &mut flight, 3);
+        let answer = object_text("node-1", 5, &renewed);
+        assert!(matches!(fleet.handle_answer(flight, 201, answer.as_bytes(), 4), After::Done));
+        let mut flight = fleet.begin_renewal(1, 10).expect("idle");
+        let renewed = send(&mut fleet, &mut flight, 11);
+        let answer = object_text("node-1", 6, &renewed);
+        assert!(matches!(fleet.handle_answer(flight, 200, answer.as_bytes(), 12), After::Done));
+        assert_eq!((fleet.created, fleet.checker.count(), fleet.stats.errors_count()), (1, 0, 0));
+        fleet
+    }
+
+    #[test]
+    fn the_object_that_is_sent_back_is_the_one_that_came_with_a_new_time() {
+        let mut fleet = created_and_renewed();
+        let mut flight = fleet.begin_renewal(1, 20).expect("idle");
+        let mut out = Vec::new();
+        fleet.write_request(&mut flight, 5_000_000_000, &mut out);
+        let text = String::from_utf8(out).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a body");
+        assert_eq!(body, object_text("node-1", 6, "2026-01-02T03:04:10.000000Z"));
+        assert!(
+            head.starts_with("PUT /apis/coordination.k8s.io/v1/namespaces/n/leases/node-1 HTTP/1.1\r\nHost: h\r\n")
+        );
+        assert!(head.ends_with(&format!("\r\nContent-Length: {}", body.len())));
+    }
+
+    #[test]
+    fn a_conflict_is_a_violation_unless_an_answer_was_lost() {
+        let mut fleet = created_and_renewed();
+        let mut flight = fleet.begin_renewal(1, 20).expect("idle");
+        let renewed = send(&mut fleet, &mut flight, 21);
+        flight = follow(fleet.handle_loss(flight, ErrorKind::Reset, "gone", 22));
+        assert_eq!(send(&mut fleet, &mut flight, 5_000_000), renewed, "sent again as it was");
+        flight = follow(fleet.handle_answer(flight, 409, b"{}", 5_000_001));
+        assert_eq!((flight.step, fleet.checker.count()), (Step::Get, 0));
+        let applied = object_text("node-1", 7, &renewed);
+        flight = follow(fleet.handle_answer(flight, 200, applied.as_bytes(), 5_000_002));
+        assert_eq!((fleet.nodes[1].writes, fleet.nodes[1].uncertain), (3, false));
+        send(&mut fleet, &mut flight, 6_000_000);
+        fleet.handle_answer(flight, 409, b"{}", 6_000_001);
+        assert_eq!(fleet.checker.first(), ["node-1: conflict at version 7, though nobody else writes"]);
+    }
+
+    #[test]
+    fn a_lost_update_shows_in_the_next_read() {
+        let mut fleet = created_and_renewed();
+        let mut read = Fleet::begin_read(1, 20);
+        send(&mut fleet, &mut read, 21);
+        let old = object_text("node-1", 5, "2026-01-02T03:04:05.000000Z");
+        fleet.handle_answer(read, 200, old.as_bytes(), 22);
+        assert_eq!(fleet.checker.first(), ["node-1: version 5 in an answer, though 6 was known before"]);
+        fleet.handle_answer(read, 404, b"{}", 22);
+        assert_eq!(fleet.checker.count(), 2);
+    }
+
+    #[test]
+    fn an_answer_about_another_object_cannot_be_read() {
+        let mut fleet = created_and_renewed();
+        let mut read = Fleet::begin_read(1, 20);
+        send(&mut fleet, &mut read, 21);
+        let other = object_text("node-0", 9, "2026-01-02T03:04:05.000000Z");
+        fleet.handle_answer(read, 200, other.as_bytes(), 22);
+        assert_eq!(fleet.stats.errors.keys().next(), Some(&(Verb::Read, ErrorKind::Malformed)));
+    }
+}

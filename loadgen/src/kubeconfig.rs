@@ -1,0 +1,177 @@
+//! A kubeconfig file, as far as the load generator needs it: the current context's server, its certificate authority, and
+//! the user's client certificate.
+
+use base64::Engine as _;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// How to reach a server, from a kubeconfig or from flags. PEM where there are bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// `https://host:port`.
+    pub(crate) server: String,
+    /// Name that the server's certificate must be good for, if not that in the URL.
+    pub(crate) tls_server_name: Option<String>,
+    /// Certificate authorities.
+    pub(crate) ca: Option<Vec<u8>>,
+    /// Client certificate and its key.
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Reads a kubeconfig. Errors are sentences for the user.
+pub(crate) fn read(path: &Path) -> Result<Access, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    parse(&text, folder).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// The access that a kubeconfig gives; files that it names are relative to `folder`.
+fn parse(text: &str, folder: &Path) -> Result<Access, String> {
+    let config: Config = serde_saphyr::from_str(text).map_err(|e| format!("is no kubeconfig: {e}"))?;
+    let none = |what: &str, name: &str| format!("has no {what} {name:?}");
+    let context = config.contexts.into_iter().find(|c| c.name == config.current_context);
+    let context = context.ok_or_else(|| none("context", &config.current_context))?.context;
+    let cluster = config.clusters.into_iter().find(|c| c.name == context.cluster);
+    let cluster = cluster.ok_or_else(|| none("cluster", &context.cluster))?.cluster;
+    let user = match config.users.into_iter().find(|u| u.name == context.user) {
+        Some(named) => named.user.unwrap_or_default(),
+        None => return Err(none("user", &context.user)),
+    };
+    let cert = bytes(folder, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
+    let key = bytes(folder, user.client_key_data.as_deref(), user.client_key.as_deref())?;
+    let client = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => return Err("has a client certificate without its key, or the other way round".to_owned()),
+    };
+    Ok(Access {
+        ca: bytes(folder, cluster.certificate_authority_data.as_deref(), cluster.certificate_authority.as_deref())?,
+        server: cluster.server,
+        tls_server_name: cluster.tls_server_name,
+        client,
+    })
+}
+
+/// What stands in the file itself counts before what it names, as in client-go.
+fn bytes(folder: &Path, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
+    if let Some(data) = data.filter(|d| !d.is_empty()) {
+        let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
+        return decoded.map(Some).map_err(|e| format!("has data that is no base64: {e}"));
+    }
+    let Some(file) = file.filter(|f| !f.as_os_str().is_empty()) else { return Ok(None) };
+    let path = folder.join(file);
+    std::fs::read(&path).map(Some).map_err(|e| format!("names {}, which cannot be read: {e}", path.display()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Config {
+    current_context: String,
+    #[serde(default)]
+    contexts: Vec<NamedContext>,
+    #[serde(default)]
+    clusters: Vec<NamedCluster>,
+    #[serde(default)]
+    users: Vec<NamedUser>,
+}
+
+#[derive(Deserialize)]
+struct NamedContext {
+    name: String,
+    context: Context,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    cluster: String,
+    #[serde(default)]
+    user: String,
+}
+
+#[derive(Deserialize)]
+struct NamedCluster {
+    name: String,
+    cluster: Cluster,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Cluster {
+    server: String,
+    tls_server_name: Option<String>,
+    certificate_authority: Option<PathBuf>,
+    certificate_authority_data: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedUser {
+    name: String,
+    user: Option<User>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct User {
+    client_certificate: Option<PathBuf>,
+    client_certificate_data: Option<String>,
+    client_key: Option<PathBuf>,
+    client_key_data: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "apiVersion: v1
+kind: Config
+preferences: {}
+current-context: b
+clusters:
+- name: other
+  cluster: {server: https://192.0.2.1}
+- cluster:
+    certificate-authority-data: Q0E=
+    server: https://127.0.0.1:8443
+  name: local
+contexts:
+- context:
+    cluster: local
+    user: admin
+    namespace: x
+  name: b
+users:
+- name: admin
+  user:
+    client-certificate: admin.crt
+    client-key-data: S0VZ
+";
+
+    #[test]
+    fn follows_the_current_context() {
+        let folder = tempfile::tempdir().expect("folder");
+        std::fs::write(folder.path().join("admin.crt"), "CERT").expect("file");
+        std::fs::write(folder.path().join("config"), TEXT).expect("file");
+        let access = read(&folder.path().join("config")).expect("valid");
+        let client = Some((b"CERT".to_vec(), b"KEY".to_vec()));
+        let server = "https://127.0.0.1:8443".to_owned();
+        assert_eq!(access, Access { server, tls_server_name: None, ca: Some(b"CA".to_vec()), client });
+    }
+
+    #[test]
+    fn says_what_is_missing() {
+        let here = Path::new(".");
+        let error = |text: &str| parse(text, here).expect_err("must fail");
+        assert!(error(TEXT).contains("admin.crt"));
+        assert_eq!(error(&TEXT.replace("current-context: b", "current-context: c")), "has no context \"c\"");
+        assert_eq!(error(&TEXT.replace("name: local", "name: x")), "has no cluster \"local\"");
+        assert!(error("- 1").contains("is no kubeconfig"));
+        assert!(
+            error(
+                &TEXT
+                    .replace("    client-key-data: S0VZ\n", "")
+                    .replace("client-certificate: admin.crt", "client-certificate-data: S0VZ")
+            )
+            .contains("without its key")
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! A load generator that simulates the Leases of a large Kubernetes cluster against an API server, and checks while it
+//! drives that the server keeps its promises.
+//!
+//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run; [`fleet`] is all the nodes and what
+//! their answers mean; [`check`] the invariants. What knows neither sockets nor the clock ([`node`], [`object`],
+//! [`schedule`], [`watcher`], [`check`]) is tested without them.
+
+mod args;
+mod check;
+mod connection;
+mod driver;
+mod fleet;
+mod kubeconfig;
+mod lane;
+mod node;
+mod object;
+mod progress;
+mod report;
+mod schedule;
+mod stats;
+mod target;
+mod time_text;
+mod wake;
+mod watch_lane;
+mod watcher;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod run_tests;
+
+use args::Args;
+use clap::Parser;
+use driver::Driver;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use target::Target;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return usage(&error),
+    };
+    match run(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(Stop::Usage(words)) => {
+            complain(&words);
+            ExitCode::from(USAGE)
+        }
+        Err(Stop::Failed(words)) => {
+            complain(&words);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why there are no results, in a sentence for the user.
+enum Stop {
+    /// What the command line names is not there, or is not what it should be.
+    Usage(String),
+    /// Anything else.
+    Failed(String),
+}
+
+/// Drives and reports; true if everything went well.
+fn run(args: Args) -> Result<bool, Stop> {
+    let target = Target::of_args(&args).map_err(Stop::Usage)?;
+    allow_descriptors(u64::from(args.connections) + u64::from(args.watchers));
+    // The first Ctrl-C ends the run with its results, the second one at once.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+            .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
+    }
+    // Opened first: a file that cannot be written is better known before a run than after it.
+    let mut out = match &args.out {
+        None => None,
+        Some(path) => {
+            let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            Some(file.map_err(|e| Stop::Usage(format!("cannot write {}: {e}", path.display())))?)
+        }
+    };
+    let results = Driver::new(args, target, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
+    // A reader that has gone away is no reason to fail.
+    _ = std::io::stdout().write_all(results.table().as_bytes());
+    if let Some(file) = &mut out {
+        writeln!(file, "{}", results.json_line())
+            .map_err(|e| Stop::Failed(format!("cannot write the results: {e}")))?;
+    }
+    Ok(results.is_fine())
+}
+
+/// What clap has to say: help and version on standard output, an error in one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let told = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = told.split_whitespace().collect();
+    complain(words.join(" ").trim_start_matches("error: "));
+    ExitCode::from(USAGE)
+}
+
+/// Exit status of wrong usage.
+const USAGE: u8 = 2;
+
+fn complain(words: &str) {
+    _ = writeln!(std::io::stderr(), "loadgen: {words}");
+}
+
+/// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit then
+/// fails with the system's own words.
+fn allow_descriptors(sockets: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = sockets + 64;
+    if limit.current.is_some_and(|current| current < wanted) {
+        let current = Some(limit.maximum.map_or(wanted, |maximum| wanted.min(maximum)));
+        _ = setrlimit(Resource::Nofile, Rlimit { current, maximum: limit.maximum });
+    }
+}

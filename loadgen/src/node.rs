@@ -1,0 +1,200 @@
+//! A simulated node: what it knows of its Lease, and what it does next, as a kubelet's lease controller does.
+//!
+//! Owned here: a node's state and the steps of its renewal. Not owned: connections, the clock, the checks. A node has at
+//! most one write under way. A million of these must fit in memory, so it holds its object as [`Fields`].
+//!
+//! ```text
+//!            due                404              201
+//!   no Lease ───▶ GET ─────────────────▶ POST ─────────▶ done
+//!                 ▲ │ 200                 ▲ │ 409
+//!             409 │ ▼                 404 │ └──▶ GET
+//!   Lease   ───▶ PUT ─────────────────────┘
+//!     due         └─── 200 ───▶ done                 anything else: the same again, up to five times in all
+//! ```
+
+use crate::object::Fields;
+
+/// What a node knows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Node {
+    /// The object as last acknowledged; its version is 0 while the node has none.
+    pub(crate) object: Fields,
+    /// Version on which `object` was built, of the write before; 0 if none.
+    pub(crate) base: u64,
+    /// The highest version of this object that any answer or event has shown.
+    pub(crate) highest: u64,
+    /// `renewTime` of the write under way, or of the last one whose answer was lost.
+    pub(crate) sent_renewed: u64,
+    /// When the last write was acknowledged, in nanoseconds of the run.
+    pub(crate) acked_at: u64,
+    /// Writes acknowledged, or known from a later read to have been applied.
+    pub(crate) writes: u32,
+    /// Where the rest of the object is kept.
+    pub(crate) form: Form,
+    /// A write is under way, from its first step to its last.
+    pub(crate) busy: bool,
+    /// The answer to a write was lost: whether it was applied is unknown.
+    pub(crate) uncertain: bool,
+    /// Somebody else has written this object, or it was not there: its writes cannot be counted any more.
+    pub(crate) foreign: bool,
+}
+
+/// Where a node's object is kept, apart from its [`Fields`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// In the fleet's map of whole objects, or nowhere yet.
+    #[default]
+    Whole,
+    /// In the template of this number.
+    Template(u8),
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Is there a Lease, or a newer one?
+    Get,
+    /// Create it.
+    Post,
+    /// Renew it.
+    Put,
+    /// Somebody reads it; no part of a write.
+    Read,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// An answer with this status.
+    Status(u16),
+    /// No answer.
+    Lost,
+}
+
+/// What a node does after a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The renewal, or the read, is over.
+    Done,
+    /// Five tries were in vain; the next period tries again.
+    GiveUp,
+    /// Another request, at once. `failed` says that this one counts as a try.
+    Send { step: Step, failed: bool },
+}
+
+impl Node {
+    /// Whether the node has a Lease, as far as it knows.
+    pub(crate) fn has_lease(&self) -> bool {
+        self.object.version != 0
+    }
+
+    /// The first step when a renewal is due.
+    pub(crate) fn first_step(&self) -> Step {
+        if self.has_lease() { Step::Put } else { Step::Get }
+    }
+}
+
+/// What follows `step`, of which this was try number `tries` of the renewal, counted from 0.
+pub(crate) fn next(step: Step, outcome: Outcome, tries: u8) -> Next {
+    let (step, failed) = match (step, outcome) {
+        (Step::Read, _) | (Step::Post, Outcome::Status(201)) | (Step::Put, Outcome::Status(200)) => return Next::Done,
+        (Step::Get, Outcome::Status(200)) => (Step::Put, false),
+        (Step::Get, Outcome::Status(404)) => (Step::Post, false),
+        (Step::Put, Outcome::Status(404)) => (Step::Post, true),
+        (Step::Post | Step::Put, Outcome::Status(409)) => (Step::Get, true),
+        (_, Outcome::Status(_) | Outcome::Lost) => (step, true),
+    };
+    if failed && tries + 1 >= TRIES_MAX { Next::GiveUp } else { Next::Send { step, failed } }
+}
+
+/// A kubelet's `maxUpdateRetries`.
+const TRIES_MAX: u8 = 5;
+
+/// Appends the name of the node with this index.
+pub(crate) fn push_name(out: &mut String, index: u32) {
+    out.push_str(NAME_PREFIX);
+    out.push_str(itoa::Buffer::new().format(index));
+}
+
+/// The name of the node with this index.
+pub(crate) fn name_of(index: u32) -> String {
+    format!("{NAME_PREFIX}{index}")
+}
+
+/// The index of a node's name; `None` for a name that [`push_name`] does not make.
+pub(crate) fn index_of(name: &[u8]) -> Option<u32> {
+    let digits = name.strip_prefix(NAME_PREFIX.as_bytes())?;
+    if digits.is_empty() || (digits.first() == Some(&b'0') && digits.len() > 1) {
+        return None;
+    }
+    digits.iter().try_fold(0_u32, |value, b| {
+        let digit = b.is_ascii_digit().then(|| u32::from(b - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+const NAME_PREFIX: &str = "node-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The steps of one renewal, when the server gives these answers.
+    fn steps(first: Step, outcomes: &[Outcome]) -> (Vec<Step>, Next) {
+        let (mut step, mut tries, mut taken) = (first, 0, vec![first]);
+        for &outcome in outcomes {
+            match next(step, outcome, tries) {
+                Next::Send { step: following, failed } => {
+                    step = following;
+                    tries += u8::from(failed);
+                    taken.push(following);
+                }
+                end => return (taken, end),
+            }
+        }
+        panic!("no end: {taken:?}");
+    }
+
+    #[test]
+    fn a_node_without_a_lease_looks_and_creates() {
+        use Outcome::Status;
+        let (taken, end) = steps(Step::Get, &[Status(404), Status(201)]);
+        assert_eq!((taken, end), (vec![Step::Get, Step::Post], Next::Done));
+        let (taken, end) = steps(Step::Get, &[Status(404), Status(409), Status(200), Status(200)]);
+        assert_eq!((taken, end), (vec![Step::Get, Step::Post, Step::Get, Step::Put], Next::Done));
+    }
+
+    #[test]
+    fn a_conflict_is_followed_by_a_fresh_get_and_a_lease_that_is_gone_by_a_create() {
+        use Outcome::Status;
+        let (taken, end) = steps(Step::Put, &[Status(409), Status(200), Status(200)]);
+        assert_eq!((taken, end), (vec![Step::Put, Step::Get, Step::Put], Next::Done));
+        let (taken, end) = steps(Step::Put, &[Status(404), Status(201)]);
+        assert_eq!((taken, end), (vec![Step::Put, Step::Post], Next::Done));
+    }
+
+    #[test]
+    fn five_tries_are_all() {
+        let (taken, end) = steps(Step::Put, &[Outcome::Status(500); 9]);
+        assert_eq!((taken.len(), end), (5, Next::GiveUp));
+        let conflicts = [Outcome::Status(409), Outcome::Status(200)].repeat(9);
+        let (taken, end) = steps(Step::Put, &conflicts);
+        assert_eq!((taken.iter().filter(|&&s| s == Step::Put).count(), end), (5, Next::GiveUp));
+        assert_eq!(steps(Step::Get, &[Outcome::Lost; 9]).1, Next::GiveUp);
+    }
+
+    #[test]
+    fn names_have_one_spelling() {
+        for index in [0, 7, 10, 999_999, u32::MAX] {
+            assert_eq!(index_of(name_of(index).as_bytes()), Some(index));
+        }
+        for name in ["node-", "node-01", "node-x", "pod-1", "node-4294967296"] {
+            assert_eq!(index_of(name.as_bytes()), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_million_nodes_fit_in_little_memory() {
+        assert!(size_of::<Node>() <= 128, "{}", size_of::<Node>());
+    }
+}

@@ -1,0 +1,82 @@
+//! The progress bar on standard error, with live rates.
+
+use crate::args::Args;
+use crate::driver::Phase;
+use crate::stats::Stats;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+/// The bar, and what it showed last.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    nodes_len: u32,
+    duration_ms: u64,
+    last: Option<Shown>,
+    rates: String,
+}
+
+/// Counts at one time, to make rates of.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    phase: Phase,
+    in_phase_ns: u64,
+    answered: u64,
+    events: u64,
+}
+
+impl Progress {
+    /// A bar, unless the user wants none or would not see it.
+    pub(crate) fn new(args: &Args) -> Self {
+        let hidden = args.quiet || !std::io::stderr().is_terminal();
+        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(Some(1), target);
+        if let Ok(style) = ProgressStyle::with_template("{prefix:10} [{bar:30}] {msg}") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        let duration_ms = u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX);
+        Self { bar, nodes_len: args.nodes, duration_ms, last: None, rates: String::new() }
+    }
+
+    /// Shows where the run stands; `started` nodes have a Lease.
+    pub(crate) fn show(&mut self, phase: Phase, in_phase_ns: u64, started: u32, stats: &Stats) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let shown = Shown { phase, in_phase_ns, answered: stats.answered, events: stats.events };
+        let before = *self.last.get_or_insert(shown);
+        let elapsed_ns = in_phase_ns.saturating_sub(before.in_phase_ns);
+        if phase != before.phase {
+            self.last = Some(shown);
+        } else if elapsed_ns >= RATE_NS {
+            let rate = |count: u64, then: u64| count.saturating_sub(then).saturating_mul(1_000_000_000) / elapsed_ns;
+            let (requests, events) = (rate(stats.answered, before.answered), rate(stats.events, before.events));
+            self.rates = format!("{requests} requests/s, {events} events/s");
+            self.last = Some(shown);
+        }
+        let in_phase = Duration::from_nanos(in_phase_ns);
+        let (name, position, length) = match phase {
+            Phase::Connecting => ("connecting", 0, 1),
+            Phase::Creating => ("creating", u64::from(started), u64::from(self.nodes_len)),
+            Phase::Settling => ("settling", 0, 1),
+            Phase::Measuring => {
+                ("measuring", u64::try_from(in_phase.as_millis()).unwrap_or(u64::MAX), self.duration_ms)
+            }
+            Phase::Finishing => ("finishing", 1, 1),
+            Phase::Draining => ("draining", 1, 1),
+        };
+        self.bar.set_prefix(name);
+        self.bar.set_length(length);
+        self.bar.set_position(position);
+        self.bar.set_message(format!("{}, {} errors", self.rates, stats.errors_count()));
+    }
+
+    /// Takes the bar away.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Rates are over at least half a second.
+const RATE_NS: u64 = 500_000_000;

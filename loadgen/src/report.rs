@@ -1,0 +1,218 @@
+//! What a run has shown: a table for people, a line of JSON for programs.
+
+use crate::driver::Results;
+use crate::stats::Verb;
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
+
+impl Results {
+    /// Whether everything went well.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> String {
+        let (stats, checker, timing) = (&self.fleet.stats, &self.fleet.checker, &self.timing);
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        _ = self.push_head(&mut out);
+        _ = writeln!(
+            out,
+            "\n{:<12} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "", "count", "per second", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"
+        );
+        let measured = timing.measured.as_secs_f64();
+        let rows = [
+            ("create", stats.latency(Verb::Create), timing.creating.as_secs_f64()),
+            ("renew", stats.latency(Verb::Renew), measured),
+            ("read", stats.latency(Verb::Read), measured),
+            ("list", stats.latency(Verb::List), 0.0),
+            ("watch event", Some(&stats.watch_delay), measured),
+        ];
+        for (name, histogram, seconds) in rows {
+            if let Some(histogram) = histogram {
+                push_row(&mut out, name, histogram, seconds);
+            }
+        }
+        _ = writeln!(
+            out,
+            "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged.\n\
+             TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
+            stats.handshakes, stats.handshakes_resumed, stats.watches_expired
+        );
+        _ = writeln!(out, "{}", self.generator_words());
+        if stats.crowded > 0 {
+            _ = writeln!(
+                out,
+                "{} requests found their connection full, and waited: the server, or --connections times --pipeline, was too little.",
+                stats.crowded
+            );
+        }
+        _ = writeln!(out, "\nerrors: {}", stats.errors_count());
+        for ((verb, kind), count) in &stats.errors {
+            _ = writeln!(out, "  {:<8} {:<10} {count:>9}", verb.as_str(), kind.name());
+        }
+        for words in &stats.first_errors {
+            _ = writeln!(out, "  - {words}");
+        }
+        _ = writeln!(out, "violations: {}", checker.count());
+        for words in checker.first() {
+            _ = writeln!(out, "  - {words}");
+        }
+        out
+    }
+
+    fn push_head(&self, out: &mut String) -> std::fmt::Result {
+        let (args, timing, fleet) = (&self.args, &self.timing, &self.fleet);
+        let load = if args.max {
+            format!("as fast as it goes, {} in flight on each connection", args.pipeline())
+        } else {
+            format!("each renewing every {:?}", args.period)
+        };
+        writeln!(out, "{}: {} nodes, {load}; {} reads for each renewal", self.url, args.nodes, args.reads)?;
+        writeln!(out, "{} connections, {} watchers", args.connections.min(args.nodes), args.watchers)?;
+        write!(
+            out,
+            "{} Leases created, {} found, in {:.1} s",
+            fleet.created,
+            fleet.adopted,
+            timing.creating.as_secs_f64()
+        )?;
+        writeln!(
+            out,
+            "; then measured {:.1} s{}",
+            timing.measured.as_secs_f64(),
+            if timing.interrupted { ", ended early" } else { "" }
+        )
+    }
+
+    /// Whether the generator itself was what limited the results, and the figures that say so.
+    fn generator_words(&self) -> String {
+        let (cpu, late_ms) = (self.cpu_share(), self.lateness_p99_ms());
+        let verdict = if self.generator_was_the_limit() { "it WAS the limit" } else { "it was not the limit" };
+        let lateness = if self.args.max {
+            String::new()
+        } else {
+            format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
+        };
+        format!(
+            "Generator: {:.0} % of a core (bound: {:.0} %){lateness}: {verdict}.",
+            cpu * 100.0,
+            CPU_SHARE_MAX * 100.0
+        )
+    }
+
+    fn generator_was_the_limit(&self) -> bool {
+        self.cpu_share() >= CPU_SHARE_MAX || (!self.args.max && self.lateness_p99_ms() > LATE_MS_MAX)
+    }
+
+    fn cpu_share(&self) -> f64 {
+        let measured = self.timing.measured.as_secs_f64();
+        if measured > 0.0 { self.timing.cpu.as_secs_f64() / measured } else { 0.0 }
+    }
+
+    fn lateness_p99_ms(&self) -> f64 {
+        ms(self.fleet.stats.lateness.value_at_quantile(0.99))
+    }
+
+    /// One line of JSON, without its end.
+    pub(crate) fn json_line(&self) -> String {
+        let (stats, checker, timing, args) = (&self.fleet.stats, &self.fleet.checker, &self.timing, &self.args);
+        let measured = timing.measured.as_secs_f64();
+        let mut verbs = Map::new();
+        for verb in [Verb::Create, Verb::Renew, Verb::Read, Verb::List] {
+            let seconds = match verb {
+                Verb::Create => timing.creating.as_secs_f64(),
+                Verb::Renew | Verb::Read => measured,
+                Verb::List | Verb::Watch => 0.0,
+            };
+            if let Some(histogram) = stats.latency(verb) {
+                verbs.insert(verb.as_str().to_owned(), json_of(histogram, seconds));
+            }
+        }
+        verbs.insert("watch_event".to_owned(), json_of(&stats.watch_delay, measured));
+        let errors: Map<String, Value> = stats
+            .errors
+            .iter()
+            .map(|((verb, kind), count)| (format!("{} {}", verb.as_str(), kind.name()), json!(count)))
+            .collect();
+        json!({
+            "server": self.url,
+            "nodes": args.nodes,
+            "period_s": args.period.as_secs_f64(),
+            "connections": args.connections.min(args.nodes),
+            "pipeline": args.pipeline(),
+            "watchers": args.watchers,
+            "reads": args.reads,
+            "max": args.max,
+            "measured_s": measured,
+            "interrupted": timing.interrupted,
+            "verbs": verbs,
+            "tls_handshakes": stats.handshakes,
+            "tls_handshakes_resumed": stats.handshakes_resumed,
+            "watches_expired": stats.watches_expired,
+            "generator": {
+                "cpu_share": round(self.cpu_share()),
+                "lateness_ms_p99": round(self.lateness_p99_ms()),
+                "crowded": stats.crowded,
+                "was_the_limit": self.generator_was_the_limit(),
+            },
+            "errors": errors,
+            "first_errors": stats.first_errors,
+            "violations": checker.count(),
+            "first_violations": checker.first(),
+        })
+        .to_string()
+    }
+}
+
+fn push_row(out: &mut String, name: &str, histogram: &Histogram<u64>, seconds: f64) {
+    let rate = per_second(histogram.len(), seconds).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+    _ = write!(out, "{name:<12} {:>11} {rate:>11}", histogram.len());
+    for value in quantiles(histogram) {
+        _ = if histogram.is_empty() { write!(out, " {:>9}", "-") } else { write!(out, " {:>9.2}", ms(value)) };
+    }
+    out.push('\n');
+}
+
+fn json_of(histogram: &Histogram<u64>, seconds: f64) -> Value {
+    let [p50, p90, p99, p999, max] = quantiles(histogram).map(ms);
+    json!({
+        "count": histogram.len(),
+        "per_second": per_second(histogram.len(), seconds).map(round),
+        "ms_p50": p50,
+        "ms_p90": p90,
+        "ms_p99": p99,
+        "ms_p99_9": p999,
+        "ms_max": max,
+    })
+}
+
+/// p50, p90, p99, p99.9 and the maximum, in microseconds.
+fn quantiles(histogram: &Histogram<u64>) -> [u64; 5] {
+    let at = |quantile| histogram.value_at_quantile(quantile);
+    [at(0.5), at(0.9), at(0.99), at(0.999), histogram.max()]
+}
+
+fn per_second(count: u64, seconds: f64) -> Option<f64> {
+    // Counts are far below 2^52.
+    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+    (seconds > 0.0).then(|| count as f64 / seconds)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "at most a minute")]
+fn ms(us: u64) -> f64 {
+    us as f64 / 1_000.0
+}
+
+/// To three decimals.
+fn round(value: f64) -> f64 {
+    (value * 1_000.0).round() / 1_000.0
+}
+
+/// Above this share of a core the generator, which has one thread, has no time left to be punctual.
+const CPU_SHARE_MAX: f64 = 0.9;
+/// Requests that the loop takes up later than this after they were due are late by the generator's fault.
+const LATE_MS_MAX: f64 = 10.0;

@@ -1,0 +1,198 @@
+//! What is counted: latencies by verb, errors by kind, events, handshakes.
+//!
+//! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all the
+//! requests that it held up. Histograms are in microseconds, with three significant digits, up to a minute.
+
+use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
+
+/// What is told apart in the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    /// POST of a new Lease.
+    Create,
+    /// PUT, from when the renewal was due until it was acknowledged, with all its tries.
+    Renew,
+    /// GET of one Lease.
+    Read,
+    /// A page of a watcher's list.
+    List,
+    /// A watch: errors only; its events are counted apart.
+    Watch,
+}
+
+impl Verb {
+    /// As the results name it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Renew => "renew",
+            Self::Read => "read",
+            Self::List => "list",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// What went wrong with a request, as far as the results tell it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ErrorKind {
+    /// The answer has a status that the request did not want.
+    Status(u16),
+    /// The connection ended before the answer.
+    Reset,
+    /// No answer in time.
+    Timeout,
+    /// The answer could not be read.
+    Malformed,
+    /// The run ended before there was room for the request on its connection, or before its answer.
+    Unanswered,
+}
+
+impl ErrorKind {
+    /// As the results name it.
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Status(status) => status.to_string(),
+            Self::Reset => "reset".to_owned(),
+            Self::Timeout => "timeout".to_owned(),
+            Self::Malformed => "malformed".to_owned(),
+            Self::Unanswered => "unanswered".to_owned(),
+        }
+    }
+}
+
+/// All that is counted in a run.
+#[derive(Debug)]
+pub(crate) struct Stats {
+    /// Latencies of what was due in the measured time; creation is all of it.
+    latencies: [Histogram<u64>; 4],
+    /// From acknowledgement to event, for events in the measured time.
+    pub(crate) watch_delay: Histogram<u64>,
+    /// From when a request was due, or its node became free, until the loop took it up: the generator's own lateness.
+    pub(crate) lateness: Histogram<u64>,
+    /// Requests that were due in the measured time and found their connection full.
+    pub(crate) crowded: u64,
+    /// Errors of the whole run.
+    pub(crate) errors: BTreeMap<(Verb, ErrorKind), u64>,
+    /// The first errors, in words.
+    pub(crate) first_errors: Vec<String>,
+    /// Requests answered in the whole run, for the progress bar.
+    pub(crate) answered: u64,
+    /// Events in the whole run, for the progress bar.
+    pub(crate) events: u64,
+    /// TLS handshakes made, and how many of them resumed a session.
+    pub(crate) handshakes: u64,
+    pub(crate) handshakes_resumed: u64,
+    /// Watches that had to be followed by a new list, because their version was too old.
+    pub(crate) watches_expired: u64,
+    /// The measured time, in nanoseconds of the run: due in it counts.
+    pub(crate) window: std::ops::Range<u64>,
+}
+
+impl Stats {
+    /// Nothing counted, nothing measured yet.
+    pub(crate) fn new() -> Self {
+        let histogram = || Histogram::new_with_bounds(1, MAX_US, 3).expect("bounds and digits are as the crate wants");
+        Self {
+            latencies: [histogram(), histogram(), histogram(), histogram()],
+            watch_delay: histogram(),
+            lateness: histogram(),
+            crowded: 0,
+            errors: BTreeMap::new(),
+            first_errors: Vec::new(),
+            answered: 0,
+            events: 0,
+            handshakes: 0,
+            handshakes_resumed: 0,
+            watches_expired: 0,
+            window: u64::MAX..u64::MAX,
+        }
+    }
+
+    /// The latencies of a verb; a watch has none.
+    pub(crate) fn latency(&self, verb: Verb) -> Option<&Histogram<u64>> {
+        self.latencies.get(verb as usize)
+    }
+
+    /// A request that was due at `due` has succeeded at `now`.
+    pub(crate) fn succeeded(&mut self, verb: Verb, due: u64, now: u64) {
+        let counts = matches!(verb, Verb::Create | Verb::List) || self.window.contains(&due);
+        if let Some(histogram) = self.latencies.get_mut(verb as usize).filter(|_| counts) {
+            record(histogram, now.saturating_sub(due));
+        }
+    }
+
+    /// A request that was due at `due` is taken up, so late by the generator's own fault, and has to wait if its
+    /// connection is `crowded`.
+    pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64, crowded: bool) {
+        if self.window.contains(&due) {
+            record(&mut self.lateness, late_ns);
+            self.crowded += u64::from(crowded);
+        }
+    }
+
+    /// An event has come at `now`, so long after its write was acknowledged.
+    pub(crate) fn event(&mut self, now: u64, delay_ns: u64) {
+        self.events += 1;
+        if self.window.contains(&now) {
+            record(&mut self.watch_delay, delay_ns);
+        }
+    }
+
+    /// Something went wrong; `words` make it plain if it is among the first.
+    #[cold]
+    pub(crate) fn failed(&mut self, verb: Verb, kind: ErrorKind, words: impl FnOnce() -> String) {
+        *self.errors.entry((verb, kind)).or_default() += 1;
+        if self.first_errors.len() < FIRST_MAX {
+            self.first_errors.push(format!("{} {}: {}", verb.as_str(), kind.name(), words()));
+        }
+    }
+
+    /// Errors of all kinds.
+    pub(crate) fn errors_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+}
+
+/// Errors that are told in words.
+const FIRST_MAX: usize = 10;
+/// The longest time that is told apart from longer ones, in microseconds.
+const MAX_US: u64 = 60_000_000;
+
+fn record(histogram: &mut Histogram<u64>, ns: u64) {
+    histogram.saturating_record((ns / 1_000).clamp(1, MAX_US));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_due_in_the_measured_time_counts() {
+        let mut stats = Stats::new();
+        stats.succeeded(Verb::Renew, 5, 10);
+        stats.window = 1_000..2_000;
+        for due in [999, 1_000, 1_999, 2_000] {
+            stats.succeeded(Verb::Renew, due, due + 5_000_000);
+        }
+        let renewals = stats.latency(Verb::Renew).expect("has latencies");
+        assert_eq!(renewals.len(), 2);
+        assert!((4_990..=5_010).contains(&renewals.max()), "{}", renewals.max());
+        stats.succeeded(Verb::Create, 5, 10);
+        assert_eq!(stats.latency(Verb::Create).map(Histogram::len), Some(1));
+    }
+
+    #[test]
+    fn errors_are_counted_by_kind_and_the_first_are_told() {
+        let mut stats = Stats::new();
+        for _ in 0..20 {
+            stats.failed(Verb::Read, ErrorKind::Status(500), || "x".to_owned());
+        }
+        stats.failed(Verb::Renew, ErrorKind::Reset, || "y".to_owned());
+        assert_eq!(stats.errors[&(Verb::Read, ErrorKind::Status(500))], 20);
+        assert_eq!(stats.errors_count(), 21);
+        assert_eq!(stats.first_errors.len(), 10);
+        assert_eq!(stats.first_errors[0], "read 500: x");
+    }
+}

@@ -1,0 +1,146 @@
+//! The server that is loaded: its address, its name, and how to speak TLS with it.
+
+use crate::args::Args;
+use crate::kubeconfig::{self, Access};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// URL, for people.
+    pub(crate) url: String,
+    /// Address of the socket; a name was resolved once.
+    pub(crate) address: SocketAddr,
+    /// `Host`: name and port as in the URL.
+    pub(crate) host: String,
+    /// TLS, unless in cleartext.
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+impl Target {
+    /// The target that the command line names. Errors are sentences for the user.
+    pub(crate) fn of_args(args: &Args) -> Result<Self, String> {
+        let access = match (&args.server, &args.kubeconfig) {
+            (Some(server), _) => {
+                let file =
+                    |path: &Path| std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()));
+                let client = match (&args.cert, &args.key) {
+                    (Some(cert), Some(key)) => Some((file(cert)?, file(key)?)),
+                    _ => None,
+                };
+                let ca = args.ca.as_deref().map(file).transpose()?;
+                Access { server: server.clone(), tls_server_name: None, ca, client }
+            }
+            (None, Some(path)) => kubeconfig::read(path)?,
+            (None, None) => {
+                let dir = coordination_apiserver::pki::default_cert_dir().map_err(|e| e.to_string())?;
+                kubeconfig::read(&dir.join("admin.kubeconfig")).map_err(|e| {
+                    format!("{e} (is coordination-apiserver running? otherwise name --kubeconfig or --server)")
+                })?
+            }
+        };
+        Self::of_access(&access)
+    }
+
+    fn of_access(access: &Access) -> Result<Self, String> {
+        let url = access.server.trim_end_matches('/');
+        let (secure, rest) = match url.split_once("://") {
+            Some(("https", rest)) => (true, rest),
+            Some(("http", rest)) => (false, rest),
+            _ => return Err(format!("server {url:?} is no http:// or https:// URL")),
+        };
+        if rest.contains(['/', '?', '#', '@']) || rest.is_empty() {
+            return Err(format!("server {url:?} must be a name and a port, with no path"));
+        }
+        // A port stands after the last colon, unless that is inside the brackets of an IPv6 address.
+        let (name, port) = match rest.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') => {
+                (name, port.parse().map_err(|_| format!("server {url:?} has no valid port"))?)
+            }
+            _ => (rest, if secure { 443 } else { 80 }),
+        };
+        let name = name.trim_start_matches('[').trim_end_matches(']');
+        let mut addresses = (name, port).to_socket_addrs().map_err(|e| format!("cannot resolve {name:?}: {e}"))?;
+        let address = addresses.next().ok_or_else(|| format!("{name:?} has no address"))?;
+        let tls = if secure {
+            let certificate_name = access.tls_server_name.as_deref().unwrap_or(name).to_owned();
+            let server_name = ServerName::try_from(certificate_name).map_err(|e| format!("server {url:?}: {e}"))?;
+            Some((Arc::new(client_config(access)?), server_name))
+        } else {
+            None
+        };
+        Ok(Self { url: url.to_owned(), address, host: rest.to_owned(), tls })
+    }
+
+    /// A TLS connection that has not begun, or `None` in cleartext.
+    pub(crate) fn new_tls(&self) -> Result<Option<Box<ClientConnection>>, rustls::Error> {
+        let Some((config, name)) = &self.tls else { return Ok(None) };
+        let mut tls = ClientConnection::new(config.clone(), name.clone())?;
+        // The connection's own bounds hold what is not yet sent.
+        tls.set_buffer_limit(None);
+        Ok(Some(Box::new(tls)))
+    }
+}
+
+/// TLS 1.3 and 1.2 with the access's authorities and client certificate; sessions are resumed.
+fn client_config(access: &Access) -> Result<ClientConfig, String> {
+    let ca = access
+        .ca
+        .as_deref()
+        .ok_or("an https:// server needs a certificate authority: --ca, or a kubeconfig with one")?;
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(ca, "certificate authority")? {
+        roots.add(certificate).map_err(|e| format!("certificate authority: {e}"))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_root_certificates(roots);
+    let mut config = match &access.client {
+        Some((certificate, key)) => {
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| format!("client key: {e}"))?;
+            let chain = certificates(certificate, "client certificate")?;
+            builder.with_client_auth_cert(chain, key).map_err(|e| format!("client certificate: {e}"))?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|e| format!("{what}: {e}"))?;
+    if found.is_empty() { Err(format!("{what}: no certificate in it")) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(server: &str) -> Result<Target, String> {
+        Target::of_access(&Access { server: server.to_owned(), ..Access::default() })
+    }
+
+    #[test]
+    fn takes_a_url_apart() {
+        let cleartext = target("http://127.0.0.1:8080/").expect("valid");
+        assert_eq!((cleartext.address.to_string(), cleartext.host), ("127.0.0.1:8080".into(), "127.0.0.1:8080".into()));
+        assert_eq!(target("http://[::1]:81").expect("valid").address.to_string(), "[::1]:81");
+        assert_eq!(target("http://[::1]").expect("valid").address.port(), 80);
+        for server in ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x/y", "http://127.0.0.1:70000"] {
+            assert!(target(server).is_err(), "{server}");
+        }
+    }
+
+    #[test]
+    fn a_secure_server_needs_an_authority() {
+        assert!(target("https://127.0.0.1:8443").expect_err("no authority").contains("--ca"));
+    }
+}

@@ -1,0 +1,53 @@
+//! Waking the poll at a time: a poll's own timeout is in whole milliseconds, which a schedule of thousands of requests a
+//! second would show in every latency. On Linux a timer descriptor wakes it to the microsecond.
+
+use mio::{Registry, Token};
+use std::io;
+use std::time::Duration;
+
+/// What wakes the poll.
+#[derive(Debug)]
+pub(crate) struct Wake {
+    #[cfg(target_os = "linux")]
+    timer: std::os::fd::OwnedFd,
+}
+
+#[cfg(target_os = "linux")]
+impl Wake {
+    /// Registers a timer under `token`, whose events need no handling.
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        use std::os::fd::AsRawFd as _;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        registry.register(&mut mio::unix::SourceFd(&timer.as_raw_fd()), token, mio::Interest::READABLE)?;
+        Ok(Self { timer })
+    }
+
+    /// The timeout for a poll that shall wait so many nanoseconds, and no longer.
+    pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        // Shorter than it takes to fall asleep, or a whole number of milliseconds.
+        if wait_ns < 20_000 {
+            return Ok(Duration::ZERO);
+        }
+        let wait = Duration::from_nanos(wait_ns);
+        let it_value = Timespec::try_from(wait).map_err(io::Error::other)?;
+        let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Setting it anew also clears what has expired, so there is nothing to read.
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
+        Ok(wait + Duration::from_millis(1))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Wake {
+    /// Nothing to register.
+    pub(crate) fn new(_registry: &Registry, _token: Token) -> io::Result<Self> {
+        Ok(Self {})
+    }
+
+    /// The timeout for a poll that shall wait so many nanoseconds.
+    pub(crate) fn timeout_until(&mut self, wait_ns: u64) -> io::Result<Duration> {
+        Ok(Duration::from_nanos(wait_ns))
+    }
+}

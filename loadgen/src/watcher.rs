@@ -1,0 +1,377 @@
+//! A watcher of all Leases, as an informer is: list, then watch from the list's version; when the watch ends, another from
+//! the last version seen; when that is too old (410), the list again.
+//!
+//! Owned here: what is asked for next, and how the answers are read. Not owned: the connection, the checks.
+
+use crate::{node, object, time_text};
+use memchr::memmem::{self, Finder};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use std::borrow::Cow;
+
+/// One watcher's state.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    /// Namespace of the nodes' Leases.
+    namespace: String,
+    phase: Phase,
+    /// Version from which the next watch goes on.
+    resume_from: u64,
+    /// The Leases in the pages of the list so far: node and version.
+    listed: Vec<(u32, u64)>,
+    /// The highest acknowledged version when the list was begun.
+    list_known: u64,
+    /// The beginning of an event whose end has not come yet.
+    partial: Vec<u8>,
+    needles: Needles,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The list is to be asked for, from its start or from a page on.
+    List { continue_token: String },
+    /// The watch is to be asked for, or under way.
+    Watch,
+}
+
+/// What [`Watcher::handle_page`] found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// More pages are to come.
+    More,
+    /// The list is complete, with this version; it was begun when the other one was acknowledged.
+    Complete { version: u64, known: u64 },
+}
+
+/// An event of the watch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Event<'a> {
+    /// Everything up to this version has been sent.
+    Bookmark(u64),
+    /// A Lease was added, modified or deleted.
+    Change {
+        /// Its version.
+        version: u64,
+        /// The node whose Lease it is, if it is one's.
+        node: Option<u32>,
+        /// The event's text.
+        text: &'a [u8],
+    },
+}
+
+/// Why a watch has to end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WatchError {
+    /// The server said so, with this code; 410 is an expired version.
+    Status(u16),
+    /// What came is no event.
+    Malformed,
+}
+
+/// Searchers made once, since making one costs as much as a short search.
+#[derive(Debug)]
+struct Needles {
+    metadata_name: Finder<'static>,
+    version: Finder<'static>,
+}
+
+impl Watcher {
+    /// A watcher that begins with a list.
+    pub(crate) fn new(namespace: &str) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            phase: Phase::List { continue_token: String::new() },
+            resume_from: 0,
+            listed: Vec::new(),
+            list_known: 0,
+            partial: Vec::new(),
+            needles: Needles {
+                metadata_name: Finder::new(b"\"metadata\":{\"name\":\""),
+                version: Finder::new(b"\"resourceVersion\":\""),
+            },
+        }
+    }
+
+    /// Whether the next request, or the one under way, is a watch.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.phase == Phase::Watch
+    }
+
+    /// The target of the next request. `known` is the highest version acknowledged by now; `timeout_seconds` bounds a
+    /// watch.
+    pub(crate) fn next_target(&mut self, known: u64, timeout_seconds: u32) -> String {
+        self.partial.clear();
+        match &self.phase {
+            Phase::List { continue_token } if continue_token.is_empty() => {
+                self.list_known = known;
+                self.listed.clear();
+                format!("{LEASES}?limit={PAGE_LIMIT}")
+            }
+            Phase::List { continue_token } => {
+                let token = utf8_percent_encode(continue_token, NON_ALPHANUMERIC);
+                format!("{LEASES}?continue={token}&limit={PAGE_LIMIT}")
+            }
+            Phase::Watch => format!(
+                "{LEASES}?allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={timeout_seconds}&watch=true",
+                self.resume_from
+            ),
+        }
+    }
+
+    /// Reads a page of the list; `None` if it is none.
+    pub(crate) fn handle_page(&mut self, body: &[u8]) -> Option<Page> {
+        let page: PageText<'_> = serde_json::from_slice(body).ok()?;
+        for item in &page.items {
+            let version = object::parse_version(item.metadata.resource_version.as_bytes())?;
+            if item.metadata.namespace == self.namespace
+                && let Some(index) = node::index_of(item.metadata.name.as_bytes())
+            {
+                self.listed.push((index, version));
+            }
+        }
+        let version = object::parse_version(page.metadata.resource_version.as_bytes())?;
+        match page.metadata.continue_token {
+            Some(token) if !token.is_empty() => {
+                self.phase = Phase::List { continue_token: token.into_owned() };
+                Some(Page::More)
+            }
+            _ => {
+                self.phase = Phase::Watch;
+                self.resume_from = version;
+                Some(Page::Complete { version, known: self.list_known })
+            }
+        }
+    }
+
+    /// The nodes' Leases in the list: index and version.
+    pub(crate) fn listed(&self) -> &[(u32, u64)] {
+        &self.listed
+    }
+
+    /// The version is too old: the list has to be asked for again.
+    pub(crate) fn handle_expired(&mut self) {
+        self.phase = Phase::List { continue_token: String::new() };
+    }
+
+    /// Reads the next bytes of the watch, cut anywhere, and tells every event that is complete.
+    pub(crate) fn handle_events(&mut self, payload: &[u8], mut tell: impl FnMut(Event<'_>)) -> Result<(), WatchError> {
+        let mut rest = payload;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            rest = after.get(1..).unwrap_or_default();
+            let event = if self.partial.is_empty() {
+                self.needles.event_of(line, &self.namespace)?
+            } else {
+                self.partial.extend_from_slice(line);
+                self.needles.event_of(&self.partial, &self.namespace)?
+            };
+            let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
+            // The highest, so that a server that goes back is asked for nothing twice; that it does is the checks' to say.
+            self.resume_from = self.resume_from.max(version);
+            tell(event);
+            self.partial.clear();
+        }
+        if self.partial.len() + rest.len() > EVENT_BYTES_MAX {
+            return Err(WatchError::Malformed);
+        }
+        self.partial.extend_from_slice(rest);
+        Ok(())
+    }
+}
+
+impl Needles {
+    /// Reads one event. The usual form, as Go's encoder has it, by searching; any other by parsing.
+    fn event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Result<Event<'a>, WatchError> {
+        self.usual_event_of(line, namespace).map_or_else(|| parsed_event_of(line, namespace), Ok)
+    }
+
+    fn usual_event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Option<Event<'a>> {
+        let kind = line.strip_prefix(b"{\"type\":\"")?;
+        if !(kind.starts_with(b"MODIFIED\"") || kind.starts_with(b"ADDED\"") || kind.starts_with(b"DELETED\"")) {
+            return None;
+        }
+        let at = self.metadata_name.find(line)? + self.metadata_name.needle().len();
+        let (name, rest) = until_quote(line.get(at..)?)?;
+        let (found_namespace, rest) = until_quote(rest.strip_prefix(b",\"namespace\":\"")?)?;
+        let at = self.version.find(rest)? + self.version.needle().len();
+        let version = object::parse_version(until_quote(rest.get(at..)?)?.0)?;
+        let node = if found_namespace == namespace.as_bytes() { node::index_of(name) } else { None };
+        Some(Event::Change { version, node, text: line })
+    }
+}
+
+#[cold]
+fn parsed_event_of<'a>(line: &'a [u8], namespace: &str) -> Result<Event<'a>, WatchError> {
+    let event: EventText<'_> = serde_json::from_slice(line).map_err(|_| WatchError::Malformed)?;
+    if event.kind == "ERROR" {
+        return Err(WatchError::Status(event.object.code));
+    }
+    let metadata = event.object.metadata;
+    let version = object::parse_version(metadata.resource_version.as_bytes()).ok_or(WatchError::Malformed)?;
+    match event.kind.as_ref() {
+        "BOOKMARK" => Ok(Event::Bookmark(version)),
+        "ADDED" | "MODIFIED" | "DELETED" => {
+            let ours = metadata.namespace == namespace;
+            let node = if ours { node::index_of(metadata.name.as_bytes()) } else { None };
+            Ok(Event::Change { version, node, text: line })
+        }
+        _ => Err(WatchError::Malformed),
+    }
+}
+
+/// The `renewTime` in an event or an object.
+#[cold]
+pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
+    let key = b"\"renewTime\":\"";
+    let at = memmem::find(text, key)? + key.len();
+    time_text::parse_micros(text.get(at..at + time_text::MICROS_LEN)?)
+}
+
+/// What stands before the next quote, and what after.
+fn until_quote(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = memchr::memchr(b'"', text)?;
+    let (value, rest) = text.split_at(end);
+    Some((value, rest.get(1..)?))
+}
+
+/// All Leases.
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+/// Objects in a page of a list, as client-go's pager asks for.
+const PAGE_LIMIT: u32 = 500;
+/// No Lease is as large.
+const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+#[derive(Deserialize)]
+struct PageText<'a> {
+    #[serde(borrow)]
+    metadata: PageMetadata<'a>,
+    #[serde(borrow, default)]
+    items: Vec<ObjectText<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMetadata<'a> {
+    #[serde(borrow)]
+    resource_version: Cow<'a, str>,
+    #[serde(borrow, rename = "continue")]
+    continue_token: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct EventText<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: ObjectText<'a>,
+}
+
+#[derive(Deserialize)]
+struct ObjectText<'a> {
+    #[serde(borrow)]
+    metadata: ObjectMetadata<'a>,
+    #[serde(default)]
+    code: u16,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ObjectMetadata<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::object_text;
+
+    fn event_text(kind: &str, object: &str) -> String {
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+    }
+
+    /// An event's version and node.
+    type Told = (u64, Option<u32>);
+
+    /// What a watcher makes of `text` in pieces that end at `cuts`.
+    fn events(text: &[u8], cuts: &[usize]) -> (Vec<Told>, Result<(), WatchError>) {
+        let mut watcher = Watcher::new("n");
+        let (mut told, mut start) = (Vec::new(), 0);
+        for &end in cuts.iter().chain([&text.len()]) {
+            let result = watcher.handle_events(&text[start..end], |event| {
+                told.push(match event {
+                    Event::Bookmark(version) => (version, None),
+                    Event::Change { version, node, .. } => (version, node),
+                });
+            });
+            if result.is_err() {
+                return (told, result);
+            }
+            start = end;
+        }
+        (told, Ok(()))
+    }
+
+    #[test]
+    fn events_are_the_same_however_they_are_cut() {
+        let renewed = "2026-01-02T03:04:15.000001Z";
+        let text = [
+            event_text("ADDED", &object_text("node-3", 10, renewed)),
+            event_text("MODIFIED", &object_text("node-4", 11, renewed)),
+            event_text(
+                "MODIFIED",
+                &object_text("node-5", 12, renewed).replace("\"namespace\":\"n\"", "\"namespace\":\"o\""),
+            ),
+            event_text("DELETED", r#"{"metadata":{"resourceVersion":"13","namespace":"n","name":"node-6"}}"#),
+            event_text(
+                "BOOKMARK",
+                r#"{"kind":"Lease","metadata":{"resourceVersion":"20","creationTimestamp":null},"spec":{}}"#,
+            ),
+            event_text("ERROR", r#"{"kind":"Status","metadata":{},"code":410}"#),
+        ]
+        .concat();
+        let expected = vec![(10, Some(3)), (11, Some(4)), (12, None), (13, Some(6)), (20, None)];
+        let whole = events(text.as_bytes(), &[]);
+        assert_eq!(whole, (expected, Err(WatchError::Status(410))));
+        assert_eq!(events(text.as_bytes(), &(1..text.len()).collect::<Vec<_>>()), whole);
+        let mut rng = fastrand::Rng::with_seed(2);
+        for _ in 0..200 {
+            let mut cuts: Vec<usize> = (0..rng.usize(0..9)).map(|_| rng.usize(0..=text.len())).collect();
+            cuts.sort_unstable();
+            assert_eq!(events(text.as_bytes(), &cuts), whole, "{cuts:?}");
+        }
+    }
+
+    #[test]
+    fn lists_page_by_page_then_watches_and_lists_again_when_expired() {
+        let mut watcher = Watcher::new("n");
+        assert_eq!(watcher.next_target(7, 300), "/apis/coordination.k8s.io/v1/leases?limit=500");
+        let page = |object: &str, next: &str| {
+            format!(r#"{{"kind":"LeaseList","metadata":{{"resourceVersion":"9"{next}}},"items":[{object}]}}"#)
+        };
+        let first = page(&object_text("node-1", 5, ""), r#","continue":"a=b","remainingItemCount":1"#);
+        assert_eq!(watcher.handle_page(first.as_bytes()), Some(Page::More));
+        assert_eq!(watcher.next_target(8, 300), "/apis/coordination.k8s.io/v1/leases?continue=a%3Db&limit=500");
+        let last = page(&object_text("node-2", 6, ""), "");
+        assert_eq!(watcher.handle_page(last.as_bytes()), Some(Page::Complete { version: 9, known: 7 }));
+        assert_eq!(watcher.listed(), [(1, 5), (2, 6)]);
+        assert!(watcher.next_target(9, 300).contains("resourceVersion=9&timeoutSeconds=300&watch=true"));
+        let event = event_text("ADDED", &object_text("node-3", 15, "2026-01-02T03:04:15.000001Z"));
+        watcher.handle_events(event.as_bytes(), |_| {}).expect("an event");
+        assert!(watcher.next_target(9, 300).contains("resourceVersion=15&"));
+        watcher.handle_expired();
+        assert!(!watcher.is_watching());
+        assert!(watcher.handle_page(b"{}").is_none());
+    }
+
+    #[test]
+    fn finds_the_time_of_a_renewal() {
+        let text = object_text("node-1", 5, "1970-01-01T00:00:01.000002Z");
+        assert_eq!(renewed_in(text.as_bytes()), Some(1_000_002));
+        assert_eq!(renewed_in(b"{}"), None);
+    }
+}
