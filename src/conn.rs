@@ -3,11 +3,11 @@
 use crate::auth::Caller;
 use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
-use crate::limits::{
-    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
-    REQUESTS_PER_TURN, WRITE_STALL_MS_MAX,
-};
 use crate::http2::StreamKey;
+use crate::limits::{
+    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN, REQUESTS_PER_TURN,
+    WRITE_STALL_MS_MAX,
+};
 use crate::serve::{Budget, Peer, Protocol, Served, Service};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::tls::identity::identity_of;
@@ -255,7 +255,13 @@ impl Conn {
         self.flush(service, pool, now)
     }
 
-    fn read_and_serve(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> io::Result<()> {
+    fn read_and_serve(
+        &mut self,
+        connection: Token,
+        service: &mut Service,
+        pool: &mut Pool,
+        now: Now,
+    ) -> io::Result<()> {
         let mut budget = Budget { requests: REQUESTS_PER_TURN };
         let mut read_bytes = 0;
         self.stopped = Stopped::No;
@@ -297,7 +303,14 @@ impl Conn {
     }
 
     /// Serves what is in the input. Whether that is all for this turn.
-    fn serve(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now, budget: &mut Budget) -> bool {
+    fn serve(
+        &mut self,
+        connection: Token,
+        service: &mut Service,
+        pool: &mut Pool,
+        now: Now,
+        budget: &mut Budget,
+    ) -> bool {
         let output = self.output.buffer(pool);
         let was_empty = output.is_empty();
         let peer = Peer { connection, caller: &self.caller };

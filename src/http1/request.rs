@@ -161,7 +161,11 @@ impl RequestParser {
         let rest_bytes = rest.len();
         let mut awaited = match self.awaited.take() {
             Some(awaited) => awaited,
-            None => Awaited { head_bytes, framing: parsed.framing(self.body_bytes_max)?, owes_continue: parsed.expects_continue },
+            None => Awaited {
+                head_bytes,
+                framing: parsed.framing(self.body_bytes_max)?,
+                owes_continue: parsed.expects_continue,
+            },
         };
 
         let (body_bytes, framed_bytes) = match &mut awaited.framing {
