@@ -1,0 +1,71 @@
+//! `metav1.ListMeta`: what a list says of itself, in every form of list.
+
+use crate::codec::json::push_string;
+use crate::lease::ResourceVersion;
+
+/// The metadata of a list, or of a Table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListMeta<'a> {
+    /// The version at which the list is the table's state; none in a Table of an object that was not stored.
+    pub version: Option<ResourceVersion>,
+    /// `continue`; empty on the last page.
+    pub next: &'a str,
+    /// `remainingItemCount`, where it is known.
+    pub remaining: Option<u64>,
+}
+
+impl ListMeta<'_> {
+    /// Of a whole list at `version`.
+    #[must_use]
+    pub fn at(version: ResourceVersion) -> Self {
+        Self { version: Some(version), ..Self::default() }
+    }
+
+    /// Appends the JSON object.
+    pub fn push_json(&self, out: &mut Vec<u8>) {
+        let mut separator = b'{';
+        let mut key = |out: &mut Vec<u8>, key: &[u8]| {
+            out.push(std::mem::replace(&mut separator, b','));
+            out.extend_from_slice(key);
+        };
+        if let Some(version) = self.version {
+            key(out, b"\"resourceVersion\":\"");
+            out.extend_from_slice(itoa::Buffer::new().format(version.0).as_bytes());
+            out.push(b'"');
+        }
+        if !self.next.is_empty() {
+            key(out, b"\"continue\":");
+            push_string(out, self.next);
+        }
+        if let Some(remaining) = self.remaining {
+            key(out, b"\"remainingItemCount\":");
+            out.extend_from_slice(itoa::Buffer::new().format(remaining).as_bytes());
+        }
+        if separator == b'{' {
+            out.push(b'{');
+        }
+        out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_parts_are_left_out() {
+        for (meta, json) in [
+            (ListMeta::default(), "{}"),
+            (ListMeta::at(ResourceVersion(7)), r#"{"resourceVersion":"7"}"#),
+            (ListMeta { remaining: Some(0), ..ListMeta::default() }, r#"{"remainingItemCount":0}"#),
+            (
+                ListMeta { next: "t", remaining: Some(2), ..ListMeta::at(ResourceVersion(7)) },
+                r#"{"resourceVersion":"7","continue":"t","remainingItemCount":2}"#,
+            ),
+        ] {
+            let mut out = Vec::new();
+            meta.push_json(&mut out);
+            assert_eq!(String::from_utf8(out).expect("UTF-8"), json);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `PartialObjectMetadata` and its list, in JSON: objects without anything but their metadata, for clients that keep a
+//! cache of names and labels (Kubernetes API concepts, "Metadata-only fetches"). In protobuf: `codec::protobuf`.
+//!
+//! The metadata is that of the Lease, byte for byte, so it is cut out of the Lease's JSON.
+
+use super::json::encode_lease_into;
+use super::list_meta::ListMeta;
+use crate::lease::{Lease, ResourceVersion};
+use memchr::memmem;
+
+/// `kind` of the object.
+pub const KIND: &str = "PartialObjectMetadata";
+/// `kind` of a list of objects.
+pub const LIST_KIND: &str = "PartialObjectMetadataList";
+
+/// Versions of `meta.k8s.io`, the group of what is made of any object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `v1`
+    V1,
+    /// `v1beta1`
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// `apiVersion` of the objects.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Appends the metadata of the Lease whose JSON is `lease`, with or without its `kind` and `apiVersion`.
+pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
+    out.reserve(lease.len() + 96);
+    push_type_meta(out, KIND, of);
+    // The first of these is the metadata's own, since nothing but two short strings can stand before it; the last is
+    // the spec's, since a quote inside a string has a backslash before it and no other member of a Lease is called so.
+    let metadata = memmem::find(lease, METADATA).and_then(|at| lease.get(at..)).unwrap_or_default();
+    let end = memmem::rfind(metadata, SPEC).unwrap_or(metadata.len());
+    out.extend_from_slice(metadata.get(..end).unwrap_or_default());
+    out.push(b'}');
+}
+
+/// Appends the metadata of a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created.
+pub fn encode_partial_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, of: MetaVersion) {
+    push_type_meta(out, KIND, of);
+    let start = out.len();
+    encode_lease_into(out, lease, version, false);
+    // The Lease's own bracket is open already, and its spec goes.
+    out.splice(start..=start, []);
+    if let Some(end) = out.get(start..).and_then(|written| memmem::rfind(written, SPEC)) {
+        out.truncate(start + end);
+    }
+    out.push(b'}');
+}
+
+/// Appends all of a list that stands before its items. Each item is to follow [`push_item_start`].
+pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
+    push_type_meta(out, LIST_KIND, of);
+    out.extend_from_slice(b"\"metadata\":");
+    meta.push_json(out);
+    out.extend_from_slice(b",\"items\":");
+}
+
+/// Appends what stands before an item; `is_first` tells whether none came before.
+pub fn push_item_start(out: &mut Vec<u8>, is_first: bool) {
+    out.push(if is_first { b'[' } else { b',' });
+}
+
+/// Appends all that stands behind the items. A list without items has `null` for them, as kube-apiserver's has.
+pub fn push_list_close(out: &mut Vec<u8>, is_empty: bool) {
+    out.extend_from_slice(if is_empty { b"null}" } else { b"]}" });
+}
+
+fn push_type_meta(out: &mut Vec<u8>, kind: &str, of: MetaVersion) {
+    for part in ["{\"kind\":\"", kind, "\",\"apiVersion\":\"", of.api_version(), "\","] {
+        out.extend_from_slice(part.as_bytes());
+    }
+}
+
+const METADATA: &[u8] = b"\"metadata\":{";
+const SPEC: &[u8] = b",\"spec\":{";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = include_str!("../../../tests/wire/lease-full.json");
+    const PARTIAL: &str = include_str!("../../../tests/wire/partial-full.json");
+    const LIST: &str = include_str!("../../../tests/wire/list.json");
+    const PARTIAL_LIST: &str = include_str!("../../../tests/wire/partial-list.json");
+
+    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        encode(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn the_metadata_is_cut_out_of_the_lease() {
+        assert_eq!(text(|out| push_partial(out, WHOLE.trim_end().as_bytes(), MetaVersion::V1)), PARTIAL.trim_end());
+        let older = PARTIAL.trim_end().replace("meta.k8s.io/v1", "meta.k8s.io/v1beta1");
+        assert_eq!(text(|out| push_partial(out, WHOLE.trim_end().as_bytes(), MetaVersion::V1Beta1)), older);
+    }
+
+    #[test]
+    fn strings_that_look_like_members_do_not_confuse() {
+        let mut lease = Lease::default();
+        lease.metadata.name = "n".into();
+        lease.metadata.annotations.insert("spec".into(), "\",\"spec\":{\"metadata\":{".into());
+        lease.spec.holder_identity = Some(",\"spec\":{".into());
+        let partial = text(|out| encode_partial_into(out, &lease, Some(ResourceVersion(7)), MetaVersion::V1));
+        let value: serde_json::Value = serde_json::from_str(&partial).expect(&partial);
+        assert_eq!(value["metadata"]["annotations"]["spec"], "\",\"spec\":{\"metadata\":{");
+        assert_eq!(value["metadata"]["resourceVersion"], "7");
+        assert_eq!(value.as_object().map(serde_json::Map::len), Some(3));
+        let whole = text(|out| encode_lease_into(out, &lease, Some(ResourceVersion(7)), true));
+        assert_eq!(text(|out| push_partial(out, whole.as_bytes(), MetaVersion::V1)), partial);
+    }
+
+    #[test]
+    fn lists_are_those_of_kube_apiserver() {
+        let (_, items) = LIST.trim_end().split_once("\"items\":[").expect("a list");
+        let items = items.strip_suffix("]}").expect("a list").split_inclusive("}},").collect::<Vec<_>>();
+        let items = [items[0].trim_end_matches(','), &items[1..].concat()];
+        let list = text(|out| {
+            push_list_head(out, &ListMeta::at(ResourceVersion(209)), MetaVersion::V1);
+            for (index, item) in items.iter().enumerate() {
+                push_item_start(out, index == 0);
+                push_partial(out, item.as_bytes(), MetaVersion::V1);
+            }
+            push_list_close(out, false);
+        });
+        assert_eq!(list, PARTIAL_LIST.trim_end());
+        let empty = text(|out| {
+            push_list_head(out, &ListMeta::default(), MetaVersion::V1);
+            push_list_close(out, true);
+        });
+        assert_eq!(
+            empty,
+            r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":null}"#
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! `metav1.DeleteOptions` from the body of a DELETE.
+
+use super::decode::{Unknown, not_registered};
+use super::reader::{Reader, WireError};
+use crate::api_error::ApiError;
+use crate::codec::json::DeleteOptions;
+
+/// Reads the options of a deletion.
+///
+/// # Errors
+/// What kube-apiserver answers: all that is wrong with these options is a 500.
+pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
+    let read = || {
+        let unknown = Unknown::read(body)?;
+        // The kind is registered for no version in particular, so any version will do: clients send `v1`,
+        // `meta.k8s.io/v1`, and that of the object.
+        let meta = unknown.type_meta.or("", "v1", "DeleteOptions");
+        if meta.kind != "DeleteOptions" {
+            return Err(not_registered(&meta, "pkg/runtime/scheme.go:110"));
+        }
+        read_delete_options(unknown.raw).map_err(|error| error.to_string())
+    };
+    read().map_err(|message| ApiError::Unclassified { message })
+}
+
+fn read_delete_options(message: &[u8]) -> Result<DeleteOptions, WireError> {
+    let mut options = DeleteOptions::default();
+    let mut reader = Reader::new("DeleteOptions", message);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => options.grace_period_seconds = Some(reader.int64("GracePeriodSeconds")?),
+            2 => read_preconditions(reader.bytes("Preconditions")?, &mut options)?,
+            3 => options.orphan_dependents = Some(reader.boolean("OrphanDependents")?),
+            4 => options.propagation_policy = Some(reader.text("PropagationPolicy")?),
+            5 => options.dry_run.push(reader.text("DryRun")?),
+            6 => {
+                let field = "IgnoreStoreReadErrorWithClusterBreakingPotential";
+                options.ignore_store_read_error = Some(reader.boolean(field)?);
+            }
+            _ => reader.skip()?,
+        }
+    }
+    Ok(options)
+}
+
+fn read_preconditions(bytes: &[u8], options: &mut DeleteOptions) -> Result<(), WireError> {
+    let mut reader = Reader::new("Preconditions", bytes);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => options.precondition_uid = Some(reader.text("UID")?),
+            2 => options.precondition_resource_version = Some(reader.text("ResourceVersion")?),
+            _ => reader.skip()?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::envelope::push_envelope;
+    use super::super::sink::{SHORT, Sink};
+    use super::*;
+
+    fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
+        let mut body = Vec::new();
+        push_envelope(&mut body, api_version, kind, message);
+        body
+    }
+
+    #[test]
+    fn all_fields_are_read_under_every_version_that_clients_send() {
+        let mut message = Vec::new();
+        message.put_integer(1, 5);
+        message.put_message(2, SHORT, |out: &mut Vec<u8>| {
+            out.put_bytes(1, b"u");
+            out.put_bytes(2, b"1");
+        });
+        message.put_integer(3, 0);
+        message.put_bytes(4, b"Background");
+        message.put_bytes(5, b"All");
+        message.put_integer(6, 1);
+        let options = DeleteOptions {
+            grace_period_seconds: Some(5),
+            precondition_uid: Some("u".into()),
+            precondition_resource_version: Some("1".into()),
+            orphan_dependents: Some(false),
+            propagation_policy: Some("Background".into()),
+            dry_run: vec!["All".into()],
+            ignore_store_read_error: Some(true),
+        };
+        for api_version in ["", "v1", "meta.k8s.io/v1", "coordination.k8s.io/v1"] {
+            assert_eq!(decode_delete_options(&body(api_version, "DeleteOptions", &message)), Ok(options.clone()));
+        }
+        assert_eq!(decode_delete_options(&body("", "", &[])), Ok(DeleteOptions::default()));
+        for end in 0..message.len() {
+            let _ = decode_delete_options(&body("v1", "DeleteOptions", &message[..end]));
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_refused_in_the_words_of_kube_apiserver() {
+        for (body, words) in [
+            (
+                body("v1", "Pod", &[]),
+                "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:110\"",
+            ),
+            (body("v1", "DeleteOptions", &[0x0a, 0]), "proto: wrong wireType = 2 for field GracePeriodSeconds"),
+            (b"{}".to_vec(), "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
+        ] {
+            assert_eq!(decode_delete_options(&body), Err(ApiError::Unclassified { message: words.into() }));
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! The envelope around every message: a magic number, the type, and the message itself (`runtime.Unknown`).
+
+use super::sink::{LONG, SHORT, Sink};
+
+/// What every body begins with.
+pub(super) const PREFIX: &[u8; 4] = b"k8s\0";
+
+/// What ends every body: `contentEncoding` and `contentType`, both empty.
+pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
+
+/// Appends a body whose message `fill` appends.
+#[inline]
+pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill: impl FnOnce(&mut S)) {
+    put_head(out, api_version, kind);
+    out.put_message(2, LONG, fill);
+    out.put(TAIL);
+}
+
+/// Appends what stands before the message.
+#[inline]
+pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
+    out.put(PREFIX);
+    out.put_message(1, SHORT, |out| {
+        out.put_bytes(1, api_version.as_bytes());
+        out.put_bytes(2, kind.as_bytes());
+    });
+}
+
+/// Appends a body around a message that is encoded already: the same Lease under the type of another version.
+pub fn push_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, message: &[u8]) {
+    out.reserve(message.len() + api_version.len() + kind.len() + 32);
+    put_body(out, api_version, kind, |out| out.put(message));
+}
+
+/// The message in a body that was written here; empty for anything else.
+#[must_use]
+pub fn raw_message(body: &[u8]) -> &[u8] {
+    let message = || {
+        let rest = body.strip_prefix(PREFIX)?.strip_suffix(TAIL)?;
+        let rest = match rest {
+            // The type is shorter than 128 bytes.
+            [0x0a, size @ 0..0x80, rest @ ..] => rest.get(usize::from(*size)..)?,
+            _ => return None,
+        };
+        let rest = rest.strip_prefix(&[0x12])?;
+        let width = rest.iter().position(|byte| *byte < 0x80)? + 1;
+        rest.get(width..)
+    };
+    message().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_is_found_in_its_envelope() {
+        for size in [0, 1, 127, 128, 20_000] {
+            let message = vec![7; size];
+            let mut body = Vec::new();
+            push_envelope(&mut body, "v1", "Status", &message);
+            assert_eq!(raw_message(&body), message);
+            for end in 0..body.len().min(64) {
+                assert!(raw_message(&body[..end]).len() <= end);
+            }
+        }
+        assert_eq!(raw_message(b"{}"), b"");
+    }
+}

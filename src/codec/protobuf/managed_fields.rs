@@ -1,0 +1,110 @@
+//! `metav1.ManagedFieldsEntry`: who set which fields. What a list that makes no sense counts for, the model says.
+
+use super::meta::{put_time, read_time};
+use super::reader::{Reader, WireError, text};
+use super::sink::{LONG, SHORT, Sink};
+use crate::lease::managed_fields::{FieldsV1, ManagedFields, ManagedFieldsEntry, SentEntry, SentManagedFields};
+
+/// Appends the entries of an object's metadata.
+pub(super) fn put_managed_fields<S: Sink>(out: &mut S, managed_fields: &ManagedFields) {
+    for entry in managed_fields.entries() {
+        out.put(KEY);
+        out.put_sized(LONG, |out| put_entry(out, entry));
+    }
+}
+
+/// Field 17, which takes two bytes.
+const KEY: &[u8] = &[0x8a, 0x01];
+
+fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {
+    out.put_bytes(1, entry.manager.as_bytes());
+    out.put_bytes(2, entry.operation.as_str().as_bytes());
+    out.put_bytes(3, entry.api_version.as_bytes());
+    if let Some(time) = entry.time {
+        out.put_message(4, SHORT, |out| put_time(out, time));
+    }
+    out.put_bytes(6, FieldsV1::TYPE.as_bytes());
+    out.put_message(7, LONG, |out| out.put_bytes(1, entry.fields.as_json().as_bytes()));
+    out.put_bytes(8, entry.subresource.as_bytes());
+}
+
+/// Reads one entry into a list.
+pub(super) fn read_entry(bytes: &[u8], list: &mut SentManagedFields) -> Result<(), WireError> {
+    let mut entry = SentEntry::default();
+    let mut fields = None;
+    let mut reader = Reader::new("ManagedFieldsEntry", bytes);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => entry.manager = reader.text("Manager")?,
+            2 => entry.operation = reader.text("Operation")?,
+            3 => entry.api_version = reader.text("APIVersion")?,
+            4 => entry.time = Some(read_time(reader.bytes("Time")?)?),
+            6 => entry.fields_type = reader.text("FieldsType")?,
+            7 => read_fields(reader.bytes("FieldsV1")?, &mut fields)?,
+            8 => entry.subresource = reader.text("Subresource")?,
+            _ => reader.skip()?,
+        }
+    }
+    entry.fields = fields.map(fields_v1);
+    list.push(entry);
+    Ok(())
+}
+
+fn fields_v1(json: &[u8]) -> FieldsV1 {
+    match std::str::from_utf8(json) {
+        Ok(json) => FieldsV1::from_client(json),
+        Err(_) => FieldsV1::from_client(&text(json)),
+    }
+}
+
+fn read_fields<'b>(bytes: &'b [u8], fields: &mut Option<&'b [u8]>) -> Result<(), WireError> {
+    let found = fields.get_or_insert(&[]);
+    let mut reader = Reader::new("FieldsV1", bytes);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => *found = reader.bytes("Raw")?,
+            _ => reader.skip()?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list of entries, each given by its operation, its version and its type.
+    fn list(entries: &[[&str; 3]]) -> ManagedFields {
+        let mut list = SentManagedFields::default();
+        for [operation, api_version, fields_type] in entries {
+            let mut bytes = Vec::new();
+            bytes.put_bytes(1, b"");
+            bytes.put_bytes(2, operation.as_bytes());
+            bytes.put_bytes(3, api_version.as_bytes());
+            bytes.put_bytes(6, fields_type.as_bytes());
+            read_entry(&bytes, &mut list).expect("an entry");
+        }
+        list.finish()
+    }
+
+    #[test]
+    fn a_blank_entry_alone_resets_and_a_wrong_one_spoils_the_list() {
+        assert_eq!(list(&[["", "", ""]]), ManagedFields::reset());
+        assert_eq!(list(&[["Update", "v1", "FieldsV1"]]).entries().len(), 1);
+        for wrong in [["", "", ""], ["Create", "v1", "FieldsV1"], ["Apply", "", "FieldsV1"], ["Apply", "v1", ""]] {
+            assert_eq!(list(&[["Update", "v1", "FieldsV1"], wrong]), ManagedFields::ABSENT, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn fields_that_are_no_text_are_survived() {
+        let mut list = SentManagedFields::default();
+        let mut bytes = Vec::new();
+        bytes.put_bytes(2, b"Apply");
+        bytes.put_bytes(3, b"v1");
+        bytes.put_bytes(6, b"FieldsV1");
+        bytes.put_message(7, SHORT, |out: &mut Vec<u8>| out.put_bytes(1, b"{\xff}"));
+        read_entry(&bytes, &mut list).expect("an entry");
+        assert_eq!(list.finish().entries().first().map(|entry| entry.fields.as_json()), Some("{\u{fffd}}"));
+    }
+}

@@ -1,0 +1,241 @@
+//! `metav1.ObjectMeta`, `OwnerReference`, `ListMeta` and the two times, in both directions.
+
+use super::managed_fields::{put_managed_fields, read_entry};
+use super::reader::{Reader, WireError};
+use super::sink::{SHORT, Sink};
+use crate::codec::list_meta::ListMeta;
+use crate::codec::time::{is_zero_micro_time, is_zero_time};
+use crate::lease::managed_fields::SentManagedFields;
+use crate::lease::{MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time};
+
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds. It is written as an empty message.
+const ZERO_SECONDS: i64 = -62_135_596_800;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+pub(super) fn put_object_meta<S: Sink>(out: &mut S, meta: &ObjectMeta, version: Option<ResourceVersion>) {
+    out.put_bytes(1, meta.name.as_bytes());
+    out.put_bytes(2, meta.generate_name.as_bytes());
+    out.put_bytes(3, meta.namespace.as_bytes());
+    out.put_bytes(4, meta.self_link.as_bytes());
+    out.put_bytes(5, meta.uid.as_bytes());
+    put_version(out, 6, version);
+    out.put_integer(7, meta.generation);
+    out.put_message(8, SHORT, |out| put_time(out, meta.creation_timestamp.unwrap_or(Time(ZERO_SECONDS))));
+    if let Some(time) = meta.deletion_timestamp {
+        out.put_message(9, SHORT, |out| put_time(out, time));
+    }
+    if let Some(seconds) = meta.deletion_grace_period_seconds {
+        out.put_integer(10, seconds);
+    }
+    put_map(out, 11, &meta.labels);
+    put_map(out, 12, &meta.annotations);
+    for owner in &meta.owner_references {
+        out.put_message(13, SHORT, |out| put_owner_reference(out, owner));
+    }
+    for finalizer in &meta.finalizers {
+        out.put_bytes(14, finalizer.as_bytes());
+    }
+    put_managed_fields(out, &meta.managed_fields);
+}
+
+fn put_owner_reference<S: Sink>(out: &mut S, owner: &OwnerReference) {
+    out.put_bytes(1, owner.kind.as_bytes());
+    out.put_bytes(3, owner.name.as_bytes());
+    out.put_bytes(4, owner.uid.as_bytes());
+    out.put_bytes(5, owner.api_version.as_bytes());
+    if let Some(controller) = owner.controller {
+        out.put_integer(6, controller.into());
+    }
+    if let Some(block) = owner.block_owner_deletion {
+        out.put_integer(7, block.into());
+    }
+}
+
+pub(super) fn put_list_meta<S: Sink>(out: &mut S, meta: &ListMeta<'_>) {
+    out.put_bytes(1, b"");
+    put_version(out, 2, meta.version);
+    out.put_bytes(3, meta.next.as_bytes());
+    if let Some(remaining) = meta.remaining {
+        out.put_integer(4, i64::try_from(remaining).unwrap_or(i64::MAX));
+    }
+}
+
+#[inline]
+fn put_version<S: Sink>(out: &mut S, field: u8, version: Option<ResourceVersion>) {
+    match version {
+        Some(version) => out.put_bytes(field, itoa::Buffer::new().format(version.0).as_bytes()),
+        None => out.put_bytes(field, b""),
+    }
+}
+
+fn put_map<S: Sink>(out: &mut S, field: u8, map: &StringMap) {
+    for (key, value) in map.iter() {
+        out.put_message(field, SHORT, |out| {
+            out.put_bytes(1, key.as_bytes());
+            out.put_bytes(2, value.as_bytes());
+        });
+    }
+}
+
+pub(super) fn put_time<S: Sink>(out: &mut S, time: Time) {
+    if !is_zero_time(time) {
+        out.put_integer(1, time.0);
+        out.put_integer(2, 0);
+    }
+}
+
+pub(super) fn put_micro_time<S: Sink>(out: &mut S, time: MicroTime) {
+    if !is_zero_micro_time(time) {
+        out.put_integer(1, time.0.div_euclid(MICROS_PER_SECOND));
+        out.put_integer(2, time.0.rem_euclid(MICROS_PER_SECOND) * 1_000);
+    }
+}
+
+/// Reads a message into `meta`, over what an earlier one has set. The entries of `managedFields` are gathered in
+/// `managed_fields`, which becomes a list if there are any: protobuf cannot tell an empty list from none.
+pub(super) fn read_object_meta(
+    bytes: &[u8],
+    meta: &mut ObjectMeta,
+    managed_fields: &mut Option<SentManagedFields>,
+) -> Result<(), WireError> {
+    let mut reader = Reader::new("ObjectMeta", bytes);
+    // Gathered first: what comes in many pieces must not be sorted many times.
+    let (mut labels, mut annotations) = (Vec::new(), Vec::new());
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => meta.name = reader.text("Name")?,
+            2 => meta.generate_name = reader.text("GenerateName")?,
+            3 => meta.namespace = reader.text("Namespace")?,
+            4 => meta.self_link = reader.text("SelfLink")?,
+            5 => meta.uid = reader.text("UID")?,
+            6 => meta.resource_version = reader.text("ResourceVersion")?,
+            7 => meta.generation = reader.int64("Generation")?,
+            8 => {
+                let time = read_time(reader.bytes("CreationTimestamp")?)?;
+                meta.creation_timestamp = Some(time).filter(|time| !is_zero_time(*time));
+            }
+            9 => meta.deletion_timestamp = Some(read_time(reader.bytes("DeletionTimestamp")?)?),
+            10 => meta.deletion_grace_period_seconds = Some(reader.int64("DeletionGracePeriodSeconds")?),
+            11 => labels.push(reader.entry("Labels")?),
+            12 => annotations.push(reader.entry("Annotations")?),
+            13 => meta.owner_references.push(read_owner_reference(reader.bytes("OwnerReferences")?)?),
+            14 => meta.finalizers.push(reader.text("Finalizers")?),
+            17 => read_entry(reader.bytes("ManagedFields")?, managed_fields.get_or_insert_default())?,
+            _ => reader.skip()?,
+        }
+    }
+    merge(&mut meta.labels, labels);
+    merge(&mut meta.annotations, annotations);
+    Ok(())
+}
+
+/// Adds pairs to a map; of a key that comes twice the last value counts. Sorts once.
+fn merge(map: &mut StringMap, mut pairs: Vec<(compact_str::CompactString, compact_str::CompactString)>) {
+    if pairs.is_empty() {
+        return;
+    }
+    let earlier = map.iter().map(|(key, value)| (key.into(), value.into()));
+    pairs.splice(..0, earlier.collect::<Vec<_>>());
+    // Stable, so that the last of equal keys is the one that came last; in order, so that adding is appending.
+    pairs.sort_by(|a, b| a.0.cmp(&b.0));
+    *map = pairs.into_iter().collect();
+}
+
+fn read_owner_reference(bytes: &[u8]) -> Result<OwnerReference, WireError> {
+    let mut owner = OwnerReference::default();
+    let mut reader = Reader::new("OwnerReference", bytes);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => owner.kind = reader.text("Kind")?,
+            3 => owner.name = reader.text("Name")?,
+            4 => owner.uid = reader.text("UID")?,
+            5 => owner.api_version = reader.text("APIVersion")?,
+            6 => owner.controller = Some(reader.boolean("Controller")?),
+            7 => owner.block_owner_deletion = Some(reader.boolean("BlockOwnerDeletion")?),
+            _ => reader.skip()?,
+        }
+    }
+    Ok(owner)
+}
+
+/// A time without its fraction, which JSON would not carry either.
+pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
+    if bytes.is_empty() {
+        return Ok(Time(ZERO_SECONDS));
+    }
+    read_timestamp(bytes).map(|(seconds, _)| Time(seconds))
+}
+
+/// Times that 64 bits of microseconds cannot hold, 290,000 years away, become the last that they can.
+pub(super) fn read_micro_time(bytes: &[u8]) -> Result<MicroTime, WireError> {
+    if bytes.is_empty() {
+        return Ok(MicroTime(ZERO_SECONDS * MICROS_PER_SECOND));
+    }
+    let (seconds, nanos) = read_timestamp(bytes)?;
+    Ok(MicroTime(seconds.saturating_mul(MICROS_PER_SECOND).saturating_add(i64::from(nanos / 1_000))))
+}
+
+fn read_timestamp(bytes: &[u8]) -> Result<(i64, i32), WireError> {
+    let (mut seconds, mut nanos) = (0, 0);
+    let mut reader = Reader::new("Timestamp", bytes);
+    while let Some(field) = reader.next()? {
+        match field {
+            1 => seconds = reader.int64("Seconds")?,
+            2 => nanos = reader.int32("Nanos")?,
+            _ => reader.skip()?,
+        }
+    }
+    Ok((seconds, nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn micro_time(seconds: i64, nanos: i64) -> MicroTime {
+        let mut bytes = Vec::new();
+        bytes.put_integer(1, seconds);
+        bytes.put_integer(2, nanos);
+        read_micro_time(&bytes).expect("a time")
+    }
+
+    #[test]
+    fn times_round_trip_and_extremes_are_held() {
+        for micros in [0, 1, -1, 1_999_999, -2_000_000, i64::MAX, i64::MIN, ZERO_SECONDS * MICROS_PER_SECOND] {
+            let mut bytes = Vec::new();
+            put_micro_time(&mut bytes, MicroTime(micros));
+            // The first microseconds of the range have their second before it.
+            let expected = if micros == i64::MIN { i64::MIN + 224_192 } else { micros };
+            assert_eq!(read_micro_time(&bytes), Ok(MicroTime(expected)), "{micros}");
+        }
+        for seconds in [0, -1, i64::MIN, i64::MAX, ZERO_SECONDS] {
+            let mut bytes = Vec::new();
+            put_time(&mut bytes, Time(seconds));
+            assert_eq!(read_time(&bytes), Ok(Time(seconds)));
+        }
+        assert_eq!(micro_time(1, 1_999), MicroTime(1_000_001));
+        assert_eq!(micro_time(1, -1_999), MicroTime(999_999));
+        assert_eq!(micro_time(i64::MAX, 5), MicroTime(i64::MAX));
+        // Two fields missing are zeros, and nothing at all is Go's zero time.
+        assert_eq!(read_time(&[0x18, 0]), Ok(Time(0)));
+        assert_eq!(read_time(&[]), Ok(Time(ZERO_SECONDS)));
+    }
+
+    #[test]
+    fn of_a_key_that_comes_twice_the_last_value_counts() {
+        let mut bytes = Vec::new();
+        for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
+            bytes.put_message(11, SHORT, |out: &mut Vec<u8>| {
+                // The value may come first.
+                out.put_bytes(2, value.as_bytes());
+                out.put_bytes(1, key.as_bytes());
+            });
+        }
+        let mut meta = ObjectMeta::default();
+        meta.labels.insert("a".into(), "0".into());
+        meta.labels.insert("c".into(), "0".into());
+        read_object_meta(&bytes, &mut meta, &mut None).expect("metadata");
+        assert_eq!(meta.labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3"), ("c", "0")]);
+    }
+}

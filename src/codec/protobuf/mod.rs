@@ -1,0 +1,38 @@
+//! Protobuf, as kube-apiserver reads and writes it (Kubernetes API concepts, "Protobuf encoding").
+//!
+//! ```text
+//! body of one object or list:  "k8s\0"  Unknown { typeMeta { apiVersion, kind }, raw: message, "", "" }
+//! event of a watch:            length (4 bytes, big endian)  WatchEvent { type, object { raw: such a body } }
+//! ```
+//!
+//! Written is byte for byte what gogo-protobuf writes in Go: fields in ascending order, maps sorted by key, and every
+//! field that is no pointer in Go even when it is empty. The messages are those of `generated.proto` in
+//! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery`; `coordination.k8s.io/v1beta1` has the same fields. There is no
+//! Table in protobuf: kube-apiserver does not offer it either.
+
+mod decode;
+mod delete_options;
+mod discovery;
+mod encode;
+mod envelope;
+mod list;
+mod managed_fields;
+mod meta;
+mod reader;
+mod sink;
+mod watch;
+
+#[cfg(test)]
+mod wire_tests;
+
+pub use decode::{decode_lease, decode_lease_of};
+pub use delete_options::decode_delete_options;
+pub use discovery::{
+    ApiGroup, ApiResource, encode_api_group_into, encode_api_group_list_into, encode_api_resource_list_into,
+};
+pub use encode::{encode_bookmark_into, encode_lease_into, encode_partial_into, encode_status_into};
+pub use envelope::{push_envelope, raw_message};
+pub use list::{
+    ListForm, ListHead, lease_len, partial_len, push_lease_item, push_partial_item, push_raw_item, raw_item_len,
+};
+pub use watch::{push_watch_event, push_watch_event_with};

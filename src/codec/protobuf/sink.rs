@@ -1,0 +1,218 @@
+//! Writing protobuf: the same description of a message either writes it or only counts its bytes.
+//!
+//! gogo-protobuf, whose bytes these must equal, writes fields in ascending order and nested messages with the shortest
+//! length prefix. The prefix comes before what it counts: its usual width is left free, and where it turns out wider or
+//! narrower the message behind it is moved. So each message is described once, and nothing is allocated on the way.
+
+/// Where a message goes.
+pub(super) trait Sink: Sized {
+    /// Appends bytes as they are.
+    fn put(&mut self, bytes: &[u8]);
+
+    /// Appends the key of a field; the number must be below 16.
+    fn put_key(&mut self, field: u8, wire_type: WireType);
+
+    /// Appends a number in base 128.
+    fn put_varint(&mut self, n: u64);
+
+    /// Appends a length and what `fill` appends behind it. `width` is how many bytes the length most likely takes.
+    fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self));
+
+    /// A nested message.
+    #[inline]
+    fn put_message(&mut self, field: u8, width: usize, fill: impl FnOnce(&mut Self)) {
+        self.put_key(field, WireType::Length);
+        self.put_sized(width, fill);
+    }
+
+    /// A string or bytes. Empty ones are written too: that is how gogo-protobuf writes what is no pointer in Go.
+    #[inline]
+    fn put_bytes(&mut self, field: u8, bytes: &[u8]) {
+        self.put_key(field, WireType::Length);
+        self.put_varint(length(bytes.len()));
+        self.put(bytes);
+    }
+
+    /// A string that is a pointer in Go.
+    #[inline]
+    fn put_optional(&mut self, field: u8, text: Option<&str>) {
+        if let Some(text) = text {
+            self.put_bytes(field, text.as_bytes());
+        }
+    }
+
+    /// An integer of any type. Negative ones take ten bytes.
+    #[inline]
+    fn put_integer(&mut self, field: u8, n: i64) {
+        self.put_key(field, WireType::Varint);
+        self.put_varint(n.cast_unsigned());
+    }
+}
+
+/// How a value is encoded.
+#[derive(Clone, Copy)]
+pub(super) enum WireType {
+    Varint = 0,
+    Length = 2,
+}
+
+/// Bytes that a length most likely takes: nested messages that hold a few short strings.
+pub(super) const SHORT: usize = 1;
+/// Of messages that hold a whole Lease or its metadata.
+pub(super) const LONG: usize = 2;
+
+impl Sink for Vec<u8> {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn put_key(&mut self, field: u8, wire_type: WireType) {
+        self.push(field << 3 | wire_type as u8);
+    }
+
+    #[inline]
+    fn put_varint(&mut self, n: u64) {
+        match u8::try_from(n) {
+            Ok(byte @ 0..0x80) => self.push(byte),
+            _ => {
+                let (bytes, width) = varint(n);
+                self.extend_from_slice(bytes.get(..width).unwrap_or_default());
+            }
+        }
+    }
+
+    #[inline]
+    fn put_bytes(&mut self, field: u8, bytes: &[u8]) {
+        match u8::try_from(bytes.len()) {
+            Ok(size @ 0..0x80) => self.extend_from_slice(&[field << 3 | WireType::Length as u8, size]),
+            _ => {
+                self.put_key(field, WireType::Length);
+                self.put_varint(length(bytes.len()));
+            }
+        }
+        self.extend_from_slice(bytes);
+    }
+
+    #[inline]
+    fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self)) {
+        let start = self.len();
+        self.extend_from_slice(PLACEHOLDER.get(..width).unwrap_or_default());
+        let body = self.len();
+        fill(self);
+        let (bytes, found) = varint(length(self.len() - body));
+        let bytes = bytes.get(..found).unwrap_or_default();
+        if let Some(place) = self.get_mut(start..body)
+            && place.len() == bytes.len()
+        {
+            place.copy_from_slice(bytes);
+        } else {
+            self.splice(start..body, bytes.iter().copied());
+        }
+    }
+}
+
+/// Counts bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count(pub(super) usize);
+
+impl Sink for Count {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len();
+    }
+
+    #[inline]
+    fn put_key(&mut self, _field: u8, _wire_type: WireType) {
+        self.0 += 1;
+    }
+
+    #[inline]
+    fn put_varint(&mut self, n: u64) {
+        self.0 += varint_width(n);
+    }
+
+    #[inline]
+    fn put_sized(&mut self, _width: usize, fill: impl FnOnce(&mut Self)) {
+        let mut body = Self::default();
+        fill(&mut body);
+        self.0 += varint_width(length(body.0)) + body.0;
+    }
+}
+
+/// A number in base 128, and how many of the bytes it takes.
+#[inline]
+fn varint(mut n: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0; 10];
+    let mut width = 0;
+    for byte in &mut bytes {
+        let [low, ..] = n.to_le_bytes();
+        width += 1;
+        n >>= 7;
+        if n == 0 {
+            *byte = low;
+            break;
+        }
+        *byte = low | 0x80;
+    }
+    (bytes, width)
+}
+
+/// How many bytes a number takes in base 128.
+#[inline]
+pub(super) fn varint_width(n: u64) -> usize {
+    let bits = 64 - (n | 1).leading_zeros();
+    usize::try_from(bits.div_ceil(7)).unwrap_or(10)
+}
+
+/// A length as it is written.
+#[inline]
+pub(super) fn length(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// What stands in for a length until it is known.
+const PLACEHOLDER: &[u8] = &[0; 10];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn varints_are_shortest() {
+        for (n, bytes) in [
+            (0, &[0][..]),
+            (1, &[1]),
+            (0x7f, &[0x7f]),
+            (0x80, &[0x80, 1]),
+            (300, &[0xac, 2]),
+            (0x3fff, &[0xff, 0x7f]),
+            (0x4000, &[0x80, 0x80, 1]),
+            (u64::MAX, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
+        ] {
+            let mut out = Vec::new();
+            out.put_varint(n);
+            assert_eq!(out, bytes, "{n}");
+            assert_eq!(varint_width(n), bytes.len(), "{n}");
+        }
+    }
+
+    #[test]
+    fn a_length_of_unexpected_width_moves_what_it_counts() {
+        for width in 0..4 {
+            for size in [0, 1, 127, 128, 16_383, 16_384] {
+                let body = vec![7; size];
+                let mut out = b"before".to_vec();
+                out.put_sized(width, |out| out.put(&body));
+                let mut expected = b"before".to_vec();
+                expected.put_varint(length(size));
+                expected.put(&body);
+                assert_eq!(out, expected, "{width} {size}");
+                let mut count = Count::default();
+                count.put_sized(width, |count| count.put(&body));
+                assert_eq!(count.0, expected.len() - 6);
+            }
+        }
+    }
+}

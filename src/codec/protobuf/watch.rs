@@ -1,0 +1,24 @@
+//! Events of a watch: a length of four bytes, big endian, and a `WatchEvent` whose object is a whole body, envelope and
+//! all (apimachinery `util/framer`).
+
+use super::sink::{LONG, Sink};
+
+/// Appends an event. `object` is a body in protobuf.
+pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, object: &[u8]) {
+    out.reserve(object.len() + event_type.len() + 24);
+    push_watch_event_with(out, event_type, |out| out.put(object));
+}
+
+/// Appends an event whose object `encode` appends, as a body in protobuf.
+pub fn push_watch_event_with(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.put(&[0; FRAME_HEAD_BYTES]);
+    out.put_bytes(1, event_type.as_bytes());
+    out.put_message(2, LONG, |out| out.put_message(1, LONG, encode));
+    let size = u32::try_from(out.len() - start - FRAME_HEAD_BYTES).unwrap_or(u32::MAX);
+    if let Some(head) = out.get_mut(start..start + FRAME_HEAD_BYTES) {
+        head.copy_from_slice(&size.to_be_bytes());
+    }
+}
+
+const FRAME_HEAD_BYTES: usize = 4;

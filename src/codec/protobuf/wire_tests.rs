@@ -1,0 +1,298 @@
+//! What a real kube-apiserver sent, in both forms: protobuf decodes and encodes to the same bytes, and so does the JSON
+//! that it sent of the same objects. And what nobody sends: cut, mutated and random messages, none of which may panic.
+
+use super::*;
+use crate::api_error::ApiError;
+use crate::codec::json::{Decoder, encode_lease_into as encode_json_into};
+use crate::codec::list_meta::ListMeta;
+use crate::codec::partial::MetaVersion;
+use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
+use crate::lease::{API_VERSION, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time};
+use compact_str::CompactString;
+
+macro_rules! wire {
+    ($file:literal) => {
+        include_bytes!(concat!("../../../tests/wire/", $file))
+    };
+}
+
+const BARE: &[u8] = wire!("lease-bare.pb");
+const FULL: &[u8] = wire!("lease-full.pb");
+
+fn bytes(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}
+
+fn lease(body: &[u8]) -> Lease {
+    decode_lease(body).expect("a Lease").lease
+}
+
+/// A Lease as the table holds it, and its version.
+fn stored(mut lease: Lease) -> (Lease, Option<ResourceVersion>) {
+    let version = std::mem::take(&mut lease.metadata.resource_version);
+    (lease, version.parse().ok().map(ResourceVersion))
+}
+
+fn encoded(lease: Lease) -> Vec<u8> {
+    let (lease, version) = stored(lease);
+    bytes(|out| encode_lease_into(out, &lease, version, API_VERSION))
+}
+
+fn from_json(json: &str) -> Lease {
+    Decoder::new().decode_lease(&mut json.as_bytes().to_vec()).expect(json).lease
+}
+
+#[test]
+fn leases_decode_and_encode_to_the_same_bytes() {
+    for (body, json) in [(BARE, &wire!("lease-bare.json")[..]), (FULL, wire!("lease-full.json"))] {
+        assert_eq!(encoded(lease(body)), body);
+        let json = std::str::from_utf8(json).expect("UTF-8").trim_end();
+        assert_eq!(lease(body), from_json(json));
+        assert_eq!(encoded(from_json(json)), body);
+        let (lease, version) = stored(lease(body));
+        assert_eq!(bytes(|out| encode_json_into(out, &lease, version, true)), json.as_bytes());
+    }
+}
+
+#[test]
+fn the_metadata_alone_is_that_of_kube_apiserver() {
+    let (lease, version) = stored(lease(FULL));
+    let partial = bytes(|out| encode_partial_into(out, &lease.metadata, version, MetaVersion::V1));
+    assert_eq!(partial, wire!("partial-full.pb"));
+}
+
+fn list(form: ListForm<'_>, leases: &[(Lease, Option<ResourceVersion>)]) -> Vec<u8> {
+    let versioned = || leases.iter().map(|(lease, version)| (lease, version.expect("a version")));
+    let items_len = match form {
+        ListForm::Leases { .. } => versioned().map(|(lease, version)| lease_len(lease, version)).sum(),
+        ListForm::Partial(_) => versioned().map(|(lease, version)| partial_len(&lease.metadata, version)).sum(),
+    };
+    let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
+    bytes(|out| {
+        head.push(out);
+        for (lease, version) in versioned() {
+            match form {
+                ListForm::Leases { .. } => push_lease_item(out, lease, version),
+                ListForm::Partial(_) => push_partial_item(out, &lease.metadata, version, form),
+            }
+        }
+        head.push_tail(out);
+    })
+}
+
+#[test]
+fn lists_are_those_of_kube_apiserver() {
+    let leases = [stored(lease(BARE)), stored(lease(FULL))];
+    let form = ListForm::Leases { api_version: API_VERSION };
+    assert_eq!(list(form, &[]), wire!("list-none.pb"));
+    assert_eq!(list(form, &leases), wire!("list.pb"));
+    assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
+    // The same from bodies that are encoded already.
+    let messages = [raw_message(BARE), raw_message(FULL)];
+    let items_len = messages.into_iter().map(raw_item_len).sum();
+    let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
+    let from_raw = bytes(|out| {
+        head.push(out);
+        messages.into_iter().for_each(|message| push_raw_item(out, message));
+        head.push_tail(out);
+    });
+    assert_eq!(from_raw, wire!("list.pb"));
+}
+
+#[test]
+fn an_older_partial_list_has_its_items_first() {
+    let leases = [stored(lease(BARE))];
+    let newer = list(ListForm::Partial(MetaVersion::V1), &leases);
+    let older = list(ListForm::Partial(MetaVersion::V1Beta1), &leases);
+    let (newer, older) = (raw_message(&newer), raw_message(&older));
+    let meta_len = 11;
+    let (meta, items) = newer.split_at(meta_len);
+    let (older_items, older_meta) = older.split_at(older.len() - meta_len);
+    assert_eq!((meta[0], items[0], older_items[0], older_meta[0]), (0x0a, 0x12, 0x0a, 0x12));
+    assert_eq!((&meta[1..], &items[1..]), (&older_meta[1..], &older_items[1..]));
+}
+
+#[test]
+fn statuses_are_those_of_kube_apiserver() {
+    let status = ApiError::NotFound { name: "nothing".into() }.status();
+    assert_eq!(bytes(|out| encode_status_into(out, &status)), wire!("status-404.pb"));
+}
+
+#[test]
+fn discovery_is_that_of_kube_apiserver() {
+    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let leases = ApiResource {
+        name: "leases",
+        singular_name: "lease",
+        namespaced: true,
+        kind: "Lease",
+        verbs: &verbs,
+        storage_version_hash: "gqkMMb/YqFM=",
+    };
+    let document = bytes(|out| encode_api_resource_list_into(out, API_VERSION, &[leases]));
+    assert_eq!(document, wire!("discovery-legacy-version.pb"));
+    let group = ApiGroup { name: "coordination.k8s.io", versions: &["v1", "v1beta1"] };
+    let one = bytes(|out| encode_api_group_into(out, &group));
+    let all = bytes(|out| encode_api_group_list_into(out, &[group]));
+    assert_eq!(raw_message(&all).get(2..), Some(raw_message(&one)));
+    assert_eq!(raw_message(&one).len(), 121);
+}
+
+#[test]
+fn watch_frames_are_those_of_kube_apiserver() {
+    let mut recorded = &wire!("watch.pb")[..];
+    let mut events = std::str::from_utf8(wire!("watch.json")).expect("UTF-8").lines();
+    let mut count = 0;
+    while let Some((size, rest)) = recorded.split_first_chunk::<4>() {
+        let size = usize::try_from(u32::from_be_bytes(*size)).expect("small");
+        let frame = &recorded[..4 + size];
+        recorded = &rest[size..];
+        // WatchEvent { type, object { raw } }, whose raw bytes are a body.
+        let type_len = usize::from(frame[5]);
+        let event_type = std::str::from_utf8(&frame[6..6 + type_len]).expect("ASCII");
+        let at = frame.windows(4).position(|bytes| bytes == b"k8s\0").expect("a body");
+        let body = &frame[at..];
+        assert_eq!(bytes(|out| push_watch_event(out, event_type, body)), frame);
+        let (lease, version) = stored(lease(body));
+        let event = bytes(|out| {
+            push_watch_event_with(out, event_type, |out| encode_lease_into(out, &lease, version, API_VERSION));
+        });
+        assert_eq!(event, frame);
+        if event_type == "BOOKMARK" {
+            let is_end = !lease.metadata.annotations.is_empty();
+            let bookmark = bytes(|out| encode_bookmark_into(out, version.expect("a version"), is_end, API_VERSION));
+            assert_eq!(bookmark, body);
+        }
+        // The two streams were recorded one after the other: only their beginnings tell of the same objects.
+        let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
+        assert_eq!(json["type"], event_type);
+        if count < 2 {
+            assert_eq!(from_json(&json["object"].to_string()), self::lease(body));
+        }
+        count += 1;
+    }
+    assert_eq!((count, recorded.len(), events.next()), (7, 0, None));
+}
+
+#[test]
+fn every_prefix_and_mutation_is_survived() {
+    for body in [BARE, FULL] {
+        for end in 0..body.len() {
+            let _ = decode_lease(&body[..end]);
+            let _ = decode_delete_options(&body[..end]);
+        }
+    }
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..50_000 {
+        let mut body = FULL.to_vec();
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(4..body.len());
+            match random.u8(..3) {
+                0 => body[at] = random.u8(..),
+                1 => body[at] ^= 1 << random.u8(..8),
+                _ => body.truncate(at.max(5)),
+            }
+        }
+        if let Ok(decoded) = decode_lease(&body) {
+            // What was taken can be written, and reads back the same.
+            let again = encoded(decoded.lease.clone());
+            let (before, _) = stored(decoded.lease);
+            let (after, _) = stored(lease(&again));
+            assert_eq!(after.spec.holder_identity, before.spec.holder_identity);
+            assert_eq!(after.metadata.labels, before.metadata.labels);
+        }
+        let _ = decode_delete_options(&body);
+    }
+    for _ in 0..50_000 {
+        let mut body = b"k8s\0".to_vec();
+        body.extend((0..random.usize(..40)).map(|_| random.u8(..)));
+        let _ = decode_lease(&body);
+        let _ = decode_delete_options(&body);
+    }
+}
+
+#[test]
+fn random_leases_round_trip() {
+    let mut random = fastrand::Rng::with_seed(6);
+    for _ in 0..3_000 {
+        let lease = random_lease(&mut random);
+        let version = ResourceVersion(random.u64(..));
+        let body = bytes(|out| encode_lease_into(out, &lease, Some(version), API_VERSION));
+        let (decoded, found) = stored(self::lease(&body));
+        assert_eq!((&decoded, found), (&lease, Some(version)));
+        let message = raw_message(&body);
+        assert_eq!(lease_len(&lease, version), raw_item_len(message));
+        let partial = bytes(|out| encode_partial_into(out, &lease.metadata, Some(version), MetaVersion::V1));
+        assert_eq!(partial_len(&lease.metadata, version), raw_item_len(raw_message(&partial)));
+        let older = bytes(|out| push_envelope(out, "coordination.k8s.io/v1beta1", "Lease", message));
+        assert_eq!(stored(decode_lease_of(&older, "v1beta1").expect("a Lease").lease).0, lease);
+    }
+}
+
+fn text(random: &mut fastrand::Rng) -> CompactString {
+    let most = if random.u8(..) == 0 { 20_000 } else { 150 };
+    (0..random.usize(..most)).map(|_| random.char(..)).collect()
+}
+
+fn some<T>(random: &mut fastrand::Rng, make: impl FnOnce(&mut fastrand::Rng) -> T) -> Option<T> {
+    random.bool().then(|| make(random))
+}
+
+fn random_lease(random: &mut fastrand::Rng) -> Lease {
+    let mut pairs = || (0..random.usize(..4)).map(|_| (text(random), text(random))).collect();
+    let (labels, annotations) = (pairs(), pairs());
+    let owner_references = (0..random.usize(..3)).map(|_| OwnerReference {
+        api_version: text(random),
+        kind: text(random),
+        name: text(random),
+        uid: text(random),
+        controller: some(random, fastrand::Rng::bool),
+        block_owner_deletion: some(random, fastrand::Rng::bool),
+    });
+    let owner_references = owner_references.collect();
+    let mut managed_fields = SentManagedFields::default();
+    let entries = random.usize(..3);
+    for _ in 0..entries {
+        managed_fields.push(SentEntry {
+            manager: text(random),
+            operation: if random.bool() { "Apply".into() } else { "Update".into() },
+            api_version: "v1".into(),
+            time: some(random, |random| Time(random.i64(..))),
+            fields_type: FieldsV1::TYPE.into(),
+            fields: Some(FieldsV1::from_client(&text(random))),
+            subresource: text(random),
+        });
+    }
+    let managed_fields = if entries == 0 { ManagedFields::ABSENT } else { managed_fields.finish() };
+    let micro_time = |random: &mut fastrand::Rng| MicroTime(random.i64(-4_000_000_000_000_000..4_000_000_000_000_000));
+    Lease {
+        metadata: ObjectMeta {
+            name: text(random),
+            generate_name: text(random),
+            namespace: text(random),
+            self_link: text(random),
+            uid: text(random),
+            resource_version: CompactString::default(),
+            generation: random.i64(..),
+            creation_timestamp: some(random, |random| Time(random.i64(..))),
+            deletion_timestamp: some(random, |random| Time(random.i64(..))),
+            deletion_grace_period_seconds: some(random, |random| random.i64(..)),
+            labels,
+            annotations,
+            owner_references,
+            finalizers: (0..random.usize(..3)).map(|_| text(random)).collect(),
+            managed_fields,
+        },
+        spec: LeaseSpec {
+            holder_identity: some(random, text),
+            lease_duration_seconds: some(random, |random| random.i32(..)),
+            acquire_time: some(random, micro_time),
+            renew_time: some(random, micro_time),
+            lease_transitions: some(random, |random| random.i32(..)),
+            strategy: some(random, text),
+            preferred_holder: some(random, text),
+        },
+    }
+}

@@ -1,0 +1,337 @@
+//! YAML as sigs.k8s.io/yaml writes it: block style, keys sorted as people sort them, lists not indented under their
+//! key, long lines folded at spaces. How a single scalar is written is `yaml_scalar`'s.
+
+use super::yaml_scalar::{Style, column_after, push_scalar, style_of};
+use serde_json::Value;
+use std::cmp::Ordering;
+
+/// Appends `json`, which this server wrote, as a YAML document, with a line feed at its end.
+pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
+    match serde_json::from_slice(json) {
+        Ok(value) => {
+            let mut emitter = Emitter { out, line_start: 0, is_after_indicator: true };
+            emitter.line_start = emitter.out.len();
+            emitter.push_node(&value, Place::Root);
+            if emitter.column() > 0 {
+                out.push(b'\n');
+            }
+        }
+        // Nothing that is written here fails to be read; if it did: JSON is YAML.
+        Err(_) => out.extend_from_slice(json),
+    }
+}
+
+/// Where a node stands, and how far its parent is indented.
+#[derive(Clone, Copy)]
+enum Place {
+    Root,
+    /// The value of a key.
+    Value {
+        indent: usize,
+    },
+    /// The element of a list.
+    Element {
+        indent: usize,
+    },
+}
+
+struct Emitter<'o> {
+    out: &'o mut Vec<u8>,
+    /// Where the present line begins.
+    line_start: usize,
+    /// Whether the present line holds nothing but spaces and `-`, `?` and `:`, so that a block may begin on it.
+    is_after_indicator: bool,
+}
+
+impl Emitter<'_> {
+    fn column(&self) -> usize {
+        self.out.len() - self.line_start
+    }
+
+    /// Goes to column `indent`, on a new line unless nothing but indicators stands before it on this one.
+    fn indent(&mut self, indent: usize) {
+        if !self.is_after_indicator || self.column() > indent {
+            self.out.push(b'\n');
+            self.line_start = self.out.len();
+        }
+        self.out.resize(self.line_start + indent, b' ');
+        self.is_after_indicator = true;
+    }
+
+    /// Recursion is bounded by that of the reader, which takes 128 levels.
+    fn push_node(&mut self, node: &Value, place: Place) {
+        match node {
+            Value::Object(members) if !members.is_empty() => {
+                let indent = match place {
+                    Place::Root => 0,
+                    Place::Value { indent } | Place::Element { indent } => indent + 2,
+                };
+                let keys = sorted(members.keys().map(String::as_str).collect());
+                for (key, value) in keys.into_iter().filter_map(|key| members.get_key_value(key)) {
+                    self.push_member(key, value, indent);
+                }
+            }
+            Value::Array(elements) if !elements.is_empty() => {
+                let indent = match place {
+                    Place::Root => 0,
+                    // Under a key a list is not indented; in the `: ` of a long key it is, and so it is in a list.
+                    Place::Value { indent } if !self.is_after_indicator => indent,
+                    Place::Value { indent } | Place::Element { indent } => indent + 2,
+                };
+                for element in elements {
+                    self.indent(indent);
+                    self.out.push(b'-');
+                    self.push_node(element, Place::Element { indent });
+                }
+            }
+            scalar => {
+                let indent = match place {
+                    Place::Root => 2,
+                    Place::Value { indent } | Place::Element { indent } => indent + 2,
+                };
+                self.space();
+                match scalar {
+                    Value::Object(_) => self.push_plain("{}"),
+                    Value::Array(_) => self.push_plain("[]"),
+                    Value::Null => self.push_plain("null"),
+                    Value::Bool(true) => self.push_plain("true"),
+                    Value::Bool(false) => self.push_plain("false"),
+                    Value::Number(number) => self.push_plain(&number.to_string()),
+                    Value::String(text) => self.push_text(text, indent, style_of(text, false), true),
+                }
+            }
+        }
+    }
+
+    fn push_member(&mut self, key: &str, value: &Value, indent: usize) {
+        self.indent(indent);
+        if is_simple_key(key) {
+            self.push_text(key, indent + 2, style_of(key, true), false);
+            self.out.push(b':');
+        } else {
+            self.out.push(b'?');
+            self.space();
+            self.push_text(key, indent + 2, style_of(key, false), true);
+            self.indent(indent);
+            self.out.push(b':');
+        }
+        self.push_node(value, Place::Value { indent });
+    }
+
+    fn space(&mut self) {
+        if !matches!(self.out.last(), None | Some(b' ' | b'\n')) {
+            self.out.push(b' ');
+        }
+    }
+
+    fn push_plain(&mut self, text: &str) {
+        self.out.extend_from_slice(text.as_bytes());
+        self.is_after_indicator = false;
+    }
+
+    fn push_text(&mut self, text: &str, indent: usize, style: Style, may_fold: bool) {
+        let start = self.out.len();
+        // In characters; whatever is no continuation byte begins one.
+        let line = self.out.get(self.line_start..).unwrap_or_default();
+        let column = line.iter().filter(|byte| *byte & 0xc0 != 0x80).count();
+        push_scalar(self.out, text, style, indent, column, may_fold);
+        let (line_start, is_empty) = column_after(self.out, start, self.line_start);
+        self.line_start = line_start;
+        // A literal text may end with a line feed.
+        self.is_after_indicator = is_empty;
+    }
+}
+
+/// Whether a key can stand before its colon on one line.
+fn is_simple_key(key: &str) -> bool {
+    const BYTES_MAX: usize = 128;
+    key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
+}
+
+/// Keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of its own: it ends
+/// with some order whatever the comparison says, where the library's may panic.
+fn sorted(mut keys: Vec<&str>) -> Vec<&str> {
+    let mut width = 1;
+    while width < keys.len() {
+        let mut merged = Vec::with_capacity(keys.len());
+        for pair in keys.chunks(2 * width) {
+            let (left, right) = pair.split_at(width.min(pair.len()));
+            let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
+            loop {
+                let next = match (left.peek(), right.peek()) {
+                    (Some(l), Some(r)) if key_order(l, r) == Ordering::Greater => right.next(),
+                    (Some(_), _) => left.next(),
+                    (None, _) => right.next(),
+                };
+                match next {
+                    Some(key) => merged.push(*key),
+                    None => break,
+                }
+            }
+        }
+        keys = merged;
+        width *= 2;
+    }
+    keys
+}
+
+/// Letters after everything else, numbers by their value.
+fn key_order(a: &str, b: &str) -> Ordering {
+    let a: Vec<char> = a.chars().collect();
+    let b: Vec<char> = b.chars().collect();
+    let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return a.len().cmp(&b.len()) };
+    let (x, y) = (a[at], b[at]);
+    match (x.is_alphabetic(), y.is_alphabetic()) {
+        (true, true) => return x.cmp(&y),
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    // Zeros count where they stand inside a number that began before.
+    let inside =
+        (x == '0' || y == '0') && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|digit| *digit != '0');
+    let number = |chars: &[char]| {
+        let digits = chars[at..].iter().map_while(|c| c.to_digit(10));
+        digits.fold((i64::from(inside), 0usize), |(n, count), digit| {
+            (n.wrapping_mul(10).wrapping_add(i64::from(digit)), count + 1)
+        })
+    };
+    let ((n, n_digits), (m, m_digits)) = (number(&a), number(&b));
+    n.cmp(&m).then(n_digits.cmp(&m_digits)).then(x.cmp(&y))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yaml(json: &str) -> String {
+        let mut out = b"before\n".to_vec();
+        push_yaml(&mut out, json.as_bytes());
+        String::from_utf8(out.split_off(7)).expect("UTF-8")
+    }
+
+    #[test]
+    fn a_lease_is_written_as_kubectl_shows_it() {
+        assert_eq!(
+            yaml(include_str!("../../../tests/wire/lease-full.json")),
+            r#"apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata:
+  annotations:
+    empty: ""
+    k: v
+  creationTimestamp: "2026-11-21T00:02:25Z"
+  finalizers:
+  - example.com/f
+  labels:
+    a: "1"
+    b: "2"
+  managedFields:
+  - apiVersion: coordination.k8s.io/v1
+    fieldsType: FieldsV1
+    fieldsV1:
+      f:metadata:
+        f:annotations:
+          .: {}
+          f:empty: {}
+          f:k: {}
+        f:finalizers:
+          .: {}
+          v:"example.com/f": {}
+        f:labels:
+          .: {}
+          f:a: {}
+          f:b: {}
+        f:ownerReferences:
+          .: {}
+          k:{"uid":"u"}: {}
+      f:spec:
+        f:acquireTime: {}
+        f:holderIdentity: {}
+        f:leaseDurationSeconds: {}
+        f:leaseTransitions: {}
+        f:preferredHolder: {}
+        f:renewTime: {}
+        f:strategy: {}
+    manager: conformance
+    operation: Update
+    time: "2026-11-21T00:02:25Z"
+  name: full
+  namespace: c-wire
+  ownerReferences:
+  - apiVersion: v1
+    blockOwnerDeletion: false
+    controller: true
+    kind: Node
+    name: "n"
+    uid: u
+  resourceVersion: "208"
+  uid: 5dfea7de-ed50-4ae2-986c-d87c7cf980f3
+spec:
+  acquireTime: "2026-01-02T03:04:05.678901Z"
+  holderIdentity: me
+  leaseDurationSeconds: 40
+  leaseTransitions: 0
+  preferredHolder: you
+  renewTime: "1969-12-31T23:59:58.000001Z"
+  strategy: OldestEmulationVersion
+"#
+        );
+    }
+
+    #[test]
+    fn lists_and_empty_parts_stand_where_go_puts_them() {
+        assert_eq!(
+            yaml(r#"{"items":[],"metadata":{},"rows":[{"cells":["a",[1,[2]],{}],"object":null}]}"#),
+            "items: []\nmetadata: {}\nrows:\n- cells:\n  - a\n  - - 1\n    - - 2\n  - {}\n  object: null\n"
+        );
+        assert_eq!(yaml("{}"), "{}\n");
+        assert_eq!(yaml("[]"), "[]\n");
+        assert_eq!(yaml("{\"a\":\"x\\ny\\n\",\"b\":\" x\\n y\"}"), "a: |\n  x\n  y\nb: |2-\n   x\n   y\n");
+        assert_eq!(yaml("broken"), "broken");
+    }
+
+    #[test]
+    fn long_keys_take_a_line_of_their_own() {
+        let key = "k".repeat(129);
+        assert_eq!(yaml(&format!(r#"{{"{key}":"v"}}"#)), format!("? {key}\n: v\n"));
+        assert_eq!(
+            yaml(&format!(r#"{{"a":{{"{key}":{{"b":1,"c":[2]}}}}}}"#)),
+            format!("a:\n  ? {key}\n  : b: 1\n    c:\n    - 2\n")
+        );
+        assert_eq!(yaml(&format!(r#"{{"{key}":[1,2]}}"#)), format!("? {key}\n: - 1\n  - 2\n"));
+    }
+
+    #[test]
+    fn keys_are_sorted_as_people_sort_them() {
+        for (sorted_keys, keys) in [
+            (["a1", "a2", "a10", "b"], ["b", "a10", "a2", "a1"]),
+            ([".", "-", "1", "a"], ["a", "1", ".", "-"]),
+            (["a", "a-b", "a.b", "ab"], ["ab", "a.b", "a-b", "a"]),
+        ] {
+            let mut expected = sorted_keys;
+            if expected[0] == "." {
+                expected = ["-", ".", "1", "a"];
+            }
+            assert_eq!(sorted(keys.to_vec()), expected);
+        }
+        assert_eq!(sorted(vec!["x100", "x20", "x1000"]), ["x20", "x100", "x1000"]);
+        assert_eq!(sorted(vec!["x01", "x1", "x001"]), ["x1", "x01", "x001"]);
+    }
+
+    #[test]
+    fn what_is_written_is_survived_whatever_it_is() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..3_000 {
+            let text: String = (0..random.usize(..200))
+                .map(|_| *random.choice(b"ab  \n-:#'\"1.{\t").expect("some"))
+                .map(char::from)
+                .collect();
+            let keys: Vec<String> =
+                (0..random.usize(..30)).map(|_| (0..random.usize(..6)).map(|_| random.char(..)).collect()).collect();
+            let object: serde_json::Map<_, _> = keys.into_iter().map(|key| (key, Value::from(text.as_str()))).collect();
+            let written = yaml(&Value::Object(object).to_string());
+            assert!(written.ends_with('\n'));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `meta.k8s.io` Table, in JSON: what `kubectl get` prints (Kubernetes API concepts, "Receiving resources as Tables").
+//! The columns are those of the printer that kube-apiserver has for Leases.
+
+mod age;
+
+use super::bookmark::INITIAL_EVENTS_END;
+use super::json::push_string;
+use super::list_meta::ListMeta;
+use super::partial::{MetaVersion, push_partial};
+use crate::api_error::{ApiError, FieldError};
+use crate::lease::{Lease, Time};
+use age::push_age;
+
+/// What each row carries besides its cells (`includeObject`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// The metadata.
+    #[default]
+    Metadata,
+    /// Nothing.
+    None,
+    /// The whole object.
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the parameter of the query; empty is absent.
+    ///
+    /// # Errors
+    /// kube-apiserver's 400.
+    pub fn parse(value: &str) -> Result<Self, ApiError> {
+        match value {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "None" => Ok(Self::None),
+            "Object" => Ok(Self::Object),
+            other => {
+                let detail = "must be 'Metadata', 'Object', 'None', or empty";
+                let error = FieldError::invalid("includeObject", other, detail);
+                let message = format!("Unable to convert to Table as requested: {}: {}", error.field, error.body());
+                Err(ApiError::BadRequest { message })
+            }
+        }
+    }
+}
+
+/// How the rows of a Table are written.
+#[derive(Clone, Copy, Debug)]
+pub struct TableForm {
+    /// The moment from which ages are counted.
+    pub now: Time,
+    /// What each row carries.
+    pub include: IncludeObject,
+    /// Of the Table, and of the metadata in it.
+    pub version: MetaVersion,
+}
+
+/// Appends all of a Table that stands before its rows. Rows are separated by commas. In a watch only the first event
+/// carries the columns.
+pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
+    for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    meta.push_json(out);
+    out.extend_from_slice(b",\"columnDefinitions\":");
+    out.extend_from_slice(if columns { COLUMNS.as_bytes() } else { b"null" });
+    out.extend_from_slice(b",\"rows\":[");
+}
+
+/// Appends the row of a Lease, whose JSON with `kind` and `apiVersion` is `json`.
+pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) {
+    let TableForm { now, include, version } = form;
+    out.extend_from_slice(b"{\"cells\":[");
+    push_string(out, &lease.metadata.name);
+    out.push(b',');
+    push_string(out, lease.spec.holder_identity.as_deref().unwrap_or_default());
+    out.extend_from_slice(b",\"");
+    match lease.metadata.creation_timestamp {
+        Some(created) => push_age(out, now.0.saturating_sub(created.0)),
+        None => out.extend_from_slice(br"\u003cunknown\u003e"),
+    }
+    out.extend_from_slice(b"\"],\"object\":");
+    // Without it a client could not tell the bookmark that ends the initial events.
+    let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
+    match include {
+        IncludeObject::Object => out.extend_from_slice(json),
+        IncludeObject::None if !is_end() => out.extend_from_slice(b"null"),
+        IncludeObject::None | IncludeObject::Metadata => push_partial(out, json, version),
+    }
+    out.push(b'}');
+}
+
+/// Appends all that stands behind the rows.
+pub fn push_table_close(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"]}");
+}
+
+/// Appends a Table of one object: the answer to a get, and the object of a watch event. `meta` carries its version.
+pub fn push_table_of_one(
+    out: &mut Vec<u8>,
+    meta: &ListMeta<'_>,
+    columns: bool,
+    lease: &Lease,
+    json: &[u8],
+    form: TableForm,
+) {
+    push_table_head(out, meta, columns, form.version);
+    push_row(out, lease, json, form);
+    push_table_close(out);
+}
+
+/// The descriptions are those of the fields in the API's documentation.
+const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names","priority":0},{"name":"Holder","type":"string","format":"","description":"holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata","priority":0}]"#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::bookmark::bookmark_lease;
+    use crate::codec::json::encode_lease_into;
+    use crate::lease::ResourceVersion;
+
+    const TABLE: &str = include_str!("../../../tests/wire/table.json");
+    const LEASES: [&str; 2] =
+        [include_str!("../../../tests/wire/lease-bare.json"), include_str!("../../../tests/wire/lease-full.json")];
+
+    fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        encode(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    fn form(now: Time, include: IncludeObject) -> TableForm {
+        TableForm { now, include, version: MetaVersion::V1 }
+    }
+
+    fn lease(json: &str) -> Lease {
+        crate::codec::json::Decoder::new().decode_lease(&mut json.as_bytes().to_vec()).expect(json).lease
+    }
+
+    #[test]
+    fn the_table_is_that_of_kube_apiserver() {
+        // Made in the second after the Leases: the recorded ages say so.
+        let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
+        let age =
+            TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;
+        let now = Time(created.0 + age.parse::<i64>().expect("seconds"));
+        let table = text(|out| {
+            push_table_head(out, &ListMeta::at(ResourceVersion(209)), true, MetaVersion::V1);
+            for (index, json) in LEASES.iter().enumerate() {
+                if index > 0 {
+                    out.push(b',');
+                }
+                let json = json.trim_end();
+                push_row(out, &lease(json), json.as_bytes(), form(now, IncludeObject::Metadata));
+            }
+            push_table_close(out);
+        });
+        assert_eq!(table, TABLE.trim_end());
+    }
+
+    #[test]
+    fn rows_carry_what_was_asked_for() {
+        let json = LEASES[0].trim_end();
+        let row = |include| text(|out| push_row(out, &lease(json), json.as_bytes(), form(Time(0), include)));
+        let age = r#"{"cells":["bare","","\u003cinvalid\u003e"],"object":"#;
+        assert_eq!(row(IncludeObject::None), format!("{age}null}}"));
+        assert_eq!(row(IncludeObject::Object), format!("{age}{json}}}"));
+        assert!(row(IncludeObject::Metadata).starts_with(&format!("{age}{{\"kind\":\"PartialObjectMetadata\"")));
+    }
+
+    #[test]
+    fn a_bookmark_keeps_its_mark_and_has_no_age() {
+        let bookmark = bookmark_lease(true);
+        let mut json = Vec::new();
+        encode_lease_into(&mut json, &bookmark, Some(ResourceVersion(9)), true);
+        let table = text(|out| {
+            let meta = ListMeta::at(ResourceVersion(9));
+            let form = TableForm { version: MetaVersion::V1Beta1, ..form(Time(0), IncludeObject::None) };
+            push_table_of_one(out, &meta, false, &bookmark, &json, form);
+        });
+        assert_eq!(
+            table,
+            r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1beta1","metadata":{"resourceVersion":"9"},"columnDefinitions":null,"rows":[{"cells":["","","\u003cunknown\u003e"],"object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1beta1","metadata":{"resourceVersion":"9","annotations":{"k8s.io/initial-events-end":"true"}}}}]}"#
+        );
+    }
+
+    #[test]
+    fn include_object_is_one_of_three() {
+        assert_eq!(IncludeObject::parse(""), Ok(IncludeObject::Metadata));
+        assert_eq!(IncludeObject::parse("Object"), Ok(IncludeObject::Object));
+        let message = "Unable to convert to Table as requested: includeObject: Invalid value: \"Nonsense\": must be 'Metadata', 'Object', 'None', or empty";
+        assert_eq!(IncludeObject::parse("Nonsense"), Err(ApiError::BadRequest { message: message.into() }));
+    }
+}

@@ -1,0 +1,531 @@
+//! Media types: what a client accepts, and what it sends (RFC 9110 §12.5.1, §8.3), as kube-apiserver negotiates them.
+//!
+//! Two look at `Accept` there, one after the other, and so here. The router wants one of the types of the path to be
+//! named, or `*/*`; parameters do not count (go-restful). Then the ranges are sorted by preference, and the first that
+//! can be served with all its parameters is taken (`endpoints/handlers/negotiation`). Neither is quite what the RFC says:
+//! `application/*` fails at the router, and a quality of 0 is only the lowest preference.
+
+mod accept;
+
+use crate::codec::partial::{self, MetaVersion};
+use accept::{Range, ranges};
+use std::fmt;
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `application/json`
+    #[default]
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+}
+
+impl Format {
+    /// The media type without parameters.
+    #[must_use]
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    fn from_media_type(text: &[u8]) -> Option<Self> {
+        [Self::Json, Self::Yaml, Self::Protobuf].into_iter().find(|format| format.media_type().as_bytes() == text)
+    }
+}
+
+/// What is made of an object before it is written (`as=`). A `Status` is never transformed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Transform {
+    /// Nothing: the object itself.
+    #[default]
+    None,
+    /// `PartialObjectMetadata`, for one object and for the events of a watch.
+    Partial(MetaVersion),
+    /// `PartialObjectMetadataList`, for a list.
+    PartialList(MetaVersion),
+    /// `Table`, for all of them. Never in protobuf.
+    Table(MetaVersion),
+}
+
+/// The form of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Representation {
+    /// How its bytes are written.
+    pub format: Format,
+    /// Whether JSON is indented for people. Watches never are, and then no line feed ends the body.
+    pub pretty: bool,
+    /// What is made of the objects in it.
+    pub transform: Transform,
+}
+
+impl Representation {
+    /// JSON as it is: by far the most common.
+    pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
+
+    /// For errors that a client gets who accepts nothing that could be sent.
+    pub const FALLBACK: Self = Self { pretty: true, ..Self::JSON };
+
+    const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
+
+    /// `Content-Type` of the response; `watch` if it is a stream of events.
+    #[must_use]
+    pub fn content_type(self, watch: bool) -> &'static str {
+        match (self.format, watch) {
+            (Format::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (format, _) => format.media_type(),
+        }
+    }
+
+    /// The same without what is only for objects: the form of a `Status`, also where it answers a successful deletion.
+    #[must_use]
+    pub fn of_status(self) -> Self {
+        Self { transform: Transform::None, ..self }
+    }
+
+    /// The same, indented if that is `wanted` and the format knows how.
+    #[must_use]
+    pub fn pretty_if(self, wanted: bool) -> Self {
+        Self { pretty: (self.pretty || wanted) && self.format == Format::Json, ..self }
+    }
+
+    /// Checks that the transformation is one of a single object. To be called where the object is at hand: what the
+    /// request was to change has been changed by then.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn check_object(self) -> Result<(), Unacceptable> {
+        match self.transform {
+            Transform::PartialList(_) => Err(Unacceptable::NotAList),
+            Transform::None | Transform::Partial(_) | Transform::Table(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the transformation is one of a list.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn check_list(self) -> Result<(), Unacceptable> {
+        match self.transform {
+            Transform::Partial(_) => Err(Unacceptable::List),
+            Transform::None | Transform::PartialList(_) | Transform::Table(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the format can carry a watch.
+    ///
+    /// # Errors
+    /// 406.
+    pub fn check_watch(self) -> Result<(), Unacceptable> {
+        match self.format {
+            Format::Json | Format::Protobuf => Ok(()),
+            Format::Yaml => Err(Unacceptable::Stream),
+        }
+    }
+}
+
+/// Why no representation suits a client: 406, each in kube-apiserver's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unacceptable {
+    /// It wants the metadata of one object, and gets a list.
+    List,
+    /// It wants a list of metadata, and gets one object.
+    NotAList,
+    /// The router found no type that the path serves.
+    Route {
+        /// Whether the path may open a watch, which has types of its own.
+        streaming: bool,
+    },
+    /// It accepts no type that can carry a watch.
+    Stream,
+    /// It names a type that is served only with parameters that are not.
+    Transform,
+}
+
+impl Unacceptable {
+    /// Whether the `Status` has details, empty ones: those of the router have.
+    #[must_use]
+    pub fn has_details(self) -> bool {
+        matches!(self, Self::Route { .. })
+    }
+}
+
+impl fmt::Display for Unacceptable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List => write!(
+                f,
+                "you requested {}, but the requested object is a list (*coordination.LeaseList)",
+                partial::KIND
+            ),
+            Self::NotAList => write!(
+                f,
+                "you requested {}, but the requested object is not a list (*coordination.Lease)",
+                partial::LIST_KIND
+            ),
+            Self::Route { streaming: false } => {
+                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}")
+            }
+            Self::Route { streaming: true } => {
+                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")
+            }
+            Self::Stream => write!(f, "only the following media types are accepted: {STREAM_MEDIA_TYPES}"),
+            Self::Transform => write!(f, "only the following media types are accepted: {MEDIA_TYPES}"),
+        }
+    }
+}
+
+/// In the order in which kube-apiserver names them.
+const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+/// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.
+///
+/// # Errors
+/// 406.
+pub fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representation, Unacceptable> {
+    if let Some(common) = common(accept) {
+        return Ok(common);
+    }
+    let accept = accept.unwrap_or_default();
+    if !is_routed(accept) {
+        return Err(Unacceptable::Route { streaming });
+    }
+    ranges(accept).iter().find_map(|range| serve(range, true)).ok_or(Unacceptable::Transform)
+}
+
+/// The form of an error. One that asks for a transformation without a plain alternative gets the fallback.
+#[must_use]
+pub fn negotiate_status(accept: Option<&[u8]>) -> Representation {
+    match common(accept) {
+        Some(common) => common.of_status(),
+        None => {
+            let found = ranges(accept.unwrap_or_default()).iter().find_map(|range| serve(range, false));
+            found.unwrap_or(Representation::FALLBACK)
+        }
+    }
+}
+
+/// What needs no parsing: the values that nearly all clients send.
+#[inline]
+fn common(accept: Option<&[u8]>) -> Option<Representation> {
+    match accept {
+        None | Some(b"" | b"application/json" | b"*/*" | b"application/json, */*") => Some(Representation::JSON),
+        Some(
+            b"application/vnd.kubernetes.protobuf"
+            | b"application/vnd.kubernetes.protobuf,application/json"
+            | b"application/vnd.kubernetes.protobuf, */*",
+        ) => Some(Representation::PROTOBUF),
+        Some(_) => None,
+    }
+}
+
+/// Whether the router lets a request pass: a type of the path stands in it, or `*/*`, whatever the parameters.
+fn is_routed(accept: &[u8]) -> bool {
+    accept.split(|byte| *byte == b',').any(|range| {
+        let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
+        let media_type = accept::trimmed(media_type);
+        media_type == b"*/*" || Format::from_media_type(media_type).is_some()
+    })
+}
+
+/// What a range leads to, if it can be served with its parameters.
+fn serve(range: &Range<'_>, transforms: bool) -> Option<Representation> {
+    [Format::Json, Format::Yaml, Format::Protobuf].into_iter().find_map(|format| {
+        let (main_type, subtype) = format.media_type().split_once('/')?;
+        let matches = match (range.main_type, range.subtype) {
+            (b"*", b"*") => true,
+            (found, b"*") => found == main_type.as_bytes(),
+            found => found == (main_type.as_bytes(), subtype.as_bytes()),
+        };
+        if !matches {
+            return None;
+        }
+        let parameters = Parameters::of(range)?;
+        if parameters.is_stream && format == Format::Yaml {
+            return None;
+        }
+        let transform = if transforms { parameters.transform(format)? } else { parameters.for_status()? };
+        Some(Representation { format, pretty: parameters.pretty && format == Format::Json, transform })
+    })
+}
+
+/// Parameters of a range that mean something here. All others are passed over, `charset` among them.
+#[derive(Default)]
+struct Parameters<'a> {
+    kind: Option<&'a [u8]>,
+    group: Option<&'a [u8]>,
+    version: Option<&'a [u8]>,
+    is_stream: bool,
+    /// `sv`, a version of the API for options; there is one.
+    names_server_version: bool,
+    pretty: bool,
+}
+
+impl<'a> Parameters<'a> {
+    /// Nothing if one of them cannot be served at all. Of one that comes twice the last counts.
+    fn of(range: &Range<'a>) -> Option<Self> {
+        let mut found = Self::default();
+        let (mut stream, mut server_version): (&[u8], &[u8]) = (&[], &[]);
+        for (name, value) in range.parameters() {
+            match name {
+                b"as" => found.kind = Some(value),
+                b"g" => found.group = Some(value),
+                b"v" => found.version = Some(value),
+                b"stream" => stream = value,
+                b"sv" => server_version = value,
+                b"pretty" => found.pretty = value == b"1",
+                _ => {}
+            }
+        }
+        found.is_stream = !stream.is_empty();
+        found.names_server_version = !server_version.is_empty();
+        let may_be = matches!(stream, b"" | b"watch") && matches!(server_version, b"" | b"v1");
+        may_be.then_some(found)
+    }
+
+    fn no_transform(&self) -> Option<Transform> {
+        (self.kind.is_none() && self.group.is_none() && self.version.is_none()).then_some(Transform::None)
+    }
+
+    /// Errors are negotiated apart from the path, where there are no versions to name.
+    fn for_status(&self) -> Option<Transform> {
+        self.no_transform().filter(|_| !self.names_server_version)
+    }
+
+    fn transform(&self, format: Format) -> Option<Transform> {
+        if let Some(none) = self.no_transform() {
+            return Some(none);
+        }
+        let version = match (self.group?, self.version?) {
+            (b"meta.k8s.io", b"v1") => MetaVersion::V1,
+            (b"meta.k8s.io", b"v1beta1") => MetaVersion::V1Beta1,
+            _ => return None,
+        };
+        match self.kind? {
+            b"PartialObjectMetadata" => Some(Transform::Partial(version)),
+            b"PartialObjectMetadataList" => Some(Transform::PartialList(version)),
+            b"Table" if format != Format::Protobuf => Some(Transform::Table(version)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a client wants indented JSON: it says so in the query, or it is one that people look at. `pretty` is the
+/// parameter of the query.
+#[must_use]
+pub fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
+    match pretty {
+        None | Some("") => {
+            let user_agent = user_agent.unwrap_or_default();
+            [&b"curl"[..], b"Wget", b"Mozilla/5.0"].into_iter().any(|prefix| user_agent.starts_with(prefix))
+        }
+        // Go's `strconv.ParseBool`.
+        Some(text) => matches!(text, "1" | "t" | "T" | "TRUE" | "true" | "True"),
+    }
+}
+
+/// The format of a body; what is not said is JSON. Nothing for a type that is not read: 415.
+#[must_use]
+pub fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
+    match content_type {
+        None | Some(b"" | b"application/json") => Some(Format::Json),
+        Some(b"application/vnd.kubernetes.protobuf") => Some(Format::Protobuf),
+        Some(text) => {
+            let (media_type, parameters) = match text.iter().position(|byte| *byte == b';') {
+                Some(at) => text.split_at_checked(at)?,
+                None => (text, &[][..]),
+            };
+            let format = Format::from_media_type(&media_type.trim_ascii().to_ascii_lowercase())?;
+            accept::are_parameters(parameters).then_some(format)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepted(accept: &str) -> Result<Representation, Unacceptable> {
+        negotiate(Some(accept.as_bytes()), false)
+    }
+
+    fn plain(format: Format) -> Representation {
+        Representation { format, ..Representation::JSON }
+    }
+
+    #[test]
+    fn formats_are_found_by_preference() {
+        assert_eq!(negotiate(None, false), Ok(Representation::JSON));
+        for (accept, format) in [
+            ("", Format::Json),
+            ("*/*", Format::Json),
+            ("application/json", Format::Json),
+            ("application/json;charset=utf-8", Format::Json),
+            ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Format::Json),
+            ("application/json;q=0.1,application/nonsense", Format::Json),
+            ("application/yaml", Format::Yaml),
+            ("application/json;q=0.5,application/yaml", Format::Yaml),
+            ("application/json;q=0.5, application/yaml;q=0.4", Format::Json),
+            ("application/json;stream=watch", Format::Json),
+            ("application/vnd.kubernetes.protobuf", Format::Protobuf),
+            ("application/vnd.kubernetes.protobuf,application/json", Format::Protobuf),
+            ("application/vnd.kubernetes.protobuf;stream=watch", Format::Protobuf),
+            // A specific type is preferred to a wildcard.
+            ("*/*,application/yaml", Format::Yaml),
+            ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
+            ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
+            // The router is satisfied by one, the other is taken.
+            ("application/*,application/yaml;q=0", Format::Yaml),
+        ] {
+            assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_406_in_the_words_of_kube_apiserver() {
+        for accept in ["text/html", "application/*", "*", "application/xml", "APPLICATION/JSON", ",", " "] {
+            assert_eq!(accepted(accept), Err(Unacceptable::Route { streaming: false }), "{accept}");
+        }
+        for accept in [
+            "application/json;as=Nonsense;v=v1;g=meta.k8s.io",
+            "application/json;as=Table",
+            "application/json;as=Table;v=v2;g=meta.k8s.io",
+            "application/json;g=meta.k8s.io",
+            "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
+            "application/yaml;stream=watch",
+            "application/json;stream=other",
+            "application/json;sv=v2",
+        ] {
+            assert_eq!(accepted(accept), Err(Unacceptable::Transform), "{accept}");
+        }
+        for (why, words) in [
+            (
+                Unacceptable::Route { streaming: true },
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+            ),
+            (
+                Unacceptable::Transform,
+                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ),
+            (
+                Unacceptable::List,
+                "you requested PartialObjectMetadata, but the requested object is a list (*coordination.LeaseList)",
+            ),
+            (
+                Unacceptable::NotAList,
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*coordination.Lease)",
+            ),
+        ] {
+            assert_eq!(why.to_string(), words);
+        }
+    }
+
+    #[test]
+    fn transformations_are_found_with_their_versions() {
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        let informer = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+        let falls_through = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1;g=meta.k8s.io";
+        for (accept, format, transform) in [
+            (kubectl, Format::Json, Transform::Table(MetaVersion::V1)),
+            (informer, Format::Protobuf, Transform::Partial(MetaVersion::V1)),
+            (falls_through, Format::Json, Transform::Table(MetaVersion::V1)),
+            (
+                "application/yaml ; as = Table ; g=meta.k8s.io ; v=v1beta1",
+                Format::Yaml,
+                Transform::Table(MetaVersion::V1Beta1),
+            ),
+            (
+                "*/*;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                Format::Json,
+                Transform::PartialList(MetaVersion::V1),
+            ),
+            ("application/json;as=Nonsense;v=v1;g=meta.k8s.io,application/json", Format::Json, Transform::None),
+        ] {
+            assert_eq!(accepted(accept), Ok(Representation { format, pretty: false, transform }), "{accept}");
+        }
+        assert_eq!(negotiate_status(Some(kubectl.as_bytes())), Representation::JSON);
+        assert_eq!(negotiate_status(Some(informer.as_bytes())), Representation::JSON);
+        assert_eq!(negotiate_status(Some(falls_through.as_bytes())), Representation::FALLBACK);
+        assert_eq!(negotiate_status(Some(b"text/html")), Representation::FALLBACK);
+        assert_eq!(negotiate_status(Some(b"application/json;sv=v1")), Representation::FALLBACK);
+        assert_eq!(negotiate_status(Some(b"application/yaml")), plain(Format::Yaml));
+    }
+
+    #[test]
+    fn some_transformations_suit_only_lists_or_only_objects() {
+        let of = |transform| Representation { transform, ..Representation::JSON };
+        let (one, many) = (of(Transform::Partial(MetaVersion::V1)), of(Transform::PartialList(MetaVersion::V1)));
+        assert_eq!((one.check_object(), one.check_list()), (Ok(()), Err(Unacceptable::List)));
+        assert_eq!((many.check_object(), many.check_list()), (Err(Unacceptable::NotAList), Ok(())));
+        let table = of(Transform::Table(MetaVersion::V1));
+        assert_eq!((table.check_object(), table.check_list()), (Ok(()), Ok(())));
+        assert_eq!(plain(Format::Yaml).check_watch(), Err(Unacceptable::Stream));
+        assert_eq!(plain(Format::Protobuf).check_watch(), Ok(()));
+    }
+
+    #[test]
+    fn content_types_are_those_of_kube_apiserver() {
+        assert_eq!(plain(Format::Protobuf).content_type(true), "application/vnd.kubernetes.protobuf;stream=watch");
+        assert_eq!(plain(Format::Protobuf).content_type(false), "application/vnd.kubernetes.protobuf");
+        assert_eq!(Representation::JSON.content_type(true), "application/json");
+        assert_eq!(plain(Format::Yaml).content_type(false), "application/yaml");
+    }
+
+    #[test]
+    fn people_get_indented_json() {
+        assert!(wants_pretty(Some("true"), None));
+        assert!(wants_pretty(None, Some(b"curl/8.5.0")));
+        assert!(wants_pretty(Some(""), Some(b"Mozilla/5.0 (X11)")));
+        assert!(!wants_pretty(Some("false"), Some(b"curl/8.5.0")));
+        assert!(!wants_pretty(Some("nonsense"), Some(b"Wget/1")));
+        assert!(!wants_pretty(None, Some(b"kubectl/v1.34.4")));
+        assert!(accepted("application/json;pretty=1").expect("JSON").pretty);
+        assert!(!accepted("application/yaml;pretty=1").expect("YAML").pretty);
+        assert!(plain(Format::Json).pretty_if(true).pretty);
+        assert!(!plain(Format::Protobuf).pretty_if(true).pretty);
+    }
+
+    #[test]
+    fn bodies_are_read_by_their_type() {
+        for (content_type, format) in [
+            ("", Some(Format::Json)),
+            ("application/json", Some(Format::Json)),
+            ("Application/JSON ; charset=utf-8", Some(Format::Json)),
+            ("application/json;", Some(Format::Json)),
+            ("application/json; charset=\"utf-8\"; x=y", Some(Format::Json)),
+            ("application/json; charset", None),
+            ("application/json; a=1; A=2", None),
+            ("application/json; a=1; A=\"1\"", Some(Format::Json)),
+            ("application/yaml; charset=utf-8", Some(Format::Yaml)),
+            ("application/vnd.kubernetes.protobuf", Some(Format::Protobuf)),
+            ("application/vnd.kubernetes.protobuf; x=y", Some(Format::Protobuf)),
+            ("text/plain", None),
+            ("application/*", None),
+            ("application/apply-patch+yaml", None),
+        ] {
+            assert_eq!(body_format(Some(content_type.as_bytes())), format, "{content_type}");
+        }
+        assert_eq!(body_format(None), Some(Format::Json));
+    }
+
+    #[test]
+    fn noise_is_survived() {
+        let mut random = fastrand::Rng::with_seed(8);
+        for _ in 0..20_000 {
+            let noise: Vec<u8> = (0..random.usize(..60))
+                .map(|_| *random.choice(b"*/,;=\" \\.q01aapplication/json\xff").expect("some"))
+                .collect();
+            let _ = negotiate(Some(&noise), true);
+            let _ = negotiate_status(Some(&noise));
+            let _ = body_format(Some(&noise));
+        }
+        let many = b"*/*;q=0.1,".repeat(2_000);
+        assert_eq!(negotiate(Some(&many), true), Ok(Representation::JSON));
+    }
+}

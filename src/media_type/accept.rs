@@ -1,0 +1,183 @@
+//! The grammar of the two fields, as the Go libraries read it that kube-apiserver uses: `goautoneg` for `Accept`, `mime`
+//! for `Content-Type`.
+
+/// A media range of `Accept`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range<'a> {
+    pub(super) main_type: &'a [u8],
+    pub(super) subtype: &'a [u8],
+    quality: f32,
+    parameters: &'a [u8],
+}
+
+impl<'a> Range<'a> {
+    /// Reads one range; nothing if it is none.
+    fn parse(text: &'a [u8]) -> Option<Self> {
+        let (media_type, parameters) = split(trimmed(text), b';');
+        let (main_type, rest) = split(media_type, b'/');
+        let main_type = trimmed(main_type);
+        let subtype = match (main_type, split(rest, b'/')) {
+            (b"*", (b"", b"")) if rest.is_empty() => b"*",
+            (_, (subtype, b"")) if !rest.is_empty() => trimmed(subtype),
+            _ => return None,
+        };
+        let mut range = Self { main_type, subtype, quality: 1.0, parameters };
+        for (name, value) in pairs(parameters) {
+            if name == b"q" {
+                // What is no number is 0, blanks before it too.
+                let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                range.quality = number.unwrap_or(0.0);
+            }
+        }
+        Some(range)
+    }
+
+    /// Names and values, but for the quality.
+    pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        pairs(self.parameters).filter(|(name, _)| name != b"q").map(|(name, value)| (name, trimmed(value)))
+    }
+
+    /// Whether this one is preferred to `other`. That is no order: both may be preferred to each other.
+    fn is_before(&self, other: &Self) -> bool {
+        self.quality > other.quality
+            || (self.main_type != b"*" && other.main_type == b"*")
+            || (self.subtype != b"*" && other.subtype == b"*")
+    }
+}
+
+/// The ranges, the preferred first.
+pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
+    let mut ranges: Vec<_> = accept.split(|byte| *byte == b',').filter_map(Range::parse).collect();
+    if ranges.len() <= INSERTION_SORT_MAX {
+        // Go sorts by insertion up to here, and where preference is no order that decides the outcome.
+        for end in 1..ranges.len() {
+            for at in (1..=end).rev() {
+                match ranges.get(at - 1..=at) {
+                    Some([before, this]) if this.is_before(before) => ranges.swap(at - 1, at),
+                    _ => break,
+                }
+            }
+        }
+    } else {
+        // Nobody sends as many; only that it ends in time matters.
+        ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+    }
+    ranges
+}
+
+/// Slices up to this length are sorted by insertion in Go.
+const INSERTION_SORT_MAX: usize = 12;
+
+/// Names and values between semicolons. What has no value, or two, is passed over.
+fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    parameters.split(|byte| *byte == b';').filter_map(|parameter| {
+        let (name, rest) = split(parameter, b'=');
+        let (value, more) = split(rest, b'=');
+        (!rest.is_empty() && more.is_empty()).then(|| (trimmed(name), value))
+    })
+}
+
+/// What stands before and behind the first `separator`.
+fn split(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
+    let mut parts = text.splitn(2, |byte| *byte == separator);
+    (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
+}
+
+/// `text` without the spaces around it; other blanks stay.
+pub(super) fn trimmed(text: &[u8]) -> &[u8] {
+    let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
+    let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |at| at + 1);
+    text.get(start..end).unwrap_or_default()
+}
+
+/// Whether all that stands behind a media type in `Content-Type` is well-formed: values that are tokens or quoted, and no
+/// name with two values (RFC 9110 §5.6.6).
+pub(super) fn are_parameters(text: &[u8]) -> bool {
+    let mut seen: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut rest = text.trim_ascii_start();
+    while !rest.is_empty() {
+        let Some(after) = rest.strip_prefix(b";") else { return false };
+        let (name, after) = token(after.trim_ascii_start());
+        if name.is_empty() {
+            // A semicolon at the end is passed over.
+            return after.is_empty();
+        }
+        let Some(after) = after.trim_ascii_start().strip_prefix(b"=") else { return false };
+        let Some((value, after)) = value(after.trim_ascii_start()) else { return false };
+        let name = name.to_ascii_lowercase();
+        if seen.len() >= PARAMETERS_MAX || seen.iter().any(|(known, other)| *known == name && *other != value) {
+            return false;
+        }
+        seen.push((name, value));
+        rest = after.trim_ascii_start();
+    }
+    true
+}
+
+/// Most parameters of a body's type; nobody sends one in good faith that has more than two.
+const PARAMETERS_MAX: usize = 32;
+
+/// What no token contains.
+const SPECIALS: &[u8] = b"()<>@,;:\\\"/[]?=";
+
+fn token(text: &[u8]) -> (&[u8], &[u8]) {
+    let is_token = |byte: &u8| byte.is_ascii_graphic() && !SPECIALS.contains(byte);
+    let end = text.iter().position(|byte| !is_token(byte)).unwrap_or(text.len());
+    text.split_at_checked(end).unwrap_or((text, &[]))
+}
+
+/// A token or what a quoted string says, and what follows; nothing if neither stands there.
+fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let Some(quoted) = text.strip_prefix(b"\"") else {
+        let (value, after) = token(text);
+        return (!value.is_empty()).then(|| (value.to_vec(), after));
+    };
+    let mut value = Vec::new();
+    let mut bytes = quoted.iter().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            // Before what needs no escape it stands for itself.
+            b'\\' => match quoted.get(at + 1) {
+                Some(next) if SPECIALS.contains(next) => {
+                    value.extend(bytes.next().map(|(_, next)| *next));
+                }
+                _ => value.push(b'\\'),
+            },
+            b'"' => return Some((value, quoted.get(at + 1..)?)),
+            b'\r' | b'\n' => return None,
+            byte => value.push(*byte),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(accept: &str) -> Vec<String> {
+        let text = |range: &Range<'_>| {
+            format!("{}/{}", String::from_utf8_lossy(range.main_type), String::from_utf8_lossy(range.subtype))
+        };
+        ranges(accept.as_bytes()).iter().map(text).collect()
+    }
+
+    #[test]
+    fn ranges_are_sorted_by_quality_and_by_how_specific_they_are() {
+        assert_eq!(order("a/a;q=0.5,b/b"), ["b/b", "a/a"]);
+        assert_eq!(order("a/a , b/b"), ["a/a", "b/b"]);
+        assert_eq!(order("*/*,a/*,a/a"), ["a/a", "a/*", "*/*"]);
+        // A quality that is no number is none, and one that is very small is still more.
+        assert_eq!(order("a/a;q=x,b/b;q= 1,c/c;q=1e-9"), ["c/c", "a/a", "b/b"]);
+        assert_eq!(order("*,a,a/b/c,,a/"), ["*/*"]);
+    }
+
+    #[test]
+    fn parameters_are_pairs() {
+        let ranges = ranges(b"a/a; as = Table ;x;y=;z=1=2;q=0.3; v=v1");
+        let range = ranges.first().expect("a range");
+        let found: Vec<_> = range.parameters().collect();
+        assert_eq!(found, [(&b"as"[..], &b"Table"[..]), (b"v", b"v1")]);
+        assert!((range.quality - 0.3).abs() < f32::EPSILON);
+    }
+}
