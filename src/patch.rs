@@ -1,7 +1,7 @@
 //! Patches: from the JSON of an object and the body of a PATCH to the JSON of the object as it shall be.
 //!
-//! Both kinds follow the library that kube-apiserver uses (evanphx/json-patch v4) where it departs from its RFC, since
-//! clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates it.
+//! JSON patch and merge patch follow the library that kube-apiserver uses (evanphx/json-patch v4) where it departs from
+//! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates it.
 //!
 //! The work is bounded whatever the patch: by its size, by the number of operations, by what `copy` adds and `move`
 //! carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`, 127, and a patch
@@ -10,9 +10,11 @@
 mod decode;
 mod json_patch;
 mod merge_patch;
+mod strategic;
 
 pub use json_patch::apply_json_patch;
 pub use merge_patch::apply_merge_patch;
+pub use strategic::{StrategicMerge, apply_strategic_merge_patch};
 
 use crate::api_error::ApiError;
 

@@ -3,5 +3,12 @@
 //! A codec knows the Lease model and the errors; it knows neither HTTP nor the table. It appends to buffers that the
 //! caller owns and reads from slices; it keeps no state but reusable scratch memory.
 
+pub mod bookmark;
 pub mod json;
+pub mod list_meta;
+pub mod partial;
+pub mod protobuf;
+pub mod render;
+pub mod table;
 pub mod time;
+pub mod yaml;

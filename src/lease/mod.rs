@@ -7,10 +7,12 @@
 //! The server has its own because what it writes must equal Go's encoder byte for byte, what it refuses must carry
 //! Go's words, and a million of them must fit in memory.
 
+pub mod managed_fields;
 pub mod strategy;
 pub mod validation;
 
 use compact_str::CompactString;
+use managed_fields::ManagedFields;
 use std::fmt;
 
 /// API group of the one resource served here.
@@ -85,6 +87,8 @@ pub struct ObjectMeta {
     pub owner_references: Vec<OwnerReference>,
     /// Names of those who must let go before the object can be deleted.
     pub finalizers: Vec<CompactString>,
+    /// Who owns which field; in what a client sent, what it says of that.
+    pub managed_fields: ManagedFields,
 }
 
 /// `coordination.k8s.io/v1 LeaseSpec`, every field a pointer in the API.
@@ -107,7 +111,7 @@ pub struct LeaseSpec {
 }
 
 /// `metav1.OwnerReference`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnerReference {
     /// API version of the owner.
     pub api_version: CompactString,

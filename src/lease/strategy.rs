@@ -1,8 +1,9 @@
 //! What the API does to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
 //! `BeforeUpdate`): fields that the server owns are set, whatever the client sent.
 
-use crate::lease::{Lease, ObjectMeta, Time};
+use crate::lease::{Lease, ObjectMeta, OwnerReference, Time};
 use compact_str::CompactString;
+use std::collections::HashSet;
 
 /// Bytes of `generateName` that are kept before the random ones (apiserver `storage/names`).
 const GENERATE_NAME_BYTES_MAX: usize = 58;
@@ -25,6 +26,26 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     meta.deletion_grace_period_seconds = None;
     meta.self_link = CompactString::default();
     meta.resource_version = CompactString::default();
+}
+
+/// Drops owner references that are wholly equal to an earlier one; gives the UIDs of what was dropped.
+pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
+    let mut repeated = Vec::new();
+    if owners.len() > 1 {
+        let mut seen = HashSet::with_capacity(owners.len());
+        let first: Vec<bool> = owners.iter().map(|owner| seen.insert(owner)).collect();
+        if first.contains(&false) {
+            let mut first = first.into_iter();
+            owners.retain(|owner| {
+                let stays = first.next().unwrap_or(true);
+                if !stays {
+                    repeated.push(owner.uid.clone());
+                }
+                stays
+            });
+        }
+    }
+    repeated
 }
 
 /// A name from a prefix. The caller tries again if it is taken.
@@ -131,6 +152,15 @@ mod tests {
         // A cut within a character would be a panic.
         assert_eq!(generated_name(&"é".repeat(40), &mut rng).chars().count(), 29 + 5);
         assert_ne!(generated_name("a-", &mut rng), generated_name("a-", &mut rng));
+    }
+
+    #[test]
+    fn an_owner_that_stands_twice_stands_once() {
+        let owner = |uid: &str, name: &str| OwnerReference { uid: uid.into(), name: name.into(), ..Default::default() };
+        let mut owners = vec![owner("1", "a"), owner("1", "b"), owner("1", "a"), owner("2", "a"), owner("2", "a")];
+        assert_eq!(drop_repeated_owners(&mut owners), ["1", "2"]);
+        assert_eq!(owners, [owner("1", "a"), owner("1", "b"), owner("2", "a")]);
+        assert!(drop_repeated_owners(&mut owners).is_empty());
     }
 
     #[test]

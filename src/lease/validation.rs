@@ -8,8 +8,9 @@ pub(crate) mod complaints;
 pub mod format;
 pub(crate) mod render;
 
+use super::managed_fields::ManagedFields;
 use super::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
-use crate::api_error::{FieldError, FieldErrorKind, go_quoted};
+use crate::api_error::{FieldError, FieldErrorKind, go_quoted, is_unprintable};
 use compact_str::CompactString;
 use complaints::Complaints;
 use format::{
@@ -125,6 +126,7 @@ fn validate_metadata(metadata: &ObjectMeta, rule: NameRule, complaints: &mut Com
     validate_annotations(&metadata.annotations, complaints);
     validate_owner_references(&metadata.owner_references, complaints);
     validate_finalizers(metadata, complaints);
+    validate_managed_fields(&metadata.managed_fields, complaints);
 }
 
 fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, complaints: &mut Complaints) {
@@ -159,6 +161,45 @@ fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, complaints: &mut
     validate_labels(&new.labels, complaints);
     validate_annotations(&new.annotations, complaints);
     validate_owner_references(&new.owner_references, complaints);
+    validate_managed_fields(&new.managed_fields, complaints);
+}
+
+/// Most bytes of the name of a subresource.
+const SUBRESOURCE_BYTES_MAX: usize = 256;
+
+/// Names in entries that a client made up; those that the server makes are valid.
+fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
+    for (index, entry) in list.entries().iter().enumerate() {
+        if complaints.is_full() {
+            return;
+        }
+        let field = |name: &str| format!("metadata.managedFields[{index}].{name}");
+        if entry.manager.len() > FIELD_MANAGER_BYTES_MAX || entry.manager.chars().any(is_unprintable) {
+            validate_field_manager(&field("manager"), &entry.manager, complaints);
+        }
+        if entry.subresource.len() > SUBRESOURCE_BYTES_MAX {
+            let kind = FieldErrorKind::TooLong { bytes_max: SUBRESOURCE_BYTES_MAX };
+            complaints.push(FieldError { field: field("subresource"), kind });
+        }
+    }
+}
+
+/// Most bytes of a field manager's name.
+pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+/// A field manager has a short name of characters that can be seen.
+pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mut Complaints) {
+    if manager.len() > FIELD_MANAGER_BYTES_MAX {
+        let kind = FieldErrorKind::TooLong { bytes_max: FIELD_MANAGER_BYTES_MAX };
+        complaints.push(FieldError { field: field.to_owned(), kind });
+    }
+    for (at, c) in manager.char_indices().filter(|&(_, c)| is_unprintable(c)) {
+        if complaints.is_full() {
+            return;
+        }
+        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
+        complaints.push(FieldError::invalid(field, manager, detail));
+    }
 }
 
 /// Labels come by key; in kube-apiserver they come in no order.

@@ -1,8 +1,9 @@
 //! Options of a creation, an update and a patch.
 
 use super::{Query, dry_run_complaint, is_true, keep_first, text_or_empty, valid_or};
-use crate::api_error::{ApiError, FieldError, FieldErrorKind, is_unprintable};
+use crate::api_error::{ApiError, FieldError};
 use crate::lease::validation::complaints::Complaints;
+use crate::lease::validation::validate_field_manager;
 use crate::patch::PatchType;
 use compact_str::CompactString;
 use std::borrow::Cow;
@@ -31,9 +32,6 @@ pub enum FieldValidation {
     /// Refuse the request.
     Strict,
 }
-
-/// Most bytes of a field manager's name.
-const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 impl WriteOptions {
     /// Reads the options of a creation or an update, named by `kind`: `CreateOptions`, `UpdateOptions`. With
@@ -75,7 +73,7 @@ impl WriteOptions {
         if !apply && force.is_some() {
             complaints.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
         }
-        check_field_manager(text_or_empty(&manager), &mut complaints);
+        validate_field_manager("fieldManager", text_or_empty(&manager), &mut complaints);
         if let Some(complaint) = dry_run_complaint(&dry_run) {
             complaints.push(complaint);
         }
@@ -97,22 +95,6 @@ impl WriteOptions {
 
 /// Kind of the options of a patch.
 const PATCH_OPTIONS: &str = "PatchOptions";
-
-/// A field manager has a short name of characters that can be seen.
-fn check_field_manager(manager: &str, complaints: &mut Complaints) {
-    const FIELD: &str = "fieldManager";
-    if manager.len() > FIELD_MANAGER_BYTES_MAX {
-        let kind = FieldErrorKind::TooLong { bytes_max: FIELD_MANAGER_BYTES_MAX };
-        complaints.push(FieldError { field: FIELD.to_owned(), kind });
-    }
-    for (at, c) in manager.char_indices().filter(|&(_, c)| is_unprintable(c)) {
-        if complaints.is_full() {
-            return;
-        }
-        let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(c));
-        complaints.push(FieldError::invalid(FIELD, manager, detail));
-    }
-}
 
 #[cfg(test)]
 mod tests {

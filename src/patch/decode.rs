@@ -10,8 +10,16 @@ use serde_json::Value;
 /// # Errors
 /// 400 if it is no JSON or too deep.
 pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
+    decode_json(patch).map_err(|words| bad_patch(&words))
+}
+
+/// The value that a patch's body is.
+///
+/// # Errors
+/// Go's bare words if it is no JSON or too deep.
+pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
     let text = String::from_utf8_lossy(patch);
-    serde_json::from_str(&text).map_err(|error| bad_patch(&syntax_words(&text, &error)))
+    serde_json::from_str(&text).map_err(|error| syntax_words(&text, &error))
 }
 
 /// The value of the object to patch, which this server has written itself.
@@ -34,6 +42,11 @@ pub(super) fn encode(patched: &Value) -> Result<Vec<u8>, ApiError> {
 #[cold]
 pub(super) fn bad_patch(why: &str) -> ApiError {
     ApiError::BadRequest { message: format!("error decoding patch: {why}") }
+}
+
+/// Go's words for a value that it cannot put in `target`.
+pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
+    format!("json: cannot unmarshal {} into Go {target}", type_word(value))
 }
 
 /// What Go calls the type of a value that it cannot put somewhere.

@@ -163,10 +163,10 @@ mod tests {
     use super::super::encode_lease_into;
     use super::*;
     use crate::lease::ResourceVersion;
+    use crate::lease::managed_fields::ManagedFields;
 
-    const FULL: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"full","namespace":"c-wire","uid":"5dfea7de-ed50-4ae2-986c-d87c7cf980f3","resourceVersion":"208","creationTimestamp":"2026-11-21T00:02:25Z","labels":{"a":"1","b":"2"},"annotations":{"empty":"","k":"v"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"blockOwnerDeletion":false}],"finalizers":["example.com/f"]},"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"acquireTime":"2026-01-02T03:04:05.678901Z","renewTime":"1969-12-31T23:59:58.000001Z","leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#;
+    const FULL: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"full","namespace":"c-wire","uid":"5dfea7de-ed50-4ae2-986c-d87c7cf980f3","resourceVersion":"208","creationTimestamp":"2026-11-21T00:02:25Z","labels":{"a":"1","b":"2"},"annotations":{"empty":"","k":"v"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"blockOwnerDeletion":false}],"finalizers":["example.com/f"],"managedFields":[{"manager":"conformance","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-11-21T00:02:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:empty":{},"f:k":{}},"f:finalizers":{".":{},"v:\"example.com/f\"":{}},"f:labels":{".":{},"f:a":{},"f:b":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"u\"}":{}}},"f:spec":{"f:acquireTime":{},"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:leaseTransitions":{},"f:preferredHolder":{},"f:renewTime":{},"f:strategy":{}}}}]},"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"acquireTime":"2026-01-02T03:04:05.678901Z","renewTime":"1969-12-31T23:59:58.000001Z","leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#;
     const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;
-    const MANAGED_FIELDS: &str = r#","managedFields":[{"manager":"conformance","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-11-21T00:02:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:finalizers":{".":{},"v:\"example.com/f\"":{}}},"f:spec":{"f:renewTime":{}}}}]"#;
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
         Decoder::new().decode_lease(&mut body.as_ref().to_vec())
@@ -204,12 +204,49 @@ mod tests {
     }
 
     #[test]
-    fn managed_fields_are_known_and_passed_over() {
-        let with = FULL.replace(r#"["example.com/f"]"#, &format!(r#"["example.com/f"]{MANAGED_FIELDS}"#));
-        assert_eq!(decode(&with), decode(FULL));
-        assert!(decode(&with).expect("a Lease").warnings.is_empty());
-        let twice = FULL.replace(r#"["example.com/f"]"#, &format!(r#"[]{MANAGED_FIELDS}{MANAGED_FIELDS}"#));
-        assert_eq!(warnings(&twice), ["duplicate field \"metadata.managedFields\""]);
+    fn managed_fields_are_kept_as_they_came_or_not_at_all() {
+        let list =
+            |entries: &str| lease(&format!(r#"{{"metadata":{{"managedFields":{entries}}}}}"#)).metadata.managed_fields;
+        assert!(list("null").is_absent());
+        for reset in ["[]", "[{}]", "[null]", r#"[{"time":null,"fieldsV1":null}]"#] {
+            assert_eq!(list(reset), ManagedFields::reset(), "{reset}");
+        }
+        let entry = |more: &str| {
+            format!(r#"[{{"manager":"m","operation":"Apply","apiVersion":"v1","fieldsType":"FieldsV1"{more}}}]"#)
+        };
+        for (sent, kept) in [
+            ("", "{}"),
+            (r#","fieldsV1":null"#, "{}"),
+            (
+                r#","fieldsV1": { "f:b" : { } , "f:a" : {".":{"x":[1]},"v:\"<\"":{}} }"#,
+                r#"{"f:b":{},"f:a":{".":{"x":0},"v:\"\u003c\"":{}}}"#,
+            ),
+            (r#","fieldsV1":[1]"#, "0"),
+        ] {
+            let list = list(&entry(sent));
+            assert_eq!(list.entries()[0].fields.as_json(), kept, "{sent}");
+        }
+        for bad in [
+            "[{},{}]",
+            r#"[{"manager":"m","operation":"Bad"}]"#,
+            r#"[{"operation":"Apply","fieldsType":"FieldsV1"}]"#,
+            r#"[{"operation":"Apply","apiVersion":"v1"}]"#,
+        ] {
+            assert!(list(bad).is_absent(), "{bad}");
+        }
+        let deep = format!(r#","fieldsV1":{}{}"#, r#"{"f:a":"#.repeat(5_000), "{}") + &"}".repeat(5_000);
+        assert!(list(&entry(&deep)).entries()[0].fields.as_json().len() < 1_000);
+        assert_eq!(
+            warnings(r#"{"metadata":{"managedFields":[],"managedFields":[{"colour":1,"manager":"a","manager":"b"}]}}"#),
+            [
+                "duplicate field \"metadata.managedFields\"",
+                "unknown field \"metadata.managedFields[0].colour\"",
+                "duplicate field \"metadata.managedFields[0].manager\"",
+            ]
+        );
+        assert!(refusal(r#"{"metadata":{"managedFields":[{"manager":1}]}}"#).ends_with(
+            "json: cannot unmarshal number into Go struct field ManagedFieldsEntry.metadata.managedFields.manager of type string"
+        ));
     }
 
     #[test]
@@ -284,7 +321,7 @@ mod tests {
 
     #[test]
     fn each_known_field_has_a_mark_of_its_own() {
-        for body in [FULL, &FULL.replace("\"name\":\"full\"", "\"name\":\"full\",\"selfLink\":\"\",\"generateName\":\"\",\"generation\":1,\"deletionTimestamp\":null,\"deletionGracePeriodSeconds\":1,\"managedFields\":[]")] {
+        for body in [FULL, &FULL.replace("\"name\":\"full\"", "\"name\":\"full\",\"selfLink\":\"\",\"generateName\":\"\",\"generation\":1,\"deletionTimestamp\":null,\"deletionGracePeriodSeconds\":1")] {
             assert_eq!(warnings(body), [""; 0]);
         }
     }

@@ -4,13 +4,14 @@
 use super::push_string;
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::codec::time::{is_zero_micro_time, is_zero_time, push_micro_time, push_time};
+use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
 use crate::lease::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time};
 
 /// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
 /// it carries `kind` and `apiVersion`; the items of a list do not.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // What a kubelet's Lease takes, so that a fresh buffer grows once.
-    out.reserve(640);
+    // So that a fresh buffer grows once, and not far beyond what it holds: it may live as long as the Lease.
+    out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
     out.extend_from_slice(b",\"spec\":{");
@@ -111,7 +112,30 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
         close(out, b']');
         out.push(b',');
     }
+    push_managed_fields(out, &meta.managed_fields);
     close(out, b'}');
+}
+
+fn push_managed_fields(out: &mut Vec<u8>, list: &ManagedFields) {
+    if list.entries().is_empty() {
+        return;
+    }
+    out.extend_from_slice(b"\"managedFields\":[");
+    for entry in list.entries() {
+        out.push(b'{');
+        push_text(out, b"\"manager\":", &entry.manager);
+        push_text(out, b"\"operation\":", entry.operation.as_str());
+        push_text(out, b"\"apiVersion\":", &entry.api_version);
+        push_time_field(out, b"\"time\":", entry.time);
+        out.extend_from_slice(b"\"fieldsType\":\"FieldsV1\",\"fieldsV1\":");
+        out.extend_from_slice(entry.fields.as_json().as_bytes());
+        out.push(b',');
+        push_text(out, b"\"subresource\":", &entry.subresource);
+        close(out, b'}');
+        out.push(b',');
+    }
+    close(out, b']');
+    out.push(b',');
 }
 
 fn push_spec(out: &mut Vec<u8>, spec: &LeaseSpec) {
@@ -155,6 +179,50 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     push_text(out, b"\"field\":", &cause.field);
     close(out, b'}');
     out.push(b',');
+}
+
+/// About as many bytes as a Lease takes in JSON, if nothing in it must be escaped. Numbers are those of names, quotes,
+/// commas and what always has the same length.
+fn estimated_bytes(lease: &Lease) -> usize {
+    let (meta, spec) = (&lease.metadata, &lease.spec);
+    let text = |text: &str, name: usize| if text.is_empty() { 0 } else { text.len() + name };
+    let optional = |text: Option<&str>, name: usize| text.map_or(0, |text| text.len() + name);
+    let given = |is_there: bool, bytes: usize| if is_there { bytes } else { 0 };
+    let pairs = |map: &StringMap| map.iter().map(|(key, value)| key.len() + value.len() + 6).sum::<usize>();
+    let owner = |owner: &OwnerReference| {
+        47 + owner.api_version.len()
+            + owner.kind.len()
+            + owner.name.len()
+            + owner.uid.len()
+            + given(owner.controller.is_some(), 19)
+            + given(owner.block_owner_deletion.is_some(), 27)
+    };
+    let entry = |entry: &ManagedFieldsEntry| {
+        117 + entry.manager.len()
+            + entry.api_version.len()
+            + entry.fields.as_json().len()
+            + text(&entry.subresource, 17)
+    };
+    let metadata = text(&meta.name, 10)
+        + text(&meta.generate_name, 18)
+        + text(&meta.namespace, 15)
+        + text(&meta.uid, 9)
+        + given(meta.generation != 0, 34)
+        + given(meta.deletion_timestamp.is_some(), 43 + 51)
+        + given(!meta.labels.is_empty(), 12 + pairs(&meta.labels))
+        + given(!meta.annotations.is_empty(), 17 + pairs(&meta.annotations))
+        + given(!meta.owner_references.is_empty(), 21 + meta.owner_references.iter().map(owner).sum::<usize>())
+        + given(!meta.finalizers.is_empty(), 16 + meta.finalizers.iter().map(|name| name.len() + 3).sum::<usize>())
+        + given(!meta.managed_fields.is_absent(), 19 + meta.managed_fields.entries().iter().map(entry).sum::<usize>());
+    let spec = optional(spec.holder_identity.as_deref(), 20)
+        + given(spec.lease_duration_seconds.is_some(), 28)
+        + given(spec.acquire_time.is_some(), 44)
+        + given(spec.renew_time.is_some(), 42)
+        + given(spec.lease_transitions.is_some(), 24)
+        + optional(spec.strategy.as_deref(), 14)
+        + optional(spec.preferred_holder.as_deref(), 21);
+    // Type, version, creation, and a line feed.
+    81 + 42 + 43 + metadata + spec
 }
 
 // Members. Each is written with the comma that may follow it, and `close` takes the last one back: so none has to know
@@ -244,6 +312,8 @@ const LIST_ITEM_OPEN: &[u8] = b"{\"metadata\":{";
 mod tests {
     use super::*;
     use crate::api_error::{ApiError, FieldError, InvalidSubject};
+    use crate::lease::API_VERSION;
+    use crate::lease::managed_fields::{Writer, track};
 
     fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();
@@ -287,6 +357,7 @@ mod tests {
                 annotations: [("k".into(), String::new().into())].into_iter().collect(),
                 owner_references: vec![owner, OwnerReference::default()],
                 finalizers: vec!["x/y".into(), "z".into()],
+                managed_fields: ManagedFields::ABSENT,
             },
             spec: LeaseSpec {
                 holder_identity: Some(String::new().into()),
@@ -310,6 +381,33 @@ mod tests {
                 r#""renewTime":null,"leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#
             )
         );
+    }
+
+    /// A kubelet's Lease: its encoding is kept as long as it is, by the million.
+    #[test]
+    fn the_buffer_of_a_lease_is_hardly_larger_than_it() {
+        let owner = OwnerReference {
+            api_version: "v1".into(),
+            kind: "Node".into(),
+            name: "node-000001.example.com".into(),
+            uid: "11111111-2222-3333-4444-555555555555".into(),
+            ..OwnerReference::default()
+        };
+        let mut lease = Lease::default();
+        lease.metadata.name = "node-000001.example.com".into();
+        lease.metadata.namespace = "kube-node-lease".into();
+        lease.metadata.owner_references = vec![owner];
+        lease.spec.holder_identity = Some("node-000001.example.com".into());
+        lease.spec.lease_duration_seconds = Some(40);
+        lease.spec.renew_time = Some(MicroTime(1_795_219_345_123_456));
+        let writer = Writer { manager: "kubelet", api_version: API_VERSION, now: Time(1_795_219_345) };
+        track(None, &mut lease, &writer);
+        lease.metadata.uid = "5dfea7de-ed50-4ae2-986c-d87c7cf980f3".into();
+        lease.metadata.creation_timestamp = Some(Time(1_795_219_345));
+        let mut out = Vec::new();
+        encode_lease_into(&mut out, &lease, Some(ResourceVersion(1_795_219_345_123_456)), true);
+        out.push(b'\n');
+        assert!(out.capacity() - out.len() < 32, "{} of {}", out.len(), out.capacity());
     }
 
     #[test]

@@ -4,12 +4,14 @@
 //! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may still
 //! fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
 
+use super::string::push_string;
 use super::tape::{Elements, Members, Value};
 use super::warnings::{Complaint, FieldWarnings};
 use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
 use crate::lease::{MicroTime, StringMap, Time};
 use compact_str::CompactString;
 use simd_json::StaticNode;
+use std::borrow::Cow;
 
 /// A field of one of the API's Go types, in the words of Go's errors.
 pub(super) struct Field {
@@ -66,6 +68,8 @@ pub(super) type Pairs<'i> = Vec<(&'i str, &'i str)>;
 pub(super) struct FieldReader {
     warnings: FieldWarnings,
     first_type_error: Option<String>,
+    /// Scratch memory for [`FieldReader::json_text`].
+    json: Vec<u8>,
 }
 
 impl FieldReader {
@@ -309,6 +313,15 @@ impl FieldReader {
         }
     }
 
+    /// A value that is kept as JSON text, without the spaces that it may have had. Of what stands in neither an object nor
+    /// at the top only that there is something is kept, and of what is too deep nothing: the fields of `fieldsV1` are
+    /// objects.
+    pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
+        self.json.clear();
+        push_objects(&mut self.json, value);
+        String::from_utf8_lossy(&self.json)
+    }
+
     /// Remembers that the field came, and complains if it came before.
     #[inline]
     fn note(&mut self, scope: &mut Scope, field: &Field) {
@@ -340,6 +353,41 @@ impl FieldReader {
 
 fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> String {
     format!("json: cannot unmarshal {found} into Go struct field {}.{} of type {go_type}", scope.go_struct, field.path)
+}
+
+/// Deepest objects that are written by [`push_objects`]; what is deeper no set of fields can have.
+const JSON_DEPTH_MAX: usize = 64;
+
+/// Appends nested objects as JSON, and `0` for any value that is none.
+fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
+    let mut open: Vec<Members<'_, '_>> = Vec::new();
+    let mut next = Some(value);
+    loop {
+        match next.take() {
+            Some(Value::Object(members)) if open.len() < JSON_DEPTH_MAX => {
+                out.push(b'{');
+                open.push(members);
+            }
+            Some(Value::Null) => out.extend_from_slice(b"null"),
+            Some(_) => out.push(b'0'),
+            None => {}
+        }
+        let Some(members) = open.last_mut() else { return };
+        match members.next() {
+            Some((key, value)) => {
+                if !out.ends_with(b"{") {
+                    out.push(b',');
+                }
+                push_string(out, key);
+                out.push(b':');
+                next = Some(value);
+            }
+            None => {
+                out.push(b'}');
+                open.pop();
+            }
+        }
+    }
 }
 
 /// Integers of the API: no fraction, and in range.

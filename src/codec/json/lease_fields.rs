@@ -6,6 +6,7 @@
 use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
 use super::tape::{Members, Value};
 use super::warnings::FieldWarnings;
+use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
 
 const KIND: Field = Field::new(0, "kind", "string");
@@ -35,6 +36,14 @@ const OWNER_NAME: Field = Field::new(2, "metadata.ownerReferences.name", "string
 const OWNER_UID: Field = Field::new(3, "metadata.ownerReferences.uid", "types.UID");
 const OWNER_CONTROLLER: Field = Field::new(4, "metadata.ownerReferences.controller", "bool");
 const OWNER_BLOCK_OWNER_DELETION: Field = Field::new(5, "metadata.ownerReferences.blockOwnerDeletion", "bool");
+
+const ENTRY_MANAGER: Field = Field::new(0, "metadata.managedFields.manager", "string");
+const ENTRY_OPERATION: Field = Field::new(1, "metadata.managedFields.operation", "v1.ManagedFieldsOperationType");
+const ENTRY_API_VERSION: Field = Field::new(2, "metadata.managedFields.apiVersion", "string");
+const ENTRY_TIME: Field = Field::new(3, "metadata.managedFields.time", "string");
+const ENTRY_FIELDS_TYPE: Field = Field::new(4, "metadata.managedFields.fieldsType", "string");
+const ENTRY_FIELDS_V1: Field = Field::new(5, "metadata.managedFields.fieldsV1", "v1.FieldsV1");
+const ENTRY_SUBRESOURCE: Field = Field::new(6, "metadata.managedFields.subresource", "string");
 
 const HOLDER_IDENTITY: Field = Field::new(0, "spec.holderIdentity", "string");
 const LEASE_DURATION_SECONDS: Field = Field::new(1, "spec.leaseDurationSeconds", "int32");
@@ -110,7 +119,7 @@ fn read_object_meta<'i>(
             "annotations" => reader.pairs(scope, &ANNOTATIONS, value, annotations),
             "ownerReferences" => read_owner_references(reader, scope, value, &mut meta.owner_references),
             "finalizers" => reader.texts(scope, &FINALIZERS, value, &mut meta.finalizers),
-            "managedFields" => reader.skip(scope, &MANAGED_FIELDS),
+            "managedFields" => read_managed_fields(reader, scope, value, &mut meta.managed_fields)?,
             _ => reader.unknown(scope, key),
         }
     }
@@ -151,6 +160,57 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
             _ => reader.unknown(scope, key),
         }
     }
+}
+
+/// `null` is no list, and an empty list is one.
+fn read_managed_fields(
+    reader: &mut FieldReader,
+    scope: &mut Scope,
+    value: Value<'_, '_>,
+    into: &mut ManagedFields,
+) -> Result<(), String> {
+    let is_null = matches!(value, Value::Null);
+    let Some(elements) = reader.array(scope, &MANAGED_FIELDS, value) else { return Ok(()) };
+    let mut list = SentManagedFields::default();
+    for (index, element) in elements.enumerate() {
+        let mut entry = SentEntry::default();
+        match element {
+            Value::Object(members) => read_managed_fields_entry(reader, members, index, &mut entry)?,
+            Value::Null => {}
+            other => reader.wrong_element(scope, &MANAGED_FIELDS, &other, "v1.ManagedFieldsEntry"),
+        }
+        list.push(entry);
+    }
+    *into = if is_null { ManagedFields::ABSENT } else { list.finish() };
+    Ok(())
+}
+
+fn read_managed_fields_entry(
+    reader: &mut FieldReader,
+    members: Members<'_, '_>,
+    index: usize,
+    entry: &mut SentEntry,
+) -> Result<(), String> {
+    let scope = &mut Scope::new("ManagedFieldsEntry", Place::Element("metadata.managedFields", index));
+    for (key, value) in members {
+        match key {
+            "manager" => reader.text(scope, &ENTRY_MANAGER, value, &mut entry.manager),
+            "operation" => reader.text(scope, &ENTRY_OPERATION, value, &mut entry.operation),
+            "apiVersion" => reader.text(scope, &ENTRY_API_VERSION, value, &mut entry.api_version),
+            "time" => reader.time(scope, &ENTRY_TIME, value, &mut entry.time)?,
+            "fieldsType" => reader.text(scope, &ENTRY_FIELDS_TYPE, value, &mut entry.fields_type),
+            "fieldsV1" => {
+                reader.skip(scope, &ENTRY_FIELDS_V1);
+                entry.fields = match value {
+                    Value::Null => None,
+                    value => Some(FieldsV1::from_client(&reader.json_text(value))),
+                };
+            }
+            "subresource" => reader.text(scope, &ENTRY_SUBRESOURCE, value, &mut entry.subresource),
+            _ => reader.unknown(scope, key),
+        }
+    }
+    Ok(())
 }
 
 fn read_spec(reader: &mut FieldReader, members: Members<'_, '_>, spec: &mut LeaseSpec) -> Result<(), String> {

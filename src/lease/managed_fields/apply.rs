@@ -1,0 +1,326 @@
+//! Server-side apply: a configuration put over an object, within what its manager owns or takes (structured-merge-diff
+//! `merge.Updater`, and the layers of apimachinery `managedfields` around it).
+
+use super::convert::lease_from_value;
+use super::managers::{Manager, Managers, Unreadable, without_system_fields};
+use super::path_element::PathElement;
+use super::schema::{LEASE, with_named_fields};
+use super::set::Set;
+use super::typed::{compare, field_set, merge, remove, validate};
+use super::update::Writer;
+use super::{ManagedFields, Operation, track};
+use crate::api_error::{ApiError, FieldManagerConflict};
+use crate::codec::json::encode_lease_into;
+use crate::lease::{API_VERSION, KIND, Lease, ResourceVersion};
+use compact_str::CompactString;
+use serde_json::{Map, Value, json};
+
+/// Manager of the fields that an object had before anybody's were tracked.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+/// The manager that comes from client-side apply and may take over what that applied.
+const KUBECTL: &str = "kubectl";
+/// Where client-side apply keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// Most bytes of all annotations together.
+const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
+
+/// Puts `config` over `live`, or over nothing if there is none. The `resourceVersion` of the result is that of `live`
+/// or the one that `config` names.
+///
+/// # Errors
+/// 400 if `config` is of another kind or brings `managedFields`, 409 if it changes what others own and may not, 500 if
+/// it is no Lease.
+pub fn apply(
+    live: Option<(&Lease, ResourceVersion)>,
+    config: &Value,
+    writer: &Writer<'_>,
+    force: bool,
+) -> Result<Lease, ApiError> {
+    let list = live.map_or(ManagedFields::ABSENT, |(live, _)| live.metadata.managed_fields.clone());
+    check_kind(config, writer.api_version)?;
+    let (live_value, list) = match live {
+        None => (json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {}}), list),
+        Some((live, version)) => {
+            let mut bare = live.clone();
+            bare.metadata.managed_fields = ManagedFields::ABSENT;
+            let value = lease_value(&bare, version)?;
+            if list.entries().is_empty() {
+                track(None, &mut bare, &Writer { manager: BEFORE_FIRST_APPLY, ..*writer });
+            } else {
+                bare.metadata.managed_fields = list;
+            }
+            (value, bare.metadata.managed_fields)
+        }
+    };
+    let context = Context { live: &live_value, config, writer };
+    let managers = Managers::read(&list).map_err(|Unreadable(message)| ApiError::Unclassified { message })?;
+    if has_managed_fields(config) {
+        return Err(ApiError::BadRequest { message: "metadata.managedFields must be nil".to_owned() });
+    }
+    let mut errors = Vec::new();
+    validate(config, LEASE, "", false, &mut errors);
+    if !errors.is_empty() {
+        let message = format!("failed to create typed patch object ({}): {}", context.object(), listed(&errors));
+        return Err(ApiError::Unclassified { message });
+    }
+    let outcome = context.merged(managers.clone(), force).or_else(|conflicts| {
+        let refusal = |conflicts| Err(ApiError::ApplyConflict { conflicts });
+        // Who comes from client-side apply takes over what it last applied and what is still so.
+        let Some(allowed) = (writer.manager == KUBECTL).then(|| context.last_applied_set()).flatten() else {
+            return refusal(conflicts.into_iter().map(Conflict::shown).collect());
+        };
+        let rest: Vec<_> = conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
+        if rest.is_empty() {
+            // By force there are no conflicts.
+            context.merged(managers, true).or_else(|_| refusal(Vec::new()))
+        } else {
+            refusal(rest.into_iter().map(Conflict::shown).collect())
+        }
+    })?;
+    let mut lease = lease_from_value(&outcome.value).map(|conversion| conversion.lease).map_err(|why| {
+        let message = format!(
+            "failed to convert new object ({}) to proper version: unable to convert unstructured object to {API_VERSION}, Kind={KIND}: {why}",
+            context.object()
+        );
+        ApiError::Unclassified { message }
+    })?;
+    if writer.manager == KUBECTL {
+        update_last_applied(&mut lease, config);
+    }
+    lease.metadata.managed_fields = outcome.managers.into_list();
+    Ok(lease)
+}
+
+/// One apply: what is there, what is to be, and who wants it.
+struct Context<'a> {
+    live: &'a Value,
+    config: &'a Value,
+    writer: &'a Writer<'a>,
+}
+
+/// What an apply leads to.
+struct Outcome {
+    value: Value,
+    managers: Managers,
+}
+
+/// A field that is another's.
+struct Conflict {
+    /// Whose, and in which words.
+    manager: Vec<u8>,
+    words: String,
+    path: Vec<PathElement>,
+}
+
+impl Conflict {
+    fn shown(self) -> FieldManagerConflict {
+        let field = self.path.iter().map(ToString::to_string).collect();
+        FieldManagerConflict { manager: self.words, field }
+    }
+}
+
+impl Context<'_> {
+    /// Merges, removes what the manager gave up, and moves ownership.
+    fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
+        let set = field_set(self.config, LEASE);
+        let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
+        let (own, last) = match managers.position(&applier.entry) {
+            Some(at) => {
+                let time = managers.0[at].entry.time;
+                let last = std::mem::replace(&mut managers.0[at], applier);
+                managers.0[at].entry.time = time;
+                (at, Some(last.set))
+            }
+            None => {
+                managers.0.push(applier);
+                (managers.0.len() - 1, None)
+            }
+        };
+        let merged = merge(Some(self.live), Some(self.config), LEASE).unwrap_or(Value::Null);
+        let merged = match last.filter(|last| !last.is_empty()) {
+            Some(last) => pruned(&merged, &last, &managers),
+            None => merged,
+        };
+        let (_, comparison) = compare(Some(self.live), Some(&merged), LEASE);
+        if !force {
+            let conflicts = conflicts(&managers, own, &comparison.modified.union(&comparison.added));
+            if !conflicts.is_empty() {
+                return Err(conflicts);
+            }
+        }
+        managers.take_away(&comparison, Some(own));
+        let applied = without_system_fields(&managers.0[own].set);
+        managers.0[own].put(applied);
+        if merged != *self.live {
+            managers.0[own].entry.time = Some(self.writer.now);
+        }
+        managers.drop_empty();
+        Ok(Outcome { value: merged, managers })
+    }
+
+    /// The fields that client-side apply set and that nobody changed since; nothing if it never did.
+    fn last_applied_set(&self) -> Option<Set> {
+        let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
+        let last: Value = serde_json::from_str(text).ok()?;
+        if last.get("apiVersion")?.as_str()? != self.writer.api_version {
+            return None;
+        }
+        let mut errors = Vec::new();
+        validate(self.live, LEASE, "", false, &mut errors);
+        validate(&last, LEASE, "", false, &mut errors);
+        if !errors.is_empty() {
+            return None;
+        }
+        let (_, comparison) = compare(Some(&last), Some(self.live), LEASE);
+        let set = field_set(&last, LEASE);
+        Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
+    }
+
+    /// Namespace, name and type of the configuration, as messages name it.
+    fn object(&self) -> String {
+        let text = |name: &str| {
+            self.config.get("metadata").and_then(|meta| meta.get(name)).and_then(Value::as_str).unwrap_or_default()
+        };
+        format!("{}/{}; {}, Kind={KIND}", text("namespace"), text("name"), self.writer.api_version)
+    }
+}
+
+/// `merged` without what the applying manager owned by its last apply, does not name any more, and nobody else owns.
+fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
+    let named = |set: &Set| with_named_fields(set, Some(LEASE));
+    let set_of = |value: &Value| named(&field_set(value, LEASE));
+    let last = named(last);
+    let mut owned = Set::default();
+    for manager in &managers.0 {
+        owned = owned.union(&manager.set);
+    }
+    let all = set_of(merged);
+    // Without all that it owned; then with what somebody owns; then with what was not its own.
+    let bare = remove(merged, &last, LEASE);
+    let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
+    remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
+}
+
+/// The fields of `changed` that others own, by manager.
+fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
+    let mut conflicts = Vec::new();
+    for (at, manager) in managers.0.iter().enumerate() {
+        if at == own {
+            continue;
+        }
+        let entry = &manager.entry;
+        let mut words = crate::api_error::go_quoted(&entry.manager);
+        if !entry.subresource.is_empty() {
+            words = format!("{words} with subresource {}", crate::api_error::go_quoted(&entry.subresource));
+        }
+        if entry.operation == Operation::Update {
+            words = format!("{words} using {}", entry.api_version);
+        }
+        manager.set.intersection(changed).for_each(&mut |path| {
+            conflicts.push(Conflict { manager: manager.identifier(), words: words.clone(), path: path.to_vec() });
+        });
+    }
+    // Stable: the paths of one manager stay in their order.
+    conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
+    conflicts
+}
+
+/// Whether the configuration is a Lease in the version of the request.
+fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
+    let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (found, kind) = (text("apiVersion"), text("kind"));
+    if (found, kind) == (api_version, KIND) {
+        return Ok(());
+    }
+    let (group, version, kind) = match found.split_once('/') {
+        _ if found.is_empty() || found == "/" => ("", "", kind),
+        None => ("", found, kind),
+        Some((_, version)) if version.contains('/') => ("", "", ""),
+        Some((group, version)) => (group, version, kind),
+    };
+    Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
+}
+
+/// Whether there is a list of entries, be it empty. What is no list is seen by validation.
+fn has_managed_fields(config: &Value) -> bool {
+    let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
+    list.is_some_and(|entries| entries.iter().all(Value::is_object))
+}
+
+/// The JSON value of a stored Lease.
+fn lease_value(lease: &Lease, version: ResourceVersion) -> Result<Value, ApiError> {
+    let mut json = Vec::new();
+    encode_lease_into(&mut json, lease, Some(version), true);
+    serde_json::from_slice(&json).map_err(|error| ApiError::Unclassified { message: error.to_string() })
+}
+
+/// Several complaints as structured-merge-diff prints them.
+fn listed(errors: &[String]) -> String {
+    match errors {
+        [one] => one.clone(),
+        all => format!("errors:\n  {}", all.join("\n  ")),
+    }
+}
+
+/// Keeps the annotation of client-side apply true, for those who go on using that too. One that is not there does not
+/// come, and one that makes the annotations too large goes.
+fn update_last_applied(lease: &mut Lease, config: &Value) {
+    let annotations = &lease.metadata.annotations;
+    if annotations.value(LAST_APPLIED).is_none_or(str::is_empty) {
+        return;
+    }
+    let mut config = config.clone();
+    if let Some(own) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        own.remove(LAST_APPLIED);
+    }
+    let mut text = String::new();
+    push_go_json(&mut text, &config);
+    text.push('\n');
+    let others = || annotations.iter().filter(|(key, _)| *key != LAST_APPLIED);
+    let bytes: usize = others().map(|(key, value)| key.len() + value.len()).sum();
+    let owned = |(key, value): (&str, &str)| (CompactString::new(key), CompactString::new(value));
+    let last = (CompactString::const_new(LAST_APPLIED), CompactString::new(&text));
+    let fits = bytes + LAST_APPLIED.len() + text.len() <= ANNOTATION_BYTES_MAX;
+    lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
+}
+
+/// Appends a value as Go's encoder writes it. Its depth is that of a validated configuration.
+fn push_go_json(out: &mut String, value: &Value) {
+    let push_text = |out: &mut String, text: &str| {
+        let mut bytes = Vec::new();
+        crate::codec::json::push_string(&mut bytes, text);
+        out.push_str(&String::from_utf8_lossy(&bytes));
+    };
+    let push_members = |out: &mut String, members: &Map<String, Value>| {
+        for (at, (name, member)) in members.iter().enumerate() {
+            if at > 0 {
+                out.push(',');
+            }
+            push_text(out, name);
+            out.push(':');
+            push_go_json(out, member);
+        }
+    };
+    match value {
+        Value::String(text) => push_text(out, text),
+        Value::Object(members) => {
+            out.push('{');
+            push_members(out, members);
+            out.push('}');
+        }
+        Value::Array(elements) => {
+            out.push('[');
+            for (at, element) in elements.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                push_go_json(out, element);
+            }
+            out.push(']');
+        }
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

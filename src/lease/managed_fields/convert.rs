@@ -1,0 +1,338 @@
+//! JSON values to Leases, as kube-apiserver converts what it holds as untyped maps (apimachinery `runtime/converter.go`):
+//! what a strategic merge patch or an apply leads to. Its words for what does not fit are not those of a JSON body.
+
+use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
+use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
+use crate::lease::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, StringMap, Time};
+use compact_str::CompactString;
+use serde_json::{Map, Value};
+
+/// A Lease out of a JSON value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conversion {
+    /// The object. Its `managedFields` are as a client sent them.
+    pub lease: Lease,
+    /// `unknown field "…"` for each member that the API does not know.
+    pub unknown: Vec<String>,
+}
+
+/// Most unknown fields that are listed.
+const UNKNOWN_MAX: usize = 100;
+
+type Object = Map<String, Value>;
+
+/// Converts a JSON object.
+///
+/// # Errors
+/// Why it is no Lease, in Go's words.
+pub fn lease_from_value(value: &Value) -> Result<Conversion, String> {
+    let mut reader = Reader { unknown: Vec::new() };
+    let mut lease = Lease::default();
+    let root = object(value)?;
+    if let Some(members) = present(root, "metadata") {
+        lease.metadata = reader.metadata(object(members)?)?;
+    }
+    if let Some(members) = present(root, "spec") {
+        lease.spec = reader.spec(object(members)?)?;
+    }
+    for name in ["apiVersion", "kind"] {
+        text(root, name)?;
+    }
+    reader.report_unknown(root, "", &["apiVersion", "kind", "metadata", "spec"]);
+    Ok(Conversion { lease, unknown: reader.unknown })
+}
+
+struct Reader {
+    unknown: Vec<String>,
+}
+
+impl Reader {
+    fn metadata(&mut self, members: &Object) -> Result<ObjectMeta, String> {
+        let meta = ObjectMeta {
+            name: text(members, "name")?,
+            generate_name: text(members, "generateName")?,
+            namespace: text(members, "namespace")?,
+            self_link: text(members, "selfLink")?,
+            uid: text(members, "uid")?,
+            resource_version: text(members, "resourceVersion")?,
+            generation: integer(members, "generation")?.unwrap_or(0),
+            creation_timestamp: time(members, "creationTimestamp")?.filter(|time| !is_zero_time(*time)),
+            deletion_timestamp: time(members, "deletionTimestamp")?,
+            deletion_grace_period_seconds: integer(members, "deletionGracePeriodSeconds")?,
+            labels: string_map(members, "labels")?,
+            annotations: string_map(members, "annotations")?,
+            owner_references: self.owner_references(members)?,
+            finalizers: finalizers(members)?,
+            managed_fields: self.managed_fields(members)?,
+        };
+        self.report_unknown(members, "metadata.", METADATA_FIELDS);
+        Ok(meta)
+    }
+
+    fn spec(&mut self, members: &Object) -> Result<LeaseSpec, String> {
+        let spec = LeaseSpec {
+            holder_identity: optional_text(members, "holderIdentity")?,
+            lease_duration_seconds: integer(members, "leaseDurationSeconds")?.map(low_half),
+            acquire_time: micro_time(members, "acquireTime")?,
+            renew_time: micro_time(members, "renewTime")?,
+            lease_transitions: integer(members, "leaseTransitions")?.map(low_half),
+            strategy: optional_text(members, "strategy")?,
+            preferred_holder: optional_text(members, "preferredHolder")?,
+        };
+        self.report_unknown(members, "spec.", SPEC_FIELDS);
+        Ok(spec)
+    }
+
+    fn owner_references(&mut self, members: &Object) -> Result<Vec<OwnerReference>, String> {
+        let Some(value) = present(members, "ownerReferences") else { return Ok(Vec::new()) };
+        let mut owners = Vec::new();
+        for (index, element) in array(value)?.iter().enumerate() {
+            if element.is_null() {
+                owners.push(OwnerReference::default());
+                continue;
+            }
+            let members = object(element)?;
+            owners.push(OwnerReference {
+                api_version: text(members, "apiVersion")?,
+                kind: text(members, "kind")?,
+                name: text(members, "name")?,
+                uid: text(members, "uid")?,
+                controller: optional_bool(members, "controller")?,
+                block_owner_deletion: optional_bool(members, "blockOwnerDeletion")?,
+            });
+            self.report_unknown(members, &format!("metadata.ownerReferences[{index}]."), OWNER_FIELDS);
+        }
+        Ok(owners)
+    }
+
+    fn managed_fields(&mut self, members: &Object) -> Result<ManagedFields, String> {
+        let Some(value) = present(members, "managedFields") else { return Ok(ManagedFields::ABSENT) };
+        let mut list = SentManagedFields::default();
+        for (index, element) in array(value)?.iter().enumerate() {
+            if element.is_null() {
+                list.push(SentEntry::default());
+                continue;
+            }
+            let members = object(element)?;
+            list.push(SentEntry {
+                manager: text(members, "manager")?,
+                operation: text(members, "operation")?,
+                api_version: text(members, "apiVersion")?,
+                time: time(members, "time")?,
+                fields_type: text(members, "fieldsType")?,
+                fields: present(members, "fieldsV1").map(|fields| FieldsV1::from_client(&fields.to_string())),
+                subresource: text(members, "subresource")?,
+            });
+            self.report_unknown(members, &format!("metadata.managedFields[{index}]."), ENTRY_FIELDS);
+        }
+        Ok(list.finish())
+    }
+
+    fn report_unknown(&mut self, members: &Object, path: &str, known: &[&str]) {
+        for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
+            if self.unknown.len() < UNKNOWN_MAX {
+                self.unknown.push(format!("unknown field \"{path}{name}\""));
+            }
+        }
+    }
+}
+
+const METADATA_FIELDS: &[&str] = &[
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+const SPEC_FIELDS: &[&str] = &[
+    "acquireTime",
+    "holderIdentity",
+    "leaseDurationSeconds",
+    "leaseTransitions",
+    "preferredHolder",
+    "renewTime",
+    "strategy",
+];
+
+const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
+
+const ENTRY_FIELDS: &[&str] = &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
+
+/// A member that is there and not null.
+fn present<'v>(members: &'v Object, name: &str) -> Option<&'v Value> {
+    members.get(name).filter(|value| !value.is_null())
+}
+
+fn object(value: &Value) -> Result<&Object, String> {
+    value.as_object().ok_or_else(|| format!("cannot restore struct from: {}", go_kind(value)))
+}
+
+fn array(value: &Value) -> Result<&Vec<Value>, String> {
+    value.as_array().ok_or_else(|| format!("cannot restore slice from {}", go_kind(value)))
+}
+
+fn text(members: &Object, name: &str) -> Result<CompactString, String> {
+    Ok(optional_text(members, name)?.unwrap_or_default())
+}
+
+fn optional_text(members: &Object, name: &str) -> Result<Option<CompactString>, String> {
+    present(members, name).map(as_text).transpose()
+}
+
+fn as_text(value: &Value) -> Result<CompactString, String> {
+    match value {
+        Value::String(text) => Ok(CompactString::new(text)),
+        Value::Number(n) if !n.is_f64() => Err("cannot convert int64 to string".to_owned()),
+        _ => Err("unrecognized type: string".to_owned()),
+    }
+}
+
+fn optional_bool(members: &Object, name: &str) -> Result<Option<bool>, String> {
+    let Some(value) = present(members, name) else { return Ok(None) };
+    value.as_bool().map(Some).ok_or_else(|| "unrecognized type: bool".to_owned())
+}
+
+/// An integer of any width. One that is written as a float counts if it has no fraction.
+fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
+    let go_type = if matches!(name, "leaseDurationSeconds" | "leaseTransitions") { "int32" } else { "int64" };
+    match present(members, name) {
+        None => Ok(None),
+        Some(Value::Number(n)) => match (n.as_i64(), n.as_f64()) {
+            (Some(n), _) => Ok(Some(n)),
+            #[expect(clippy::cast_possible_truncation, reason = "out of range it saturates; Go leaves it open")]
+            (None, Some(float)) if float.fract() == 0.0 => Ok(Some(float as i64)),
+            _ => Err(format!("cannot convert float64 to {go_type}")),
+        },
+        Some(_) => Err(format!("unrecognized type: {go_type}")),
+    }
+}
+
+/// What Go makes of an `int64` that is put where an `int32` belongs: its lower half.
+fn low_half(n: i64) -> i32 {
+    let [a, b, c, d, ..] = n.to_le_bytes();
+    i32::from_le_bytes([a, b, c, d])
+}
+
+fn time(members: &Object, name: &str) -> Result<Option<Time>, String> {
+    time_text(members, name)?.map(parse_time).transpose()
+}
+
+fn micro_time(members: &Object, name: &str) -> Result<Option<MicroTime>, String> {
+    time_text(members, name)?.map(parse_micro_time).transpose()
+}
+
+fn time_text<'v>(members: &'v Object, name: &str) -> Result<Option<&'v str>, String> {
+    let Some(value) = present(members, name) else { return Ok(None) };
+    let kind = match value {
+        Value::String(text) => return Ok(Some(text)),
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::Array(_) => "array",
+        Value::Object(_) | Value::Null => "object",
+    };
+    Err(format!("json: cannot unmarshal {kind} into Go value of type string"))
+}
+
+fn string_map(members: &Object, name: &str) -> Result<StringMap, String> {
+    let Some(value) = present(members, name) else { return Ok(StringMap::default()) };
+    let pairs = value.as_object().ok_or_else(|| format!("cannot restore map from {}", go_kind(value)))?;
+    let pair = |(key, value): (&String, &Value)| {
+        let value = if value.is_null() { CompactString::default() } else { as_text(value)? };
+        Ok((CompactString::new(key), value))
+    };
+    pairs.iter().map(pair).collect()
+}
+
+fn finalizers(members: &Object) -> Result<Vec<CompactString>, String> {
+    let Some(value) = present(members, "finalizers") else { return Ok(Vec::new()) };
+    let text = |element: &Value| if element.is_null() { Ok(CompactString::default()) } else { as_text(element) };
+    array(value)?.iter().map(text).collect()
+}
+
+/// `reflect.Kind` of a JSON value.
+fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "invalid",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "slice",
+        Value::Object(_) => "map",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::json::encode_lease_into;
+    use serde_json::json;
+
+    #[test]
+    fn a_full_lease_comes_through() {
+        let value = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {
+                "name": "n", "namespace": "ns", "uid": "u", "generation": 3, "creationTimestamp": "2026-01-02T03:04:05Z",
+                "deletionTimestamp": "2026-01-02T03:04:06Z", "deletionGracePeriodSeconds": 0,
+                "labels": {"a": "1", "b": null}, "annotations": {"k": "v"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": true}],
+                "finalizers": ["f"],
+            },
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 40.0, "renewTime": "2026-01-02T03:04:05.678901Z", "strategy": null},
+        });
+        let Conversion { lease, unknown } = lease_from_value(&value).expect("a Lease");
+        assert!(unknown.is_empty());
+        let mut out = Vec::new();
+        encode_lease_into(&mut out, &lease, None, true);
+        let mut expected = value;
+        expected["metadata"]["labels"]["b"] = "".into();
+        expected["spec"] =
+            json!({"holderIdentity": "", "leaseDurationSeconds": 40, "renewTime": "2026-01-02T03:04:05.678901Z"});
+        assert_eq!(serde_json::from_slice::<Value>(&out).expect("JSON"), expected);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_in_the_words_of_the_converter() {
+        for (value, words) in [
+            (json!([]), "cannot restore struct from: slice"),
+            (json!({"metadata": "x"}), "cannot restore struct from: string"),
+            (json!({"metadata": {"name": 5}}), "cannot convert int64 to string"),
+            (json!({"metadata": {"name": true}}), "unrecognized type: string"),
+            (json!({"metadata": {"labels": []}}), "cannot restore map from slice"),
+            (json!({"metadata": {"finalizers": {}}}), "cannot restore slice from map"),
+            (json!({"metadata": {"ownerReferences": [{"controller": "x"}]}}), "unrecognized type: bool"),
+            (json!({"spec": {"leaseTransitions": 1.5}}), "cannot convert float64 to int32"),
+            (json!({"spec": {"leaseTransitions": "1"}}), "unrecognized type: int32"),
+            (json!({"spec": {"renewTime": 5}}), "json: cannot unmarshal number into Go value of type string"),
+            (
+                json!({"spec": {"renewTime": "x"}}),
+                "parsing time \"x\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"x\" as \"2006\"",
+            ),
+        ] {
+            assert_eq!(lease_from_value(&value), Err(words.to_owned()), "{value}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_told_and_wide_integers_cut() {
+        let value = json!({"x": 1, "spec": {"y": {}, "leaseTransitions": 4_294_967_301_i64}, "metadata": {"ownerReferences": [{"z": 1}]}});
+        let Conversion { lease, unknown } = lease_from_value(&value).expect("a Lease");
+        assert_eq!(lease.spec.lease_transitions, Some(5));
+        assert_eq!(
+            unknown,
+            ["unknown field \"metadata.ownerReferences[0].z\"", "unknown field \"spec.y\"", "unknown field \"x\"",]
+        );
+    }
+}

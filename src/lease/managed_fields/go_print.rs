@@ -1,0 +1,129 @@
+//! JSON values as Go's `fmt` prints them in messages, within bounds.
+
+use crate::api_error::go_quoted;
+use serde_json::Value;
+use std::fmt::Write as _;
+
+/// Go's name for the type of a JSON value.
+pub(super) fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "<nil>",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+/// Depth and length to which a value is shown in a message.
+const SHOWN_DEPTH_MAX: usize = 16;
+/// See [`SHOWN_DEPTH_MAX`].
+const SHOWN_BYTES_MAX: usize = 4096;
+
+/// A value as Go's `%v` prints it.
+pub(crate) fn go_value(value: &Value) -> String {
+    let mut out = String::new();
+    push_go(
+        &mut out,
+        value,
+        0,
+        &|out, scalar| match scalar {
+            Value::String(text) => out.push_str(text),
+            Value::Null => out.push_str("<nil>"),
+            other => _ = write!(out, "{other}"),
+        },
+        false,
+    );
+    out
+}
+
+/// A value as Go's `%#v` prints it.
+pub(super) fn go_syntax(value: &Value) -> String {
+    let mut out = String::new();
+    push_go(
+        &mut out,
+        value,
+        0,
+        &|out, scalar| match scalar {
+            Value::String(text) => out.push_str(&go_quoted(text)),
+            Value::Null => out.push_str("interface {}(nil)"),
+            other => _ = write!(out, "{other}"),
+        },
+        true,
+    );
+    out
+}
+
+fn push_go(out: &mut String, value: &Value, depth: usize, push_scalar: &dyn Fn(&mut String, &Value), syntax: bool) {
+    if depth > SHOWN_DEPTH_MAX || out.len() > SHOWN_BYTES_MAX {
+        return out.push_str("...");
+    }
+    let (open, close, space) = match (value, syntax) {
+        (Value::Array(_), false) => ("[", ']', " "),
+        (Value::Array(_), true) => ("[]interface {}{", '}', ", "),
+        (Value::Object(_), false) => ("map[", ']', " "),
+        (Value::Object(_), true) => ("map[string]interface {}{", '}', ", "),
+        _ => return push_scalar(out, value),
+    };
+    out.push_str(open);
+    let mut first = true;
+    let mut next = |out: &mut String| {
+        if !std::mem::take(&mut first) {
+            out.push_str(space);
+        }
+    };
+    match value {
+        Value::Array(elements) => {
+            for element in elements {
+                if out.len() > SHOWN_BYTES_MAX {
+                    out.push_str("...");
+                    break;
+                }
+                next(out);
+                push_go(out, element, depth + 1, push_scalar, syntax);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                if out.len() > SHOWN_BYTES_MAX {
+                    out.push_str("...");
+                    break;
+                }
+                next(out);
+                if syntax {
+                    out.push_str(&go_quoted(name));
+                } else {
+                    out.push_str(name);
+                }
+                out.push(':');
+                push_go(out, member, depth + 1, push_scalar, syntax);
+            }
+        }
+        _ => {}
+    }
+    out.push(close);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_look_as_go_prints_them() {
+        let value = json!({"b": [1, "x", null, true], "a": {}});
+        assert_eq!(go_value(&value), "map[a:map[] b:[1 x <nil> true]]");
+        assert_eq!(
+            go_syntax(&value),
+            r#"map[string]interface {}{"a":map[string]interface {}{}, "b":[]interface {}{1, "x", interface {}(nil), true}}"#
+        );
+        let mut deep = json!(1);
+        for _ in 0..100 {
+            deep = json!([deep]);
+        }
+        assert!(go_value(&deep).ends_with("]]]") && go_value(&deep).contains("..."));
+        assert!(go_value(&json!(vec!["x"; 100_000])).len() < 2 * SHOWN_BYTES_MAX * 4);
+    }
+}

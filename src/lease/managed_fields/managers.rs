@@ -1,0 +1,321 @@
+//! The managers of one object with what they own, as trees: what a write works on when owners change.
+
+use super::path_element::PathElement;
+use super::schema::reconcile;
+use super::set::Set;
+use super::typed::Comparison;
+use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
+use crate::codec::json::push_string;
+use crate::lease::{API_VERSION, GROUP, Time};
+use compact_str::CompactString;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+/// Most entries of writes that are no apply. The oldest are joined in one when there are more.
+const UPDATERS_MAX: usize = 10;
+/// Name of the manager that those belong to then.
+const ANCIENT: &str = "ancient-changes";
+
+/// An entry, read.
+#[derive(Clone, Debug)]
+pub(super) struct Manager {
+    pub(super) entry: ManagedFieldsEntry,
+    pub(super) set: Set,
+    /// Whether `entry.fields` no longer says what `set` does.
+    changed: bool,
+}
+
+impl Manager {
+    pub(super) fn new(name: &str, operation: Operation, api_version: &str, set: Set) -> Self {
+        let entry = ManagedFieldsEntry {
+            manager: CompactString::new(name),
+            operation,
+            api_version: CompactString::new(api_version),
+            time: None,
+            fields: FieldsV1::from_client(""),
+            subresource: Subresource::default(),
+        };
+        Self { entry, set, changed: true }
+    }
+
+    pub(super) fn put(&mut self, set: Set) {
+        if set != self.set {
+            self.changed = true;
+            self.set = set;
+        }
+    }
+
+    /// The order in which kube-apiserver puts managers that came at one time: that of their identifiers, which are JSON.
+    pub(super) fn identifier(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96);
+        let api_version = match self.entry.operation {
+            Operation::Apply => "",
+            Operation::Update => self.entry.api_version.as_str(),
+        };
+        let members = [
+            ("manager", self.entry.manager.as_str()),
+            ("operation", self.entry.operation.as_str()),
+            ("apiVersion", api_version),
+            ("subresource", &self.entry.subresource),
+        ];
+        for (name, text) in members.into_iter().filter(|(_, text)| !text.is_empty()) {
+            out.push(if out.is_empty() { b'{' } else { b',' });
+            push_string(&mut out, name);
+            out.push(b':');
+            push_string(&mut out, text);
+        }
+        out.push(b'}');
+        out
+    }
+}
+
+/// All managers of an object, no two of them the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Managers(pub(super) Vec<Manager>);
+
+/// The list cannot be kept: it speaks of a version that is none.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable(pub(super) String);
+
+impl Managers {
+    /// Reads a list. Fields of versions that the Lease does not have are forgotten.
+    pub(super) fn read(list: &ManagedFields) -> Result<Self, Unreadable> {
+        let mut managers = Vec::with_capacity(list.entries().len() + 1);
+        for entry in list.entries() {
+            if !is_known_version(&entry.api_version)? {
+                continue;
+            }
+            let set = Set::parse(entry.fields.as_json()).unwrap_or_default();
+            managers.push(Manager { entry: entry.clone(), set, changed: false });
+        }
+        Ok(Self(managers))
+    }
+
+    /// The list of these managers.
+    pub(super) fn into_list(self) -> ManagedFields {
+        let entries = self.0.into_iter().map(|manager| {
+            let mut entry = manager.entry;
+            if manager.changed {
+                entry.fields = FieldsV1::of(&manager.set);
+            }
+            entry
+        });
+        ManagedFields::stored(entries.collect())
+    }
+
+    /// Takes from all but `writer` what a write changed, and from everybody what it removed.
+    pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
+        let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
+        for (at, manager) in self.0.iter_mut().enumerate() {
+            if Some(at) != writer && !taken.is_empty() {
+                let rest = manager.set.difference(&taken);
+                manager.put(rest);
+            }
+        }
+    }
+
+    /// Forgets those who own nothing.
+    pub(super) fn drop_empty(&mut self) {
+        self.0.retain(|manager| !manager.set.is_empty());
+    }
+
+    /// Who has the identity of `wanted`.
+    pub(super) fn position(&self, wanted: &ManagedFieldsEntry) -> Option<usize> {
+        self.0.iter().position(|manager| manager.entry.is_of_same_manager(wanted))
+    }
+
+    /// Gives `set` to the manager of an update, besides what it has.
+    pub(super) fn give(&mut self, name: &str, api_version: &str, set: Set, now: Time) {
+        let mut manager = Manager::new(name, Operation::Update, api_version, set);
+        manager.entry.time = Some(now);
+        match self.position(&manager.entry).and_then(|at| self.0.get_mut(at)) {
+            Some(previous) => {
+                let both = previous.set.union(&manager.set);
+                previous.put(both);
+                previous.entry.time = Some(now);
+            }
+            None => self.0.push(manager),
+        }
+    }
+
+    /// Joins the oldest updates of a version while there are too many.
+    pub(super) fn cap_updaters(&mut self) {
+        let count = |managers: &[Manager]| managers.iter().filter(|m| m.entry.operation == Operation::Update).count();
+        let mut excess = count(&self.0).saturating_sub(UPDATERS_MAX);
+        if excess == 0 {
+            return;
+        }
+        let (mut updaters, mut rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|m| m.entry.operation == Operation::Update);
+        updaters.sort_by(oldest_first);
+        // By version: the oldest one, and what was joined with it.
+        let mut buckets: BTreeMap<CompactString, Manager> = BTreeMap::new();
+        let mut kept = Vec::new();
+        for manager in updaters {
+            if excess == 0 {
+                kept.push(manager);
+                continue;
+            }
+            match buckets.get_mut(&manager.entry.api_version) {
+                None => _ = buckets.insert(manager.entry.api_version.clone(), manager),
+                Some(bucket) => {
+                    let both = bucket.set.union(&manager.set);
+                    bucket.put(both);
+                    bucket.entry.manager = CompactString::const_new(ANCIENT);
+                    bucket.entry.subresource = Subresource::default();
+                    bucket.entry.time = manager.entry.time;
+                    excess -= 1;
+                }
+            }
+        }
+        rest.extend(buckets.into_values());
+        // The bucket may have met one of its name that was joined earlier.
+        for manager in kept {
+            match rest.iter_mut().find(|other| other.entry.is_of_same_manager(&manager.entry)) {
+                Some(other) => {
+                    let both = other.set.union(&manager.set);
+                    other.put(both);
+                }
+                None => rest.push(manager),
+            }
+        }
+        self.0 = rest;
+    }
+}
+
+fn oldest_first(a: &Manager, b: &Manager) -> Ordering {
+    let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
+    seconds(a).cmp(&seconds(b)).then_with(|| a.identifier().cmp(&b.identifier()))
+}
+
+/// Whether the Lease is served in a version.
+fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
+    if api_version == API_VERSION {
+        return Ok(true);
+    }
+    if api_version.matches('/').count() > 1 {
+        return Err(Unreadable(format!("unexpected GroupVersion string: {api_version}")));
+    }
+    Ok(api_version.split_once('/') == Some((GROUP, "v1beta1")))
+}
+
+/// Makes a list that came from a client one that can be kept: its sets in their form, one entry for each manager, the
+/// last of several counting. Nothing if one of its sets cannot be read. `live` saves reading what did not change.
+pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
+    let mut entries = Vec::with_capacity(sent.len());
+    for (at, entry) in sent.iter().enumerate() {
+        let mut entry = entry.clone();
+        entry.fields = match live.get(at) {
+            Some(known) if known.fields == entry.fields => known.fields.clone(),
+            _ => {
+                let mut set = Set::parse(entry.fields.as_json())?;
+                reconcile(&mut set);
+                FieldsV1::of(&set)
+            }
+        };
+        entries.push(entry);
+    }
+    if entries.len() > 1 {
+        let mut last = BTreeMap::new();
+        for entry in entries {
+            let api_version = match entry.operation {
+                Operation::Apply => CompactString::default(),
+                Operation::Update => entry.api_version.clone(),
+            };
+            last.insert((entry.operation, entry.manager.clone(), api_version, entry.subresource.clone()), entry);
+        }
+        entries = last.into_values().collect();
+    }
+    Some(entries)
+}
+
+/// `set` without what nobody owns: the type, the identity of the object, and what the server sets.
+pub(super) fn without_system_fields(set: &Set) -> Set {
+    let top = ["apiVersion", "kind", "metadata"].map(PathElement::field);
+    let in_metadata = [
+        "clusterName",
+        "creationTimestamp",
+        "generation",
+        "managedFields",
+        "name",
+        "namespace",
+        "resourceVersion",
+        "selfLink",
+        "uid",
+    ]
+    .map(PathElement::field);
+    let below = Set::from_parts(in_metadata.to_vec(), Vec::new());
+    set.difference(&Set::from_parts(top.to_vec(), vec![(PathElement::field("metadata"), below)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::set::tests::text;
+    use super::*;
+
+    fn updater(name: &str, time: i64, json: &str) -> Manager {
+        let mut manager = Manager::new(name, Operation::Update, API_VERSION, Set::parse(json).expect("a set"));
+        manager.entry.time = Some(Time(time));
+        manager
+    }
+
+    #[test]
+    fn the_oldest_updates_are_joined() {
+        let managers = (0..12).map(|n| updater(&format!("m{n:02}"), n, &format!("{{\"f:x{n:02}\":{{}}}}")));
+        let mut managers = Managers(managers.rev().collect());
+        managers.cap_updaters();
+        let list = managers.into_list();
+        assert_eq!(list.entries().len(), 10);
+        let oldest = &list.entries()[0];
+        assert_eq!((oldest.manager.as_str(), oldest.time), (ANCIENT, Some(Time(2))));
+        assert_eq!(oldest.fields.as_json(), r#"{"f:x00":{},"f:x01":{},"f:x02":{}}"#);
+        assert_eq!(list.entries()[1].manager, "m03");
+    }
+
+    #[test]
+    fn an_old_bucket_takes_the_next() {
+        let mut managers = Managers((0..10).map(|n| updater(&format!("m{n}"), 10 + n, "{\"f:x\":{}}")).collect());
+        managers.0.push(updater(ANCIENT, 1, "{\"f:old\":{}}"));
+        managers.cap_updaters();
+        assert_eq!(managers.0.len(), 10);
+        let bucket = managers.0.iter().find(|m| m.entry.manager == ANCIENT).expect("the bucket");
+        assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
+    }
+
+    #[test]
+    fn appliers_are_never_joined() {
+        let apply = |n: usize| Manager::new(&n.to_string(), Operation::Apply, API_VERSION, Set::default());
+        let mut managers = Managers((0..20).map(apply).collect());
+        managers.cap_updaters();
+        assert_eq!(managers.0.len(), 20);
+    }
+
+    #[test]
+    fn other_versions_are_forgotten_and_no_versions_refused() {
+        let mut entry = updater("m", 1, "{\"f:x\":{}}").entry;
+        entry.fields = FieldsV1::from_client("{\"f:x\":{}}");
+        let mut read = |version: &str| {
+            entry.api_version = version.into();
+            Managers::read(&ManagedFields::from_client(vec![entry.clone()])).map(|managers| managers.0.len())
+        };
+        assert_eq!(read("coordination.k8s.io/v1"), Ok(1));
+        assert_eq!(read("coordination.k8s.io/v1beta1"), Ok(1));
+        for other in ["v1", "apps/v1", "coordination.k8s.io/v2"] {
+            assert_eq!(read(other), Ok(0), "{other}");
+        }
+        assert_eq!(read("a/b/c"), Err(Unreadable("unexpected GroupVersion string: a/b/c".to_owned())));
+    }
+
+    #[test]
+    fn the_last_entry_of_a_manager_counts() {
+        let of = |json: &str| {
+            let mut entry = updater("m", 1, "{}").entry;
+            entry.fields = FieldsV1::from_client(json);
+            entry
+        };
+        let entries = normalized(&[of(r#"{"f:a":{}}"#), of(r#"{"f:c":{},"f:b":{}}"#)], &[]).expect("readable");
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0].fields.as_json(), r#"{"f:b":{},"f:c":{}}"#);
+        assert_eq!(normalized(&[of("5")], &[]), None);
+    }
+}

@@ -1,0 +1,396 @@
+//! Who owns which field of a Lease (Kubernetes, "Server-Side Apply", "Field management").
+//!
+//! Owned here: the `managedFields` of an object, what every kind of write makes of them, and the merging of an applied
+//! configuration. These are pure functions from objects to objects; the table and the wire are not known.
+//!
+//! A stored list is shared by all states of a Lease between which it does not change, and each entry keeps its fields
+//! as the text of `fieldsV1`: so a million Leases can have them, a response copies them, and a client that sends back
+//! what it got is recognized by comparing bytes. Trees are made of them only where a write changes who owns what.
+//!
+//! Invariant: a stored list is sorted, no two of its entries have the same identity, none is without fields.
+
+mod apply;
+mod compare;
+mod convert;
+mod go_print;
+mod managers;
+mod path_element;
+mod schema;
+mod set;
+mod typed;
+mod update;
+
+pub use apply::apply;
+pub use convert::{Conversion, lease_from_value};
+pub(crate) use go_print::go_value;
+pub use update::{Writer, settle_times, track};
+
+use super::Time;
+use crate::api_error::is_unprintable;
+use compact_str::CompactString;
+use set::Set;
+use std::cmp::Ordering;
+use std::ops::{BitOr, BitOrAssign, Deref};
+use std::rc::Rc;
+
+/// `metadata.managedFields`. Cloning it copies a pointer.
+#[derive(Clone, Debug, Default)]
+pub struct ManagedFields(Option<Rc<[ManagedFieldsEntry]>>);
+
+/// `metav1.ManagedFieldsEntry`: what one manager owns by one kind of write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagedFieldsEntry {
+    /// Name of the manager.
+    pub manager: CompactString,
+    /// How it wrote.
+    pub operation: Operation,
+    /// Version of the API that it wrote in.
+    pub api_version: CompactString,
+    /// When its fields, or their values, changed last by it.
+    pub time: Option<Time>,
+    /// Its fields.
+    pub fields: FieldsV1,
+    /// The subresource that it wrote to.
+    pub subresource: Subresource,
+}
+
+/// Name of a subresource. Leases have none, but a client may say so; therefore it takes little room.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subresource(Option<Box<CompactString>>);
+
+impl From<CompactString> for Subresource {
+    fn from(name: CompactString) -> Self {
+        Self(Some(name).filter(|name| !name.is_empty()).map(Box::new))
+    }
+}
+
+impl Deref for Subresource {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        self.0.as_deref().map_or("", CompactString::as_str)
+    }
+}
+
+/// `metav1.ManagedFieldsOperationType`. The order is that of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// By server-side apply.
+    Apply,
+    /// By any other write.
+    Update,
+}
+
+impl Operation {
+    /// As it stands on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// A set of fields as `fieldsV1` writes it. Cloning it copies a pointer.
+#[derive(Clone, Debug)]
+pub struct FieldsV1 {
+    json: Rc<str>,
+    /// Which of them are fields of the spec; nothing is known of a text that came from a client.
+    spec: Option<SpecFields>,
+}
+
+impl PartialEq for FieldsV1 {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.json, &other.json) || self.json == other.json
+    }
+}
+
+impl Eq for FieldsV1 {}
+
+impl FieldsV1 {
+    /// `fieldsType` of every entry.
+    pub const TYPE: &str = "FieldsV1";
+
+    /// What a client sent. It is read only if it differs from what is stored.
+    #[must_use]
+    pub fn from_client(json: &str) -> Self {
+        Self { json: json.into(), spec: None }
+    }
+
+    fn of(set: &Set) -> Self {
+        let mut json = Vec::with_capacity(256);
+        set.push_json(&mut json);
+        // It is made of strings and ASCII; a replacement cannot happen.
+        Self { json: String::from_utf8_lossy(&json).as_ref().into(), spec: Some(SpecFields::in_set(set)) }
+    }
+
+    /// The JSON object.
+    #[must_use]
+    pub fn as_json(&self) -> &str {
+        &self.json
+    }
+}
+
+impl PartialEq for ManagedFields {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(a), Some(b)) => Rc::ptr_eq(a, b) || a == b,
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+impl Eq for ManagedFields {}
+
+impl ManagedFields {
+    /// No list at all.
+    pub const ABSENT: Self = Self(None);
+
+    /// The list that asks for all entries to be forgotten: one that is there and empty.
+    #[must_use]
+    pub fn reset() -> Self {
+        Self(Some(Rc::from([])))
+    }
+
+    fn from_client(entries: Vec<ManagedFieldsEntry>) -> Self {
+        Self(Some(entries.into()))
+    }
+
+    /// The entries, in the order in which they are written.
+    #[must_use]
+    pub fn entries(&self) -> &[ManagedFieldsEntry] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Whether there is no list, not even an empty one.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// An estimate of the memory that it takes, in bytes, as if nothing were shared.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let bytes = |entry: &ManagedFieldsEntry| size_of::<ManagedFieldsEntry>() + 16 + entry.fields.json.len();
+        self.entries().iter().map(bytes).sum()
+    }
+
+    /// A list for an object: sorted, and absent rather than empty.
+    fn stored(mut entries: Vec<ManagedFieldsEntry>) -> Self {
+        if entries.is_empty() {
+            return Self::ABSENT;
+        }
+        entries.sort_by(ManagedFieldsEntry::list_order);
+        Self(Some(entries.into()))
+    }
+}
+
+impl ManagedFieldsEntry {
+    fn list_order(&self, other: &Self) -> Ordering {
+        let seconds = |entry: &Self| entry.time.map_or(0, |time| time.0);
+        self.operation
+            .cmp(&other.operation)
+            .then_with(|| seconds(self).cmp(&seconds(other)))
+            .then_with(|| self.manager.cmp(&other.manager))
+            .then_with(|| self.api_version.cmp(&other.api_version))
+            .then_with(|| self.subresource.cmp(&other.subresource))
+    }
+
+    /// Whether two entries are of one manager. One that applies is the same in every version of the API.
+    fn is_of_same_manager(&self, other: &Self) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Whether two entries differ in their time at most.
+    fn is_same_but_for_time(&self, other: &Self) -> bool {
+        self.is_of_same_manager(other) && self.api_version == other.api_version && self.fields == other.fields
+    }
+}
+
+/// A list as it comes from the wire, entry by entry.
+#[derive(Debug, Default)]
+pub struct SentManagedFields {
+    entries: Vec<ManagedFieldsEntry>,
+    /// Whether the first entry says nothing at all, which alone asks for all to be forgotten.
+    first_is_empty: bool,
+    /// Whether one cannot be one of a stored list; then none counts.
+    is_bad: bool,
+    count: usize,
+}
+
+/// An entry as it stands on the wire. An empty string is an absent field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SentEntry {
+    /// `manager`
+    pub manager: CompactString,
+    /// `operation`
+    pub operation: CompactString,
+    /// `apiVersion`
+    pub api_version: CompactString,
+    /// `time`
+    pub time: Option<Time>,
+    /// `fieldsType`
+    pub fields_type: CompactString,
+    /// `fieldsV1`
+    pub fields: Option<FieldsV1>,
+    /// `subresource`
+    pub subresource: CompactString,
+}
+
+impl SentManagedFields {
+    /// Adds the next entry.
+    pub fn push(&mut self, entry: SentEntry) {
+        self.count += 1;
+        self.first_is_empty |= self.count == 1 && entry == SentEntry::default();
+        let operation = match entry.operation.as_str() {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return self.is_bad = true,
+        };
+        if entry.api_version.is_empty() || entry.fields_type != FieldsV1::TYPE {
+            return self.is_bad = true;
+        }
+        if self.entries.is_empty() {
+            // Nearly all lists have one entry.
+            self.entries.reserve_exact(1);
+        }
+        self.entries.push(ManagedFieldsEntry {
+            manager: entry.manager,
+            operation,
+            api_version: entry.api_version,
+            time: entry.time,
+            fields: entry.fields.unwrap_or_else(|| FieldsV1::from_client("{}")),
+            subresource: entry.subresource.into(),
+        });
+    }
+
+    /// The list: absent if it makes no sense, and then that of the object counts.
+    #[must_use]
+    pub fn finish(self) -> ManagedFields {
+        match self.count {
+            0 => ManagedFields::reset(),
+            1 if self.first_is_empty => ManagedFields::reset(),
+            _ if self.is_bad => ManagedFields::ABSENT,
+            _ => ManagedFields::from_client(self.entries),
+        }
+    }
+}
+
+/// A set of fields of the spec.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SpecFields(u8);
+
+impl BitOr for SpecFields {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for SpecFields {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl SpecFields {
+    const ACQUIRE_TIME: Self = Self(1);
+    const HOLDER_IDENTITY: Self = Self(1 << 1);
+    const LEASE_DURATION_SECONDS: Self = Self(1 << 2);
+    const LEASE_TRANSITIONS: Self = Self(1 << 3);
+    const PREFERRED_HOLDER: Self = Self(1 << 4);
+    const RENEW_TIME: Self = Self(1 << 5);
+    const STRATEGY: Self = Self(1 << 6);
+
+    /// By bit, which is also by name.
+    const NAMES: [&str; 7] = [
+        "acquireTime",
+        "holderIdentity",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "preferredHolder",
+        "renewTime",
+        "strategy",
+    ];
+
+    fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    fn in_set(set: &Set) -> Self {
+        let mut fields = Self::default();
+        if let Some(spec) = set.child(&PathElement::field("spec")) {
+            for (bit, name) in Self::NAMES.iter().enumerate() {
+                if spec.has_member(&PathElement::field(name)) {
+                    fields |= Self(1 << bit);
+                }
+            }
+        }
+        fields
+    }
+
+    fn to_set(self) -> Set {
+        let names = Self::NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        Set::from_parts(names.map(|(_, name)| PathElement::field(name)).collect(), Vec::new())
+    }
+}
+
+use path_element::PathElement;
+
+/// Most bytes of a manager's name that is made of a user agent.
+const MANAGER_BYTES_MAX: usize = 128;
+
+/// The name of a manager that gave none: what stands before the first slash of its user agent, without characters
+/// that cannot be seen.
+#[must_use]
+pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
+    let product = user_agent.split(|byte| *byte == b'/').next().unwrap_or_default();
+    let mut manager = CompactString::default();
+    for c in String::from_utf8_lossy(product).chars().filter(|c| !is_unprintable(*c)) {
+        if manager.len() + c.len_utf8() > MANAGER_BYTES_MAX {
+            break;
+        }
+        manager.push(c);
+    }
+    manager
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manager_without_a_name_is_called_by_its_user_agent() {
+        assert_eq!(manager_of_user_agent(b"kubelet/v1.34.0 (linux/amd64)"), "kubelet");
+        assert_eq!(manager_of_user_agent(b"my agent\t1/2"), "my agent1");
+        assert_eq!(manager_of_user_agent(b""), "");
+        assert_eq!(manager_of_user_agent(b"/x"), "");
+        assert_eq!(manager_of_user_agent("é".repeat(100).as_bytes()).len(), 128);
+        assert_eq!(manager_of_user_agent(&[b'x'; 300]).len(), 128);
+        assert_eq!(manager_of_user_agent(&[0xff, b'a']), "\u{fffd}a");
+    }
+
+    #[test]
+    fn fields_of_the_spec_are_known_by_their_bits() {
+        for (bit, name) in SpecFields::NAMES.iter().enumerate() {
+            let mut set = Set::default();
+            set::tests::insert(&mut set, &[PathElement::field("spec"), PathElement::field(name)]);
+            assert_eq!(SpecFields::in_set(&set), SpecFields(1 << bit));
+            assert_eq!(Some(&SpecFields(1 << bit).to_set()), set.child(&PathElement::field("spec")));
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One step of a path to a field: what stands between two colons of `f:metadata`, `k:{"uid":"…"}`, `v:"…"`, `i:0`
+//! (structured-merge-diff, `fieldpath`).
+
+use crate::api_error::go_quoted;
+use crate::codec::json::push_string;
+use compact_str::CompactString;
+use serde_json::{Number, Value};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// A step from an object or list to what is in it. The order of the variants is the order in which they are written.
+#[derive(Clone, Debug)]
+pub(crate) enum PathElement {
+    /// A member of an object.
+    Field(CompactString),
+    /// The element of a list whose members have these values, by name.
+    Key(Vec<(String, Value)>),
+    /// The element of a set that is this value.
+    Value(Value),
+    /// The element of a list at this place.
+    Index(i64),
+}
+
+/// A step that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unread {
+    /// It is of a kind that a later version may know: to be passed over.
+    UnknownKind,
+    /// It is malformed.
+    Malformed,
+}
+
+impl PathElement {
+    pub(crate) fn field(name: &str) -> Self {
+        Self::Field(CompactString::new(name))
+    }
+
+    /// The element of `ownerReferences` with this UID.
+    pub(crate) fn uid(uid: &str) -> Self {
+        Self::Key(vec![("uid".to_owned(), Value::String(uid.to_owned()))])
+    }
+
+    /// The element of a set of strings.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::Value(Value::String(text.to_owned()))
+    }
+
+    /// Reads the form that stands in `fieldsV1`.
+    pub(super) fn parse(text: &str) -> Result<Self, Unread> {
+        let (kind, content) = match text.as_bytes() {
+            [kind, b':', ..] => (*kind, text.get(2..).ok_or(Unread::Malformed)?),
+            _ => return Err(Unread::Malformed),
+        };
+        match kind {
+            b'f' => Ok(Self::field(content)),
+            b'v' => serde_json::from_str(content).map(Self::Value).map_err(|_| Unread::Malformed),
+            b'k' => match serde_json::from_str(content) {
+                // The map of serde_json is sorted by name.
+                Ok(Value::Object(members)) => Ok(Self::Key(members.into_iter().collect())),
+                _ => Err(Unread::Malformed),
+            },
+            b'i' => content.parse().map(Self::Index).map_err(|_| Unread::Malformed),
+            _ => Err(Unread::UnknownKind),
+        }
+    }
+
+    /// Appends the form that stands in `fieldsV1`, as a JSON string with its quotes.
+    pub(super) fn push_json(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Field(name) => {
+                let start = out.len();
+                push_string(out, name);
+                out.splice(start..=start, *b"\"f:");
+            }
+            Self::Key(members) => {
+                let mut inner = b"k:{".to_vec();
+                for (at, (name, value)) in members.iter().enumerate() {
+                    if at > 0 {
+                        inner.push(b',');
+                    }
+                    push_string(&mut inner, name);
+                    inner.push(b':');
+                    push_value(&mut inner, value);
+                }
+                inner.push(b'}');
+                push_string(out, &String::from_utf8_lossy(&inner));
+            }
+            Self::Value(value) => {
+                let mut inner = b"v:".to_vec();
+                push_value(&mut inner, value);
+                push_string(out, &String::from_utf8_lossy(&inner));
+            }
+            Self::Index(index) => {
+                out.extend_from_slice(b"\"i:");
+                out.extend_from_slice(itoa::Buffer::new().format(*index).as_bytes());
+                out.push(b'"');
+            }
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Field(_) => 0,
+            Self::Key(_) => 1,
+            Self::Value(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+}
+
+impl Ord for PathElement {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(a), Self::Field(b)) => a.cmp(b),
+            (Self::Key(a), Self::Key(b)) => compare_members(a.iter(), b.iter()),
+            (Self::Value(a), Self::Value(b)) => compare_values(a, b),
+            (Self::Index(a), Self::Index(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for PathElement {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for PathElement {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for PathElement {}
+
+/// As messages show it: `.spec`, `[uid="…"]`, `[="…"]`, `[0]`.
+impl fmt::Display for PathElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(members) => {
+                f.write_str("[")?;
+                for (at, (name, value)) in members.iter().enumerate() {
+                    let comma = if at > 0 { "," } else { "" };
+                    write!(f, "{comma}{name}={}", shown(value))?;
+                }
+                f.write_str("]")
+            }
+            Self::Value(value) => write!(f, "[={}]", shown(value)),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => go_quoted(text),
+        other => other.to_string(),
+    }
+}
+
+fn push_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::String(text) => push_string(out, text),
+        other => out.extend_from_slice(other.to_string().as_bytes()),
+    }
+}
+
+/// The order of structured-merge-diff: numbers, strings, booleans, lists, maps, null.
+fn compare_values(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => compare_numbers(a, b),
+        (Value::String(a), Value::String(b)) => a.cmp(b),
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Array(a), Value::Array(b)) => {
+            let unequal = a.iter().zip(b).map(|(a, b)| compare_values(a, b)).find(|order| order.is_ne());
+            unequal.unwrap_or_else(|| a.len().cmp(&b.len()))
+        }
+        (Value::Object(a), Value::Object(b)) => compare_members(a.iter(), b.iter()),
+        _ => value_rank(a).cmp(&value_rank(b)),
+    }
+}
+
+fn compare_members<'v, N: Ord + 'v>(
+    mut a: impl Iterator<Item = impl Into<Member<'v, N>>>,
+    mut b: impl Iterator<Item = impl Into<Member<'v, N>>>,
+) -> Ordering {
+    loop {
+        let (a, b) = match (a.next(), b.next()) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(a), Some(b)) => (a.into(), b.into()),
+        };
+        let order = a.0.cmp(b.0).then_with(|| compare_values(a.1, b.1));
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// Name and value, from a map or from a list of pairs.
+struct Member<'v, N>(&'v N, &'v Value);
+
+impl<'v, N> From<&'v (N, Value)> for Member<'v, N> {
+    fn from((name, value): &'v (N, Value)) -> Self {
+        Self(name, value)
+    }
+}
+
+impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
+    fn from((name, value): (&'v N, &'v Value)) -> Self {
+        Self(name, value)
+    }
+}
+
+fn compare_numbers(a: &Number, b: &Number) -> Ordering {
+    if let (Some(a), Some(b)) = (a.as_i64(), b.as_i64()) {
+        return a.cmp(&b);
+    }
+    let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
+    float(a).total_cmp(&float(b))
+}
+
+fn value_rank(value: &Value) -> u8 {
+    match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(text: &str) -> String {
+        let mut out = Vec::new();
+        PathElement::parse(text).expect(text).push_json(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn every_kind_is_read_and_written() {
+        for text in ["f:", "f:metadata", "f:a.b/c", r#"v:"example.com/f""#, "v:1", "v:true", "i:0", "i:-7"] {
+            assert_eq!(rewritten(text), serde_json::to_string(text).expect("JSON"), "{text}");
+        }
+        assert_eq!(rewritten(r#"k:{"uid":"u","a":1}"#), r#""k:{\"a\":1,\"uid\":\"u\"}""#);
+        assert_eq!(PathElement::parse("x:later"), Err(Unread::UnknownKind));
+        for text in ["", ".", "f", "fx", "v:", "v:{", "k:1", "k:", "i:x", "é:"] {
+            assert_eq!(PathElement::parse(text), Err(Unread::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn steps_have_the_order_of_structured_merge_diff() {
+        let sorted = [
+            "f:a",
+            "f:b",
+            "k:{}",
+            r#"k:{"a":1}"#,
+            r#"k:{"a":1,"b":1}"#,
+            r#"k:{"a":2}"#,
+            r#"k:{"b":1}"#,
+            "v:-1",
+            "v:1.5",
+            "v:2",
+            r#"v:"1""#,
+            r#"v:"a""#,
+            "v:false",
+            "v:true",
+            "v:[1]",
+            "v:[1,2]",
+            "v:[2]",
+            "v:{}",
+            "v:null",
+            "i:1",
+            "i:2",
+        ];
+        let parsed: Vec<_> = sorted.iter().map(|text| PathElement::parse(text).expect(text)).collect();
+        for (at, a) in parsed.iter().enumerate() {
+            for (bt, b) in parsed.iter().enumerate() {
+                assert_eq!(a.cmp(b), at.cmp(&bt), "{} {}", sorted[at], sorted[bt]);
+            }
+        }
+        assert_eq!(PathElement::parse("v:1"), PathElement::parse("v:1.0"));
+    }
+
+    #[test]
+    fn messages_show_a_path_as_kubectl_users_know_it() {
+        assert_eq!(PathElement::field("spec").to_string(), ".spec");
+        assert_eq!(PathElement::uid("u\"").to_string(), "[uid=\"u\\\"\"]");
+        assert_eq!(PathElement::text("f").to_string(), "[=\"f\"]");
+        assert_eq!(PathElement::Index(3).to_string(), "[3]");
+    }
+}

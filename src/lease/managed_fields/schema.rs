@@ -1,0 +1,205 @@
+//! What server-side apply must know of the Lease's fields: which are scalars, which hold others, and how the elements
+//! of a list are told apart. The same as in the OpenAPI document of the API, with its `x-kubernetes-list-type` and
+//! `x-kubernetes-map-type`.
+
+use super::path_element::PathElement;
+use super::set::Set;
+use serde_json::Value;
+
+/// The type of a field.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Type {
+    Bool,
+    Number,
+    String,
+    Map(&'static MapType),
+    List(&'static ListType),
+}
+
+/// An object with fields of its own, or a map.
+#[derive(Debug)]
+pub(super) struct MapType {
+    /// By name, in any order.
+    fields: &'static [(&'static str, Type)],
+    /// Type of what has no field of its own; without one nothing else may stand there.
+    element: Option<Type>,
+    /// Whether it is owned as one.
+    pub(super) atomic: bool,
+}
+
+/// A list.
+#[derive(Debug)]
+pub(super) struct ListType {
+    pub(super) element: Type,
+    pub(super) identity: Identity,
+}
+
+/// What tells the elements of a list apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// Nothing: the list is owned as one.
+    Atomic,
+    /// The values themselves.
+    Value,
+    /// The member `uid`; the empty string stands in for one that is not there.
+    Uid,
+}
+
+impl MapType {
+    /// Whether `name` is a field of its own, as in a Go struct.
+    pub(super) fn is_field(&self, name: &str) -> bool {
+        self.fields.iter().any(|(own, _)| *own == name)
+    }
+
+    /// The type of what stands at `name`; nothing if nothing may.
+    pub(super) fn at(&self, name: &str) -> Option<Type> {
+        self.fields.iter().find(|(own, _)| *own == name).map(|(_, of)| *of).or(self.element)
+    }
+}
+
+impl ListType {
+    /// The step to `element`.
+    ///
+    /// # Errors
+    /// Why it has none, in the words of structured-merge-diff.
+    pub(super) fn path_element(&self, element: &Value) -> Result<PathElement, &'static str> {
+        match (self.identity, element) {
+            (Identity::Uid, Value::Null) => Err("associative list with keys may not have a null element"),
+            (Identity::Uid, Value::Object(members)) => {
+                let uid = members.get("uid").cloned().unwrap_or_else(|| Value::String(String::new()));
+                Ok(PathElement::Key(vec![("uid".to_owned(), uid)]))
+            }
+            (Identity::Uid, _) => Err("associative list with keys may not have non-map elements"),
+            (_, Value::Object(_)) => Err("associative list without keys has an element that's a map type"),
+            (_, Value::Array(_)) => Err("not supported: associative list with lists as elements"),
+            (_, Value::Null) => Err("associative list without keys has an element that's an explicit null"),
+            (_, scalar) => Ok(PathElement::Value(scalar.clone())),
+        }
+    }
+}
+
+/// A Lease.
+pub(super) const LEASE: Type = Type::Map(&MapType {
+    fields: &[
+        ("apiVersion", Type::String),
+        ("kind", Type::String),
+        ("metadata", OBJECT_META),
+        ("spec", Type::Map(&MapType { fields: SPEC_FIELDS, element: None, atomic: false })),
+    ],
+    element: None,
+    atomic: false,
+});
+
+const SPEC_FIELDS: &[(&str, Type)] = &[
+    ("acquireTime", Type::String),
+    ("holderIdentity", Type::String),
+    ("leaseDurationSeconds", Type::Number),
+    ("leaseTransitions", Type::Number),
+    ("preferredHolder", Type::String),
+    ("renewTime", Type::String),
+    ("strategy", Type::String),
+];
+
+const OBJECT_META: Type = Type::Map(&MapType {
+    fields: &[
+        ("annotations", STRING_MAP),
+        ("creationTimestamp", Type::String),
+        ("deletionGracePeriodSeconds", Type::Number),
+        ("deletionTimestamp", Type::String),
+        ("finalizers", Type::List(&ListType { element: Type::String, identity: Identity::Value })),
+        ("generateName", Type::String),
+        ("generation", Type::Number),
+        ("labels", STRING_MAP),
+        ("managedFields", Type::List(&ListType { element: MANAGED_FIELDS_ENTRY, identity: Identity::Atomic })),
+        ("name", Type::String),
+        ("namespace", Type::String),
+        ("ownerReferences", Type::List(&ListType { element: OWNER_REFERENCE, identity: Identity::Uid })),
+        ("resourceVersion", Type::String),
+        ("selfLink", Type::String),
+        ("uid", Type::String),
+    ],
+    element: None,
+    atomic: false,
+});
+
+const STRING_MAP: Type = Type::Map(&MapType { fields: &[], element: Some(Type::String), atomic: false });
+
+const OWNER_REFERENCE: Type = Type::Map(&MapType {
+    fields: &[
+        ("apiVersion", Type::String),
+        ("blockOwnerDeletion", Type::Bool),
+        ("controller", Type::Bool),
+        ("kind", Type::String),
+        ("name", Type::String),
+        ("uid", Type::String),
+    ],
+    element: None,
+    atomic: true,
+});
+
+/// Nobody may apply one, so its fields need no names.
+const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
+
+/// Brings a set that a client made up into the form that sets of this schema have: what is owned as one has no fields
+/// of its own.
+pub(super) fn reconcile(set: &mut Set) {
+    let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
+    metadata.collapse(&PathElement::field("managedFields"));
+    if let Some(owners) = metadata.child_mut(&PathElement::field("ownerReferences")) {
+        let elements: Vec<_> = owners.children().map(|(element, _)| element.clone()).collect();
+        if !elements.is_empty() {
+            let members = owners.members().iter().cloned().chain(elements).collect();
+            *owners = Set::from_parts(members, Vec::new());
+        }
+    }
+}
+
+/// `set`, with every field of a Go struct that has fields in the set.
+pub(super) fn with_named_fields(set: &Set, of: Option<Type>) -> Set {
+    let mut members = set.members().to_vec();
+    let mut children = Vec::new();
+    for (element, child) in set.children() {
+        let mut of_child = None;
+        match (element, of) {
+            (PathElement::Field(name), Some(Type::Map(map))) => {
+                of_child = map.at(name);
+                if map.is_field(name) {
+                    members.push(element.clone());
+                }
+            }
+            (PathElement::Key(_), Some(Type::List(list))) => of_child = Some(list.element),
+            _ => {}
+        }
+        children.push((element.clone(), with_named_fields(child, of_child)));
+    }
+    Set::from_parts(members, children)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::set::tests::text;
+    use super::*;
+
+    #[test]
+    fn a_set_of_an_owners_fields_becomes_one_of_the_owner() {
+        let mut set = Set::parse(
+            r#"{"f:metadata":{"f:managedFields":{"f:x":{}},"f:ownerReferences":{"k:{\"uid\":\"u\"}":{".":{},"f:name":{}},"k:{\"uid\":\"v\"}":{"f:uid":{}}}},"f:unknown":{"f:x":{}}}"#,
+        )
+        .expect("a set");
+        reconcile(&mut set);
+        assert_eq!(
+            text(&set),
+            r#"{"f:metadata":{"f:managedFields":{},"f:ownerReferences":{"k:{\"uid\":\"u\"}":{},"k:{\"uid\":\"v\"}":{}}},"f:unknown":{"f:x":{}}}"#
+        );
+    }
+
+    #[test]
+    fn named_fields_come_with_what_is_in_them_and_keys_of_maps_do_not() {
+        let set =
+            Set::parse(r#"{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:strategy":{}},"f:other":{"f:x":{}}}"#);
+        assert_eq!(
+            text(&with_named_fields(&set.expect("a set"), Some(LEASE))),
+            r#"{"f:metadata":{".":{},"f:labels":{".":{},"f:a":{}}},"f:other":{"f:x":{}},"f:spec":{".":{},"f:strategy":{}}}"#
+        );
+    }
+}

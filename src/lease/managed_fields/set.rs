@@ -1,0 +1,349 @@
+//! Sets of fields: a tree of [`PathElement`]s in which every node may be a member, a parent of members, or both
+//! (structured-merge-diff, `fieldpath.Set`), and its JSON form, `fieldsV1`.
+//!
+//! Invariant: members and children are sorted and stand once each; a set that was read from JSON or made by the
+//! functions here is at most [`DEPTH_MAX`] levels deep, which bounds the recursion of all of them.
+
+use super::path_element::{PathElement, Unread};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// Most levels of a set that is taken from a client. The Lease's own fields need four.
+const DEPTH_MAX: usize = 32;
+
+/// A set of fields.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set {
+    /// Fields that are in the set.
+    members: Vec<PathElement>,
+    /// Fields below which some are. None of these is empty.
+    children: Vec<(PathElement, Set)>,
+}
+
+impl Set {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.members.is_empty() && self.children.iter().all(|(_, child)| child.is_empty())
+    }
+
+    pub(crate) fn members(&self) -> &[PathElement] {
+        &self.members
+    }
+
+    pub(crate) fn has_member(&self, element: &PathElement) -> bool {
+        self.members.binary_search(element).is_ok()
+    }
+
+    pub(crate) fn has(&self, path: &[PathElement]) -> bool {
+        let Some((last, parents)) = path.split_last() else { return false };
+        let mut set = self;
+        for parent in parents {
+            let Some(child) = set.child(parent) else { return false };
+            set = child;
+        }
+        set.has_member(last)
+    }
+
+    pub(crate) fn child(&self, element: &PathElement) -> Option<&Self> {
+        let at = self.children.binary_search_by(|(own, _)| own.cmp(element)).ok()?;
+        Some(&self.children.get(at)?.1)
+    }
+
+    /// Adds a field of this level.
+    pub(crate) fn insert_member(&mut self, element: PathElement) {
+        if let Err(at) = self.members.binary_search(&element) {
+            self.members.insert(at, element);
+        }
+    }
+
+    /// A set from its parts in any order. Of a child that comes twice the last counts. Sorts once, since inserting one by
+    /// one takes quadratic time where the order is hostile.
+    pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
+        if !members.is_sorted_by(|a, b| a < b) {
+            members.sort();
+            members.dedup();
+        }
+        children.retain(|(_, child)| !child.is_empty());
+        if !children.is_sorted_by(|a, b| a.0 < b.0) {
+            children.reverse();
+            children.sort_by(by_element);
+            children.dedup_by(|later, earlier| later.0 == earlier.0);
+        }
+        Self { members, children }
+    }
+
+    /// What is in either.
+    pub(crate) fn union(&self, other: &Self) -> Self {
+        let members = zipped(&self.members, &other.members, Ord::cmp).filter_map(|(a, b)| a.or(b).cloned()).collect();
+        let children = zipped(&self.children, &other.children, by_element).filter_map(|pair| match pair {
+            (Some(a), Some(b)) => Some((a.0.clone(), a.1.union(&b.1))),
+            (one, None) | (None, one) => one.cloned(),
+        });
+        Self { members, children: children.collect() }
+    }
+
+    /// What is in both.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let members = self.members.iter().filter(|member| other.has_member(member)).cloned().collect();
+        let children = self.children.iter().filter_map(|(element, child)| {
+            let both = child.intersection(other.child(element)?);
+            (!both.is_empty()).then(|| (element.clone(), both))
+        });
+        Self { members, children: children.collect() }
+    }
+
+    /// What is in this one alone. A field goes with its own membership only: not with that of what is above or below.
+    pub(crate) fn difference(&self, other: &Self) -> Self {
+        let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
+        let children = self.children.iter().filter_map(|(element, child)| {
+            let rest = match other.child(element) {
+                Some(theirs) => child.difference(theirs),
+                None => child.clone(),
+            };
+            (!rest.is_empty()).then(|| (element.clone(), rest))
+        });
+        Self { members, children: children.collect() }
+    }
+
+    /// Makes the fields of `element`, if there are any, one field: `element` itself.
+    pub(super) fn collapse(&mut self, element: &PathElement) {
+        if let Ok(at) = self.children.binary_search_by(|(own, _)| own.cmp(element)) {
+            self.children.remove(at);
+            self.insert_member(element.clone());
+        }
+    }
+
+    pub(super) fn child_mut(&mut self, element: &PathElement) -> Option<&mut Self> {
+        let at = self.children.binary_search_by(|(own, _)| own.cmp(element)).ok()?;
+        Some(&mut self.children.get_mut(at)?.1)
+    }
+
+    pub(crate) fn children(&self) -> impl Iterator<Item = (&PathElement, &Self)> {
+        self.children.iter().map(|(element, child)| (element, child))
+    }
+
+    /// Calls `each` with the path of every field, parents before what is in them.
+    pub(crate) fn for_each(&self, each: &mut dyn FnMut(&[PathElement])) {
+        self.for_each_below(&mut Vec::new(), each);
+    }
+
+    fn for_each_below(&self, path: &mut Vec<PathElement>, each: &mut dyn FnMut(&[PathElement])) {
+        for member in &self.members {
+            path.push(member.clone());
+            each(path);
+            path.pop();
+        }
+        for (element, child) in &self.children {
+            path.push(element.clone());
+            child.for_each_below(path, each);
+            path.pop();
+        }
+    }
+
+    /// Appends `fieldsV1`.
+    pub(crate) fn push_json(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        self.push_contents(out);
+        out.push(b'}');
+    }
+
+    fn push_contents(&self, out: &mut Vec<u8>) {
+        let mut first = true;
+        for (member, child) in zipped(&self.members, &self.children, |member, (element, _)| member.cmp(element)) {
+            if !std::mem::take(&mut first) {
+                out.push(b',');
+            }
+            if let Some(element) = member.or_else(|| child.map(|(element, _)| element)) {
+                element.push_json(out);
+            }
+            out.extend_from_slice(b":{");
+            if let Some((_, child)) = child {
+                if member.is_some() {
+                    out.extend_from_slice(b"\".\":{},");
+                }
+                child.push_contents(out);
+            }
+            out.push(b'}');
+        }
+    }
+
+    /// Reads `fieldsV1`; nothing if it is none, or too deep.
+    pub(crate) fn parse(json: &str) -> Option<Self> {
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let node = NodeSeed { depth: 0 }.deserialize(&mut deserializer).ok()?;
+        deserializer.end().ok()?;
+        Some(node.below)
+    }
+}
+
+fn by_element(a: &(PathElement, Set), b: &(PathElement, Set)) -> Ordering {
+    a.0.cmp(&b.0)
+}
+
+/// Two sorted slices side by side: equal ones together.
+fn zipped<'s, A, B>(
+    mut a: &'s [A],
+    mut b: &'s [B],
+    compare: impl Fn(&A, &B) -> Ordering,
+) -> impl Iterator<Item = (Option<&'s A>, Option<&'s B>)> {
+    std::iter::from_fn(move || {
+        let order = match (a.first(), b.first()) {
+            (None, None) => return None,
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(x), Some(y)) => compare(x, y),
+        };
+        let x = if order.is_le() { a.split_off_first() } else { None };
+        let y = if order.is_ge() { b.split_off_first() } else { None };
+        Some((x, y))
+    })
+}
+
+/// What stands behind one key of `fieldsV1`.
+struct Node {
+    below: Set,
+    /// Whether the key itself is a field of the set: it says so, or it has nothing below it.
+    is_member: bool,
+}
+
+struct NodeSeed {
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for NodeSeed {
+    type Value = Node;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NodeSeed {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object or null")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node { below: Set::default(), is_member: true })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
+        if self.depth > DEPTH_MAX {
+            return Err(A::Error::custom("too deep"));
+        }
+        let (mut members, mut children, mut is_member) = (Vec::new(), Vec::new(), false);
+        let mut is_leaf = true;
+        while let Some(key) = entries.next_key::<Cow<'de, str>>()? {
+            if key == "." {
+                is_member = true;
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            match PathElement::parse(&key) {
+                Ok(element) => {
+                    let node = entries.next_value_seed(NodeSeed { depth: self.depth + 1 })?;
+                    is_leaf = false;
+                    if node.is_member {
+                        members.push(element.clone());
+                    }
+                    children.push((element, node.below));
+                }
+                Err(Unread::UnknownKind) => _ = entries.next_value::<IgnoredAny>()?,
+                Err(Unread::Malformed) => return Err(A::Error::custom("malformed")),
+            }
+        }
+        Ok(Node { below: Set::from_parts(members, children), is_member: is_member || is_leaf })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    pub(crate) fn text(set: &Set) -> String {
+        let mut out = Vec::new();
+        set.push_json(&mut out);
+        String::from_utf8(out).expect("UTF-8")
+    }
+
+    /// Adds the field at `path`; the object itself is no field.
+    pub(crate) fn insert(set: &mut Set, path: &[PathElement]) {
+        let Some((last, parents)) = path.split_last() else { return };
+        let mut set = set;
+        for parent in parents {
+            let at = match set.children.binary_search_by(|(own, _)| own.cmp(parent)) {
+                Ok(at) => at,
+                Err(at) => {
+                    set.children.insert(at, (parent.clone(), Set::default()));
+                    at
+                }
+            };
+            set = &mut set.children[at].1;
+        }
+        set.insert_member(last.clone());
+    }
+
+    pub(crate) fn paths(set: &Set) -> BTreeSet<Vec<PathElement>> {
+        let mut all = BTreeSet::new();
+        set.for_each(&mut |path| assert!(all.insert(path.to_vec())));
+        all
+    }
+
+    fn random_set(rng: &mut fastrand::Rng) -> Set {
+        let mut set = Set::default();
+        for _ in 0..rng.usize(..12) {
+            let path: Vec<_> =
+                (0..rng.usize(1..4)).map(|_| PathElement::field(rng.choice(["a", "b", "c"]).expect("one"))).collect();
+            insert(&mut set, &path);
+        }
+        set
+    }
+
+    #[test]
+    fn the_json_form_is_that_of_kube_apiserver() {
+        for json in [
+            "{}",
+            r#"{"f:metadata":{"f:annotations":{".":{},"f:empty":{},"f:k":{}},"f:finalizers":{".":{},"v:\"example.com/f\"":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"u\"}":{}}},"f:spec":{"f:renewTime":{}}}"#,
+        ] {
+            assert_eq!(text(&Set::parse(json).expect(json)), json);
+        }
+        for (json, rewritten) in [
+            (r#" {"f:b":{},"f:a":null,"x:later":1} "#, r#"{"f:a":{},"f:b":{}}"#),
+            (r#"{"f:a":{"f:b":{}},"f:a":{}}"#, r#"{"f:a":{".":{},"f:b":{}}}"#),
+            (r#"{"f:a":{"x:y":{}}}"#, r#"{"f:a":{}}"#),
+            (r#"{".":{}}"#, "{}"),
+            ("null", "{}"),
+        ] {
+            assert_eq!(text(&Set::parse(json).expect(json)), rewritten, "{json}");
+        }
+        for json in ["", "1", "[]", "{", r#"{"f:a":1}"#, r#"{"f":{}}"#, r#"{"k:1":{}}"#, "{} {}"] {
+            assert_eq!(Set::parse(json), None, "{json}");
+        }
+        let nested = |depth: usize| format!("{}{}{}", r#"{"f:a":"#.repeat(depth), "{}", "}".repeat(depth));
+        assert!(Set::parse(&nested(DEPTH_MAX)).is_some());
+        assert_eq!(Set::parse(&nested(DEPTH_MAX + 1)), None);
+        assert_eq!(Set::parse(&nested(100_000)), None);
+    }
+
+    /// Against a set of whole paths, which is what the tree stands for.
+    #[test]
+    fn the_algebra_is_that_of_sets_of_paths() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..5_000 {
+            let (a, b) = (random_set(&mut rng), random_set(&mut rng));
+            let (flat_a, flat_b) = (paths(&a), paths(&b));
+            assert_eq!(paths(&a.union(&b)), &flat_a | &flat_b);
+            assert_eq!(paths(&a.intersection(&b)), &flat_a & &flat_b);
+            assert_eq!(paths(&a.difference(&b)), &flat_a - &flat_b);
+            assert_eq!(a.is_empty(), flat_a.is_empty());
+            assert_eq!(Set::parse(&text(&a)).as_ref(), Some(&a));
+            for path in &flat_b {
+                assert_eq!(a.has(path), flat_a.contains(path));
+            }
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Strategic merge patch: a merge patch that knows the Lease's lists (apimachinery `util/strategicpatch`).
+//!
+//! `finalizers` is a list of strings that merges, `ownerReferences` one of objects that merges by `uid`; any other list
+//! is replaced. Directives: `$patch` (`replace`, `delete`) in an object or in an element, `$retainKeys`,
+//! `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
+
+use super::decode::{bad_type_words, decode_current, decode_json};
+use crate::api_error::{ApiError, go_quoted};
+use crate::lease::managed_fields::go_value;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+
+type Object = Map<String, Value>;
+
+/// What a strategic merge patch leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StrategicMerge {
+    /// The object as it shall be.
+    pub patched: Value,
+    /// The patch, for the message that refuses what it leads to.
+    pub patch: Value,
+}
+
+/// Applies a strategic merge patch to a Lease.
+///
+/// # Errors
+/// 400 if the patch is not a JSON object or a directive is malformed, 422 for a list of lists, 500 for a directive that
+/// makes no sense.
+pub fn apply_strategic_merge_patch(current: &[u8], patch: &[u8]) -> Result<StrategicMerge, ApiError> {
+    let patch = decode_json(patch).map_err(|message| ApiError::BadRequest { message })?;
+    let members = match &patch {
+        Value::Object(members) => members.clone(),
+        Value::Null => Object::new(),
+        other => {
+            let message = bad_type_words(other, "value of type map[string]interface {}");
+            return Err(ApiError::BadRequest { message });
+        }
+    };
+    let Value::Object(document) = decode_current(current)? else {
+        return Err(internal("the object is none"));
+    };
+    let patched = merge_objects(document, members, Schema::Lease)?;
+    Ok(StrategicMerge { patched: Value::Object(patched), patch })
+}
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
+const SET_ELEMENT_ORDER: &str = "$setElementOrder";
+
+/// The Go types that a patch can walk into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Schema {
+    Lease,
+    LeaseSpec,
+    ObjectMeta,
+    OwnerReference,
+    StringMap,
+    /// Something without members.
+    Scalar,
+}
+
+/// How a field merges.
+struct Field {
+    schema: Schema,
+    is_list: bool,
+    /// Whether a list takes the patch's elements besides its own.
+    merges: bool,
+    /// The member by which the elements of a list are told apart; empty if they are no objects.
+    merge_key: &'static str,
+}
+
+impl Schema {
+    fn field(self, name: &str) -> Result<Field, ApiError> {
+        let plain = |schema| Field { schema, is_list: false, merges: false, merge_key: "" };
+        let list = |schema, merges, merge_key| Field { schema, is_list: true, merges, merge_key };
+        let scalars: (&str, &[&str]) = match (self, name) {
+            (Self::Lease, "metadata") => return Ok(plain(Self::ObjectMeta)),
+            (Self::Lease, "spec") => return Ok(plain(Self::LeaseSpec)),
+            (Self::ObjectMeta, "labels" | "annotations") => return Ok(plain(Self::StringMap)),
+            (Self::ObjectMeta, "finalizers") => return Ok(list(Self::Scalar, true, "")),
+            (Self::ObjectMeta, "ownerReferences") => return Ok(list(Self::OwnerReference, true, "uid")),
+            (Self::ObjectMeta, "managedFields") => return Ok(list(Self::Scalar, false, "")),
+            (Self::StringMap, _) => return Ok(plain(Self::Scalar)),
+            (Self::Scalar, _) => {
+                return Err(internal("merging an object in json but data type is not struct, instead is: string"));
+            }
+            (Self::Lease, _) => ("Lease", &["apiVersion", "kind"]),
+            (Self::LeaseSpec, _) => ("LeaseSpec", SPEC_FIELDS),
+            (Self::ObjectMeta, _) => ("ObjectMeta", METADATA_SCALARS),
+            (Self::OwnerReference, _) => ("OwnerReference", OWNER_FIELDS),
+        };
+        if scalars.1.contains(&name) {
+            return Ok(plain(Self::Scalar));
+        }
+        let words = format!("unable to find api field in struct {} for the json field {}", scalars.0, go_quoted(name));
+        Err(internal(&words))
+    }
+
+    fn list_field(self, name: &str) -> Result<Field, ApiError> {
+        let field = self.field(name)?;
+        if field.is_list {
+            return Ok(field);
+        }
+        let kind = if self == Self::StringMap { "map" } else { "struct" };
+        Err(internal(&format!("expected slice or array type, but got: {kind}")))
+    }
+}
+
+const SPEC_FIELDS: &[&str] = &[
+    "acquireTime",
+    "holderIdentity",
+    "leaseDurationSeconds",
+    "leaseTransitions",
+    "preferredHolder",
+    "renewTime",
+    "strategy",
+];
+
+const METADATA_SCALARS: &[&str] = &[
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generateName",
+    "generation",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
+
+/// Recursion ends with the patch, whose depth its decoding has limited.
+fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ApiError> {
+    if let Some(directive) = patch.get(DIRECTIVE) {
+        return match directive.as_str() {
+            Some("replace") => {
+                patch.remove(DIRECTIVE);
+                Ok(patch)
+            }
+            Some("delete") => Ok(Object::new()),
+            _ => Err(unknown_directive(&directive.clone(), &Value::Object(patch))),
+        };
+    }
+    retain_keys(&mut original, &mut patch)?;
+    set_element_orders(&mut original, &mut patch, schema)?;
+    for (key, mut value) in patch {
+        let (key, deletes) = if key.starts_with(DELETE_FROM_PRIMITIVE_LIST) {
+            (listed_key(&key, DELETE_FROM_PRIMITIVE_LIST, "invalid patch format of primitive list")?.to_owned(), true)
+        } else {
+            (key, false)
+        };
+        if value.is_null() {
+            original.remove(&key);
+            continue;
+        }
+        let merged = match (original.get_mut(&key).map(Value::take), value) {
+            (Some(Value::Object(own)), Value::Object(theirs)) => {
+                let field = schema.field(&key)?;
+                Some(Value::Object(merge_objects(own, theirs, field.schema)?))
+            }
+            (Some(Value::Array(own)), Value::Array(theirs)) => {
+                let field = schema.list_field(&key)?;
+                let elements =
+                    if field.merges || deletes { merge_lists(own, theirs, &field, deletes)? } else { theirs };
+                Some(Value::Array(elements))
+            }
+            // There is nothing to delete from.
+            (own, _) if deletes => own,
+            (_, new) => {
+                value = new;
+                discard_nulls(&mut value);
+                without_directives(value)
+            }
+        };
+        match merged {
+            Some(merged) => _ = original.insert(key, merged),
+            None => _ = original.remove(&key),
+        }
+    }
+    Ok(original)
+}
+
+/// Removes what `$retainKeys` does not name. It must name all that the patch sets.
+fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError> {
+    const MALFORMED: &str = "invalid patch format of retainKeys";
+    let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
+    let Value::Array(keys) = keys else { return Err(bad_request(MALFORMED)) };
+    let keys: HashSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let is_free = |(key, value): (&String, &Value)| {
+        value.is_null()
+            || key.starts_with(DELETE_FROM_PRIMITIVE_LIST)
+            || key.starts_with(SET_ELEMENT_ORDER)
+            || keys.contains(key.as_str())
+    };
+    if !patch.iter().all(is_free) {
+        return Err(bad_request(MALFORMED));
+    }
+    original.retain(|key, _| keys.contains(key.as_str()));
+    Ok(())
+}
+
+/// Merges the lists for which the patch says in which order their elements shall stand, and takes them out of the patch.
+fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
+    const MALFORMED: &str = "invalid patch format of setElementOrder list";
+    let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
+    for directive in directives {
+        let order = patch.remove(&directive).unwrap_or_default();
+        let order = elements(order)?;
+        let key = listed_key(&directive, SET_ELEMENT_ORDER, MALFORMED)?;
+        let own = original.get(key).cloned().map(elements).transpose()?;
+        let theirs = patch.get(key).cloned().map(elements).transpose()?;
+        let field = schema.list_field(key)?;
+        check_element_order(theirs.as_deref().unwrap_or_default(), &order, field.merge_key)?;
+        let merged = match (own.clone(), theirs) {
+            (None, None) => continue,
+            (Some(own), None) => own,
+            (None, Some(theirs)) => theirs.into_iter().filter_map(without_directives).collect(),
+            (Some(own), Some(theirs)) if field.merges => merge_lists(own, theirs, &field, false)?,
+            (Some(_), Some(theirs)) => theirs,
+        };
+        let own = own.unwrap_or_default();
+        let merged = in_order(merged, &order, &own, field.merge_key)?;
+        original.insert(key.to_owned(), Value::Array(merged));
+        patch.remove(key);
+    }
+    Ok(())
+}
+
+/// The elements of the patch must come in the order that it asks for.
+fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Result<(), ApiError> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
+    for place in order {
+        let Some(next) = wanted.peek() else { break };
+        if identity(next, merge_key)? == identity(place, merge_key)? {
+            wanted.next();
+        }
+    }
+    if wanted.peek().is_none() {
+        return Ok(());
+    }
+    let shown = |list: &[Value]| go_value(&Value::Array(list.to_vec()));
+    Err(internal(&format!(
+        "The order in patch list:\n{}\n doesn't match {SET_ELEMENT_ORDER} list:\n{}\n",
+        shown(patch),
+        shown(order)
+    )))
+}
+
+fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: bool) -> Result<Vec<Value>, ApiError> {
+    if own.is_empty() && theirs.is_empty() {
+        return Ok(own);
+    }
+    if !is_of_one_type(&own, &theirs)? {
+        let shown = |list: &[Value]| go_value(&Value::Array(list.to_vec()));
+        return Err(internal(&format!("list element types are not identical: [{} {}]", shown(&own), shown(&theirs))));
+    }
+    if !own.first().or_else(|| theirs.first()).is_some_and(Value::is_object) {
+        if deletes {
+            let gone: HashSet<String> = theirs.iter().map(Value::to_string).collect();
+            own.retain(|element| !gone.contains(&element.to_string()));
+            return Ok(own);
+        }
+        let mut seen = HashSet::new();
+        let both = own.iter().chain(&theirs).filter(|element| seen.insert(element.to_string())).cloned().collect();
+        return in_order(both, &theirs, &own, "");
+    }
+    let key = field.merge_key;
+    if key.is_empty() {
+        return Err(internal("cannot merge lists without merge key for struct"));
+    }
+    let mut patch = Vec::with_capacity(theirs.len());
+    let mut replaces = false;
+    let mut gone = HashSet::new();
+    for element in theirs {
+        match element.get(DIRECTIVE) {
+            None => patch.push(element),
+            Some(directive) => match directive.as_str() {
+                Some("delete") => _ = gone.insert(identity(&element, key)?),
+                Some("replace") => replaces = true,
+                Some("merge") => return Err(internal("merging lists cannot yet be specified in the patch")),
+                _ => return Err(unknown_directive(directive, &element)),
+            },
+        }
+    }
+    if replaces {
+        (own, patch) = (patch, Vec::new());
+    } else {
+        own.retain(|element| !element.get(key).is_some_and(|value| gone.contains(&value.to_string())));
+    }
+    let before = own.clone();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for (at, element) in own.iter().enumerate() {
+        if let Some(value) = element.get(key) {
+            places.entry(value.to_string()).or_insert(at);
+        }
+    }
+    for element in &patch {
+        let id = identity(element, key)?;
+        match places.get(&id).and_then(|at| own.get_mut(*at)).map(|place| (place.take(), place)) {
+            Some((Value::Object(members), place)) => {
+                let theirs = element.as_object().cloned().unwrap_or_default();
+                *place = Value::Object(merge_objects(members, theirs, field.schema)?);
+            }
+            _ => {
+                places.insert(id, own.len());
+                own.push(element.clone());
+            }
+        }
+    }
+    in_order(own, &patch, &before, key)
+}
+
+/// `merged` with the elements that `order` names in its order, and between them the others as they stood in `live`.
+fn in_order(merged: Vec<Value>, order: &[Value], live: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
+    let places = |list: &[Value]| -> Result<HashMap<String, usize>, ApiError> {
+        let mut places = HashMap::new();
+        for (at, element) in list.iter().enumerate() {
+            places.entry(identity(element, key)?).or_insert(at);
+        }
+        Ok(places)
+    };
+    let (in_order, in_live) = (places(order)?, places(live)?);
+    let (mut named, mut others) = (Vec::new(), Vec::new());
+    for element in merged {
+        let id = identity(&element, key)?;
+        let live_place = in_live.get(&id).copied();
+        match in_order.get(&id) {
+            Some(at) => named.push((*at, live_place, element)),
+            None => others.push((live_place.unwrap_or(usize::MAX), live_place, element)),
+        }
+    }
+    named.sort_by_key(|(at, ..)| *at);
+    others.sort_by_key(|(at, ..)| *at);
+    let mut sorted = Vec::with_capacity(named.len() + others.len());
+    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (others.peek(), named.peek()) {
+            (Some((_, Some(other), _)), Some((_, Some(name), _))) => other < name,
+            (Some(_), None) => true,
+            _ => false,
+        };
+        match if other_first { others.next() } else { named.next() } {
+            Some((.., element)) => sorted.push(element),
+            None => return Ok(sorted),
+        }
+    }
+}
+
+/// What tells an element from the others of its list.
+fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
+    if key.is_empty() {
+        return Ok(element.to_string());
+    }
+    let Value::Object(members) = element else {
+        return Err(internal(&format!("expected a map[string]interface {{}}, but received a {}", go_type(element))));
+    };
+    let value = members
+        .get(key)
+        .ok_or_else(|| internal(&format!("map: {} does not contain declared merge key: {key}", go_value(element))))?;
+    Ok(value.to_string())
+}
+
+/// Whether the elements of a list, which must not be lists, are all of one Go type.
+fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
+    let mut elements = own.iter().chain(theirs);
+    let Some(first) = elements.next() else { return Ok(true) };
+    if first.is_array() {
+        return Err(ApiError::JsonPatchRejected);
+    }
+    let go_type_of_first = go_type(first);
+    Ok(elements.all(|element| go_type(element) == go_type_of_first))
+}
+
+/// Drops members that are null, in objects of lists too.
+fn discard_nulls(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(discard_nulls);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(discard_nulls),
+        _ => {}
+    }
+}
+
+/// A value of the patch for which there is nothing to merge with; nothing if it is a directive itself.
+fn without_directives(value: Value) -> Option<Value> {
+    match value {
+        Value::Object(members) if members.contains_key(DIRECTIVE) => None,
+        Value::Object(members) => {
+            let kept = members.into_iter().filter_map(|(key, member)| Some((key, without_directives(member)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(elements) => Some(Value::Array(elements.into_iter().filter_map(without_directives).collect())),
+        scalar => Some(scalar),
+    }
+}
+
+/// The name of the list that a directive's key is about.
+fn listed_key<'k>(key: &'k str, prefix: &str, malformed: &str) -> Result<&'k str, ApiError> {
+    match key.split_once('/') {
+        Some((directive, name)) if directive == prefix => Ok(name),
+        _ => Err(bad_request(malformed)),
+    }
+}
+
+fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
+    match value {
+        Value::Array(elements) => Ok(elements),
+        other => Err(internal(&format!("expected a []interface {{}}, but received a {}", go_type(&other)))),
+    }
+}
+
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(n) if n.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+    }
+}
+
+#[cold]
+fn unknown_directive(directive: &Value, patch: &Value) -> ApiError {
+    let shown = match directive {
+        Value::String(text) => text.clone(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        other => format!("%!s({}={})", go_type(other), go_value(other)),
+    };
+    internal(&format!("unknown patch type: {shown} in map: {}", go_value(patch)))
+}
+
+#[cold]
+fn bad_request(words: &str) -> ApiError {
+    ApiError::BadRequest { message: words.to_owned() }
+}
+
+#[cold]
+fn internal(words: &str) -> ApiError {
+    ApiError::Unclassified { message: words.to_owned() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! Every directive, every refusal, and noise.
+
+use super::*;
+use serde_json::json;
+
+fn patched(current: &Value, patch: &Value) -> Value {
+    let merge = apply_strategic_merge_patch(current.to_string().as_bytes(), patch.to_string().as_bytes());
+    merge.expect("a patch").patched
+}
+
+fn metadata(current: &Value, patch: &Value) -> Value {
+    patched(&json!({"metadata": current}), &json!({"metadata": patch}))["metadata"].clone()
+}
+
+fn refusal(current: &Value, patch: &str) -> (u16, String) {
+    let status =
+        apply_strategic_merge_patch(current.to_string().as_bytes(), patch.as_bytes()).expect_err(patch).status();
+    (status.code, status.message)
+}
+
+#[test]
+fn lists_merge_with_what_is_new_in_front() {
+    let owners = json!({"ownerReferences": [{"uid": "1", "name": "a"}], "finalizers": ["f", "g"]});
+    let patch = json!({"ownerReferences": [{"uid": "2"}, {"uid": "1", "kind": "Node"}], "finalizers": ["h", "g"]});
+    let expected = json!({
+        "ownerReferences": [{"uid": "2"}, {"uid": "1", "name": "a", "kind": "Node"}],
+        "finalizers": ["h", "f", "g"],
+    });
+    assert_eq!(metadata(&owners, &patch), expected);
+    assert_eq!(
+        metadata(&json!({"managedFields": [{"manager": "a"}]}), &json!({"managedFields": [{}]}))["managedFields"],
+        json!([{}])
+    );
+}
+
+#[test]
+fn directives_of_lists() {
+    let current = json!({"ownerReferences": [{"uid": "1"}, {"uid": "2"}, {"uid": "3"}], "finalizers": ["a", "b", "c"]});
+    let owners = |patch: Value| metadata(&current, &json!({"ownerReferences": patch}))["ownerReferences"].clone();
+    assert_eq!(owners(json!([{"$patch": "delete", "uid": "2"}])), json!([{"uid": "1"}, {"uid": "3"}]));
+    assert_eq!(owners(json!([{"$patch": "replace"}, {"uid": "9"}])), json!([{"uid": "9"}]));
+    assert_eq!(owners(json!(null)), Value::Null);
+    let gone = metadata(&current, &json!({"$deleteFromPrimitiveList/finalizers": ["b", "x"]}));
+    assert_eq!(gone["finalizers"], json!(["a", "c"]));
+    let gone = metadata(&json!({}), &json!({"$deleteFromPrimitiveList/finalizers": ["b"]}));
+    assert_eq!(gone, json!({}));
+    let ordered = metadata(
+        &current,
+        &json!({"$setElementOrder/finalizers": ["c", "d", "a"], "finalizers": ["d"], "$setElementOrder/ownerReferences": [{"uid": "3"}, {"uid": "1"}]}),
+    );
+    assert_eq!(ordered["finalizers"], json!(["b", "c", "d", "a"]));
+    assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
+}
+
+#[test]
+fn directives_of_objects() {
+    let current =
+        json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"holderIdentity": "a", "leaseTransitions": 1}});
+    assert_eq!(
+        patched(&current, &json!({"spec": {"$patch": "replace", "strategy": "s"}}))["spec"],
+        json!({"strategy": "s"})
+    );
+    assert_eq!(patched(&current, &json!({"spec": {"$patch": "delete"}}))["spec"], json!({}));
+    let kept = json!({"metadata": {"labels": {"$retainKeys": ["a", "c"], "c": "3", "x": null}}});
+    assert_eq!(patched(&current, &kept)["metadata"]["labels"], json!({"a": "1", "c": "3"}));
+    // Where there is nothing to merge with a directive is nothing.
+    let annotations =
+        metadata(&json!({}), &json!({"annotations": {"$patch": "replace", "k": "v"}, "labels": {"l": null}}));
+    assert_eq!(annotations, json!({"labels": {}}));
+    assert_eq!(patched(&current, &json!(null)), current);
+    assert_eq!(patched(&current, &json!({"metadata": {"labels": "x"}}))["metadata"]["labels"], json!("x"));
+}
+
+#[test]
+fn refusals_are_those_of_kube_apiserver() {
+    let current = json!({"metadata": {"finalizers": ["f"], "ownerReferences": [{"uid": "1"}]}, "spec": {}});
+    for (patch, code, message) in [
+        (r#"{"spec":{"$patch":"nonsense"}}"#, 500, "unknown patch type: nonsense in map: map[$patch:nonsense]"),
+        (r#"{"spec":{"$patch":1}}"#, 500, "unknown patch type: %!s(int64=1) in map: map[$patch:1]"),
+        ("[]", 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        ("{", 400, "unexpected end of JSON input"),
+        (r#"{"spec":{"$retainKeys":1}}"#, 400, "invalid patch format of retainKeys"),
+        (r#"{"spec":{"$retainKeys":["a"],"b":1}}"#, 400, "invalid patch format of retainKeys"),
+        (r#"{"metadata":{"$deleteFromPrimitiveList":[]}}"#, 400, "invalid patch format of primitive list"),
+        (r#"{"metadata":{"$setElementOrder":[]}}"#, 400, "invalid patch format of setElementOrder list"),
+        (
+            r#"{"metadata":{"ownerReferences":[{"name":"n"}]}}"#,
+            500,
+            "map: map[name:n] does not contain declared merge key: uid",
+        ),
+        (
+            r#"{"metadata":{"ownerReferences":[{"$patch":"merge"}]}}"#,
+            500,
+            "merging lists cannot yet be specified in the patch",
+        ),
+        (r#"{"metadata":{"finalizers":[1]}}"#, 500, "list element types are not identical: [[f] [1]]"),
+        (
+            r#"{"metadata":{"$setElementOrder/colours":["a"]}}"#,
+            500,
+            "unable to find api field in struct ObjectMeta for the json field \"colours\"",
+        ),
+    ] {
+        assert_eq!(refusal(&current, patch), (code, message.to_owned()), "{patch}");
+    }
+    assert_eq!(refusal(&json!({"metadata": {"finalizers": []}}), r#"{"metadata":{"finalizers":[[]]}}"#).0, 422);
+}
+
+/// No patch of random pieces gets anything but an answer.
+#[test]
+fn random_patches_end() {
+    let pieces = [
+        json!(null),
+        json!(1),
+        json!("delete"),
+        json!("replace"),
+        json!([]),
+        json!({}),
+        json!(["a"]),
+        json!([["a"]]),
+        json!([{"uid": "1"}]),
+        json!([{"$patch": "delete", "uid": "1"}]),
+        json!([null]),
+        json!([1, "a"]),
+        json!([{"uid": null}]),
+    ];
+    let keys = [
+        "$patch",
+        "$retainKeys",
+        "$deleteFromPrimitiveList/finalizers",
+        "$deleteFromPrimitiveList/x",
+        "$setElementOrder/finalizers",
+        "$setElementOrder/ownerReferences",
+        "finalizers",
+        "ownerReferences",
+        "labels",
+        "annotations",
+        "name",
+        "managedFields",
+    ];
+    let current = json!({"metadata": {"finalizers": ["a", "b"], "ownerReferences": [{"uid": "1"}, {"uid": "2"}], "labels": {"a": "1"}}});
+    let mut rng = fastrand::Rng::with_seed(3);
+    for _ in 0..20_000 {
+        let patch: Object = (0..rng.usize(..5))
+            .map(|_| ((*rng.choice(keys).expect("one")).to_owned(), rng.choice(&pieces).expect("one").clone()))
+            .collect();
+        let _ = apply_strategic_merge_patch(
+            current.to_string().as_bytes(),
+            json!({"metadata": patch}).to_string().as_bytes(),
+        );
+    }
+}
