@@ -1,22 +1,24 @@
-//! Who a caller is, and what it may do when it comes directly.
+//! Who a caller is, and what it may do.
 //!
-//! The table holds what keeps a cluster's nodes alive, so a certificate of the right authority is not enough: members
-//! of `system:masters` may do everything, a node its own heartbeat (NodeRestriction), anybody else nothing. The words
-//! are kube-apiserver's (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+//! What the front proxy forwards was authorized by kube-apiserver, whose admission it has passed by; so only
+//! [NodeRestriction](node) is left to be kept here. Who comes directly is looked at more closely: the table holds what
+//! keeps a cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters`
+//! may do everything, a node its own heartbeat, anybody else nothing. The words are kube-apiserver's
+//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+
+mod credentials;
+mod node;
+pub mod request_header;
+
+pub use credentials::Credentials;
 
 use crate::api_error::ApiError;
 use crate::http::Method;
 use crate::lease::{GROUP, RESOURCE};
 use crate::route::Route;
 use crate::tls::identity::{GROUP_MASTERS, Identity};
+use node::{NODE_LEASE_NAMESPACE, ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
-
-/// The namespace of the nodes' heartbeats.
-const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
-/// Group of all nodes.
-const GROUP_NODES: &str = "system:nodes";
-/// Prefix of a node's user name.
-const NODE_USER_PREFIX: &str = "system:node:";
 
 /// Who sent a request.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub enum Caller {
     Anonymous,
     /// Somebody on the cleartext port, which is on loopback and gives full rights.
     Insecure,
+    /// Somebody for whom the front proxy speaks; kube-apiserver has authorized the request.
+    Proxied(Rc<Identity>),
     /// The bearer of a verified certificate.
     User(Rc<Identity>),
 }
@@ -36,12 +40,13 @@ pub enum Caller {
 pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>, query: &str) -> Result<(), ApiError> {
     let identity = match caller {
         Caller::Insecure => return Ok(()),
+        Caller::Proxied(identity) => return node::admit_change(identity, method, route),
         _ if route.is_public() => return Ok(()),
         Caller::Anonymous => return Err(ApiError::Unauthorized),
         Caller::User(identity) => identity,
     };
     if identity.groups.iter().any(|group| group == GROUP_MASTERS) {
-        return Ok(());
+        return node::admit_change(identity, method, route);
     }
     let (namespace, name) = match route {
         Route::Lease { namespace, name } => (Some(&**namespace), &**name),
@@ -50,34 +55,39 @@ pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>,
         _ => return Err(forbidden_path(identity, method, path)),
     };
     let verb = resource_verb(method, name, query);
-    if let Some(node) = node_name(identity)
-        && namespace == Some(NODE_LEASE_NAMESPACE)
-        // The name of a Lease to be created stands in its body; `authorize_create` looks at it.
-        && (name == node || verb == "create")
-    {
-        return Ok(());
-    }
-    Err(forbidden(identity, verb, namespace, name))
+    let why = match node_name(identity) {
+        Some(node) => match node_refusal(node, verb, namespace, name) {
+            None => return Ok(()),
+            Some(why) => format!(": {why}"),
+        },
+        None => String::new(),
+    };
+    Err(forbidden(identity, verb, namespace, name, &why))
 }
 
-/// Whether `caller` may create a Lease of this name.
+/// Whether `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
-pub fn authorize_create(caller: &Caller, namespace: &str, name: &str) -> Result<(), ApiError> {
-    let Caller::User(identity) = caller else { return Ok(()) };
-    match node_name(identity) {
-        Some(node) if node != name && !identity.groups.iter().any(|group| group == GROUP_MASTERS) => {
-            Err(forbidden(identity, "create", Some(namespace), name))
+pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_name: &str) -> Result<(), ApiError> {
+    match caller {
+        Caller::Anonymous | Caller::Insecure => Ok(()),
+        Caller::Proxied(identity) | Caller::User(identity) => {
+            node::admit_create(identity, namespace, name, generate_name)
         }
-        _ => Ok(()),
     }
 }
 
-/// The node that the caller is, if it is one.
-fn node_name(identity: &Identity) -> Option<&str> {
-    let is_node = identity.groups.iter().any(|group| group == GROUP_NODES);
-    identity.user.strip_prefix(NODE_USER_PREFIX).filter(|_| is_node)
+/// Why a node that comes directly may not do it (`plugin/pkg/auth/authorizer/node`, `authorizeLease`). The name of a
+/// Lease to be created stands in its body; [`authorize_create`] looks at it.
+fn node_refusal(node: &str, verb: &str, namespace: Option<&str>, name: &str) -> Option<String> {
+    if !matches!(verb, "create" | "delete" | "get" | "patch" | "update") {
+        return Some("can only get, create, update, patch, or delete a node lease".to_owned());
+    }
+    if namespace != Some(NODE_LEASE_NAMESPACE) {
+        return Some(only_namespace());
+    }
+    (verb != "create" && (name != node || node.is_empty())).then(|| ONLY_OWN_NAME.to_owned())
 }
 
 /// The verb of a request for a resource (apiserver `endpoints/request/requestinfo.go`).
@@ -100,13 +110,15 @@ fn resource_verb(method: Method, name: &str, query: &str) -> &'static str {
 }
 
 #[cold]
-fn forbidden(identity: &Identity, verb: &str, namespace: Option<&str>, name: &str) -> ApiError {
+fn forbidden(identity: &Identity, verb: &str, namespace: Option<&str>, name: &str, why: &str) -> ApiError {
     let place = match namespace {
         Some(namespace) => format!("in the namespace \"{namespace}\""),
         None => "at the cluster scope".to_owned(),
     };
-    let message =
-        format!("User \"{}\" cannot {verb} resource \"{RESOURCE}\" in API group \"{GROUP}\" {place}", identity.user);
+    let message = format!(
+        "User \"{}\" cannot {verb} resource \"{RESOURCE}\" in API group \"{GROUP}\" {place}{why}",
+        identity.user
+    );
     ApiError::Forbidden { name: name.to_owned(), message }
 }
 
@@ -131,7 +143,7 @@ mod tests {
 
     fn user(user: &str, groups: &[&str]) -> Caller {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        Caller::User(Rc::new(Identity { user: user.into(), groups }))
+        Caller::User(Rc::new(Identity { user: user.into(), groups, ..Identity::default() }))
     }
 
     fn ask(caller: &Caller, method: Method, path: &str) -> Result<(), u16> {
@@ -174,8 +186,9 @@ mod tests {
             assert_eq!(ask(&node, method, OTHER), Err(403));
             assert_eq!(ask(&node, method, ELSEWHERE), Err(403));
         }
-        assert!(authorize_create(&node, "kube-node-lease", "n1").is_ok());
-        assert!(authorize_create(&node, "kube-node-lease", "n2").is_err());
+        assert!(authorize_create(&node, "kube-node-lease", "n1", "").is_ok());
+        assert!(authorize_create(&node, "kube-node-lease", "n2", "").is_err());
+        assert!(authorize_create(&node, "kube-node-lease", "", "n1").is_err());
         // The name alone is not enough: the group says that it is a node.
         assert_eq!(ask(&user("system:node:n1", &[]), Method::Get, OWN), Err(403));
     }
@@ -186,5 +199,46 @@ mod tests {
         for path in [OWN, ELSEWHERE, "/apis", "/metrics"] {
             assert_eq!(ask(&admin, Method::Delete, path), Ok(()), "{path}");
         }
+    }
+
+    #[test]
+    fn a_node_is_told_why() {
+        let node = user("system:node:n1", &["system:nodes"]);
+        let why = |method, path: &str| {
+            let refused = authorize(&node, method, path, &Route::of(path), "").expect_err("forbidden");
+            refused.status().message
+        };
+        assert!(
+            why(Method::Put, OTHER)
+                .ends_with("\"kube-node-lease\": can only access node lease with the same name as the requesting node")
+        );
+        assert!(
+            why(Method::Get, ELSEWHERE)
+                .ends_with("\"kube-system\": can only access leases in the \"kube-node-lease\" system namespace")
+        );
+        let all = "/apis/coordination.k8s.io/v1/leases";
+        assert!(
+            why(Method::Get, all)
+                .ends_with("at the cluster scope: can only get, create, update, patch, or delete a node lease")
+        );
+    }
+
+    #[test]
+    fn what_the_front_proxy_forwards_is_authorized_and_a_node_still_restricted() {
+        let proxied = |name: &str, groups: &[&str]| match user(name, groups) {
+            Caller::User(identity) => Caller::Proxied(identity),
+            other => other,
+        };
+        let bob = proxied("bob", &[]);
+        for path in [OWN, ELSEWHERE, "/apis", "/metrics"] {
+            assert_eq!(ask(&bob, Method::Delete, path), Ok(()), "{path}");
+        }
+        assert!(authorize_create(&bob, "default", "a", "").is_ok());
+        let node = proxied("system:node:n1", &["system:nodes"]);
+        assert_eq!(ask(&node, Method::Put, OWN), Ok(()));
+        assert_eq!(ask(&node, Method::Get, OTHER), Ok(()));
+        assert_eq!(ask(&node, Method::Put, OTHER), Err(403));
+        assert_eq!(ask(&node, Method::Delete, ELSEWHERE), Err(403));
+        assert!(authorize_create(&node, "kube-node-lease", "n2", "").is_err());
     }
 }

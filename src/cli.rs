@@ -2,7 +2,10 @@
 //!
 //! Whatever is wrong with it is told in one line, so that it can be found in the log of a supervisor.
 
+use crate::auth::request_header::HeaderNames;
 use crate::logging::LogFormat;
+use crate::tls::source::FrontProxySource;
+use crate::tls::trust::FrontProxy;
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
@@ -52,6 +55,49 @@ pub struct Args {
     /// [default: ca.crt in --cert-dir]
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
+
+    /// PEM file with the certificate authorities of front proxies, which is how kube-apiserver's aggregator proves itself.
+    /// A front proxy has authorized what it forwards and names the user in --requestheader-username-headers and so on;
+    /// from anybody else these are refused.
+    #[arg(long, value_name = "FILE", conflicts_with = "requestheader_from_cluster")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+
+    /// Common Names that a certificate of --requestheader-client-ca-file may have, separated by commas; none is any.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "requestheader_from_cluster")]
+    pub requestheader_allowed_names: Vec<String>,
+
+    /// Fields with the name of the user, separated by commas; the first one that is not empty counts.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-User")]
+    pub requestheader_username_headers: Vec<String>,
+
+    /// Fields with the user's groups, one in each line, separated by commas.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-Group")]
+    pub requestheader_group_headers: Vec<String>,
+
+    /// Fields with the user's UID, separated by commas; the first one that is not empty counts.
+    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-Uid")]
+    pub requestheader_uid_headers: Vec<String>,
+
+    /// What the names of fields with further attributes of the user begin with, separated by commas.
+    #[arg(long, value_name = "PREFIXES", value_delimiter = ',', default_value = "X-Remote-Extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
+
+    /// Take all of --requestheader-... from the ConfigMap kube-system/extension-apiserver-authentication, and the
+    /// authorities of --client-ca-file too if that is not given; follow it when it changes. /readyz fails until it was
+    /// read once. Needs --kubeconfig, or a pod's service account.
+    #[arg(long)]
+    pub requestheader_from_cluster: bool,
+
+    /// Watch the cluster's namespaces, and refuse to create a Lease in one that does not exist or is being deleted.
+    /// /readyz fails until they were listed once. Needs --kubeconfig, or a pod's service account.
+    #[arg(long)]
+    pub namespaces_from_cluster: bool,
+
+    /// Kubeconfig of the cluster that --requestheader-from-cluster and --namespaces-from-cluster ask.
+    ///
+    /// [default: the service account of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 
     /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measuring and for tests; 0
     /// switches it off.
@@ -124,6 +170,26 @@ impl Args {
         self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
     }
 
+    /// Where the front proxy's authorities come from, and how a front proxy is known.
+    #[must_use]
+    pub fn front_proxy(&self) -> FrontProxySource {
+        if self.requestheader_from_cluster {
+            return FrontProxySource::Cluster { with_clients: self.client_ca_file.is_none() };
+        }
+        let Some(ca) = &self.requestheader_client_ca_file else { return FrontProxySource::None };
+        let trimmed = |names: &[String]| names.iter().map(|name| name.trim().to_owned()).collect();
+        let front_proxy = FrontProxy {
+            allowed_names: self.requestheader_allowed_names.iter().filter(|name| !name.is_empty()).cloned().collect(),
+            header_names: HeaderNames {
+                username: trimmed(&self.requestheader_username_headers),
+                group: trimmed(&self.requestheader_group_headers),
+                uid: trimmed(&self.requestheader_uid_headers),
+                extra_prefix: trimmed(&self.requestheader_extra_headers_prefix),
+            },
+        };
+        FrontProxySource::File(ca.clone(), front_proxy)
+    }
+
     /// Whether `path` is a file that the user named, so that what is wrong with it is wrong with the command line.
     #[must_use]
     pub fn names(&self, path: &Path) -> bool {
@@ -135,6 +201,8 @@ impl Args {
             ("--tls-cert-file", &self.tls_cert_file),
             ("--tls-private-key-file", &self.tls_private_key_file),
             ("--client-ca-file", &self.client_ca_file),
+            ("--requestheader-client-ca-file", &self.requestheader_client_ca_file),
+            ("--kubeconfig", &self.kubeconfig),
         ]
         .into_iter()
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
@@ -150,6 +218,19 @@ impl Args {
         if self.secure_port == self.insecure_port {
             return Err(format!("--secure-port and --insecure-port are both {}", self.secure_port));
         }
+        if self.secure_port == 0 && self.requestheader_from_cluster {
+            return Err("--requestheader-from-cluster is about HTTPS, which --secure-port 0 switches off".into());
+        }
+        for (flag, names) in [
+            ("--requestheader-username-headers", &self.requestheader_username_headers),
+            ("--requestheader-group-headers", &self.requestheader_group_headers),
+            ("--requestheader-uid-headers", &self.requestheader_uid_headers),
+            ("--requestheader-extra-headers-prefix", &self.requestheader_extra_headers_prefix),
+        ] {
+            if names.iter().any(|name| !is_field_name(name.trim())) {
+                return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
+            }
+        }
         for (flag, file) in self.named_files() {
             fs::read(file).map_err(|e| format!("{flag} {}: {e}", file.display()))?;
         }
@@ -163,6 +244,11 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Whether this is a field name (RFC 9110 §5.1), or the beginning of one.
+fn is_field_name(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 /// A number of bytes, plain or with a binary suffix.
@@ -292,6 +378,49 @@ mod tests {
     }
 
     #[test]
+    fn names_of_fields_are_lists_with_the_defaults_of_the_aggregator() {
+        let ca = "--requestheader-client-ca-file=/dev/null";
+        let FrontProxySource::File(_, usual) = parse(&[ca]).expect("a command line").front_proxy() else {
+            panic!("no file")
+        };
+        assert_eq!(usual, FrontProxy::default());
+        let words = [
+            ca,
+            "--requestheader-allowed-names=a,b",
+            "--requestheader-allowed-names=c",
+            "--requestheader-group-headers=X-A, X-B",
+        ];
+        let FrontProxySource::File(_, own) = parse(&words).expect("a command line").front_proxy() else {
+            panic!("no file")
+        };
+        assert_eq!(own.allowed_names, ["a", "b", "c"]);
+        assert_eq!(own.header_names.group, ["X-A", "X-B"]);
+        assert_eq!(own.header_names.username, ["X-Remote-User"]);
+        // An empty list, as a script may write it, is any name.
+        let any = parse(&[ca, "--requestheader-allowed-names="]).expect("a command line").front_proxy();
+        assert!(matches!(any, FrontProxySource::File(_, front_proxy) if front_proxy.allowed_names.is_empty()));
+        for value in ["", "X-A,,X-B", "X A", "X:"] {
+            let flag = format!("--requestheader-username-headers={value}");
+            assert!(wrong(&[ca, &flag]).contains("--requestheader-username-headers"), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_front_proxy_comes_from_the_cluster_or_from_a_file() {
+        let cluster = parse(&["--requestheader-from-cluster"]).expect("a command line").front_proxy();
+        assert!(matches!(cluster, FrontProxySource::Cluster { with_clients: true }));
+        let cluster = parse(&["--requestheader-from-cluster", "--client-ca-file=/dev/null"]).expect("a command line");
+        assert!(matches!(cluster.front_proxy(), FrontProxySource::Cluster { with_clients: false }));
+        assert!(matches!(parse(&[]).expect("a command line").front_proxy(), FrontProxySource::None));
+        for flag in ["--requestheader-client-ca-file=/dev/null", "--requestheader-allowed-names=a"] {
+            assert!(wrong(&["--requestheader-from-cluster", flag]).contains("--requestheader-from-cluster"), "{flag}");
+        }
+        let words = ["--requestheader-from-cluster", "--secure-port=0", "--insecure-port=8080"];
+        assert!(wrong(&words).contains("--requestheader-from-cluster"));
+        assert!(wrong(&["--kubeconfig=/nowhere/x"]).contains("--kubeconfig /nowhere/x: No such file"));
+    }
+
+    #[test]
     fn a_message_is_one_line_whatever_the_user_wrote() {
         for words in [&["--log-format=y\nx\u{1b}[31m"][..], &["--sekure-port=1"], &["stray\r\n"], &["-x"]] {
             let line = wrong(words);
@@ -308,7 +437,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 10, "{help}");
+        assert!(help.matches("[default: ").count() == 15, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

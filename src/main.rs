@@ -4,18 +4,21 @@
 //! blame, else 1.
 
 use coordination_apiserver::cli::{Args, PROGRAM, Stop, one_line};
+use coordination_apiserver::cluster::{Cluster, Namespaces};
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle};
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, TlsConfigError, TlsFiles, server_config};
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
+use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
+use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::mpsc;
 use std::{env, path, thread};
 use tracing::{info, warn};
 
@@ -41,22 +44,29 @@ fn main() -> ExitCode {
 /// The life of the server, from its certificates to its end.
 fn run(args: &Args) -> Result<(), Failure> {
     raise_file_limit(args.max_connections.get());
-    let secure = match args.secure_addr() {
-        Some(addr) => Some((addr, secure(args)?)),
+    let cluster = match args.requestheader_from_cluster || args.namespaces_from_cluster {
+        true => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
+        false => None,
+    };
+    let mut tls = match args.secure_addr() {
+        Some(_) => Some(Tls::new(args)?),
         None => None,
     };
-    let certs = secure.as_ref().and_then(|(_, secure)| secure.admin.as_ref());
+    let namespaces = if args.namespaces_from_cluster { Namespaces::awaited() } else { Namespaces::default() };
     let server = Server::bind(Config {
-        secure: secure.as_ref().map(|(addr, secure)| (*addr, Arc::clone(&secure.config))),
+        secure: args.secure_addr().zip(tls.as_ref().map(|tls| tls.secure.clone())),
         insecure: args.insecure_addr(),
+        namespaces,
         max_connections: args.max_connections.get(),
         watch_window_events: args.watch_window_events.get(),
         watch_window_bytes: args.watch_window_bytes.get(),
     })
     .map_err(Failure::at_runtime)?;
 
-    let usage = usage(args, &server, certs)?;
+    let usage = usage(args, &server, tls.as_ref().and_then(|tls| tls.admin.as_ref()))?;
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
+    start_helpers(args, &server, tls.take().map(|tls| tls.reloader), cluster)
+        .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
     if let Some(addr) = server.secure_addr() {
         info!(%addr, "serving HTTPS");
     }
@@ -68,31 +78,59 @@ fn run(args: &Args) -> Result<(), Failure> {
     server.run().map_err(|e| Failure::at_runtime(format!("the event loop failed: {e}")))
 }
 
+/// Starts what blocks, each in a thread of its own: it looks after certificates, and asks the cluster.
+fn start_helpers(args: &Args, server: &Server, reloader: Option<Reloader>, cluster: Option<Cluster>) -> io::Result<()> {
+    let (said, heard) = mpsc::channel();
+    let is_asked = args.requestheader_from_cluster;
+    if let Some(reloader) = reloader {
+        reloader.follow(LOOK_EVERY, is_asked.then_some(heard), server.update_sender())?;
+    }
+    if let Some(cluster) = cluster {
+        let namespaces = args.namespaces_from_cluster.then(|| server.update_sender());
+        cluster.follow(is_asked.then_some(said), namespaces)?;
+    }
+    Ok(())
+}
+
 /// What HTTPS needs.
-struct Secure {
-    config: Arc<rustls::ServerConfig>,
+struct Tls {
+    secure: Secure,
+    reloader: Reloader,
     /// The folder with the admin's client certificate, if that certificate is one that gets in.
     admin: Option<CertDir>,
 }
 
+impl Tls {
+    fn new(args: &Args) -> Result<Self, Failure> {
+        let (sources, admin) = tls_sources(args)?;
+        let (reloader, secure) = Reloader::new(sources).map_err(|e: TlsConfigError| match args.names(e.path()) {
+            true => Failure::wrong(e),
+            false => Failure::at_runtime(e),
+        })?;
+        Ok(Self { secure, reloader, admin })
+    }
+}
+
 /// Certificates as the command line wants them: the user's own where it names any, and those of the certificate folder
 /// for the rest. The folder is not touched if nothing is wanted from it.
-fn secure(args: &Args) -> Result<Secure, Failure> {
-    let wrong_file = |e: TlsConfigError| match args.names(e.path()) {
-        true => Failure::wrong(e),
-        false => Failure::at_runtime(e),
-    };
+fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     let wrong_folder = |e: PkiError| match (&args.cert_dir, e.is_of_folder()) {
         (Some(_), true) => Failure::wrong(format!("--cert-dir {e}")),
         (None, true) => Failure::at_runtime(format!("{e}; name another one with --cert-dir")),
         (_, false) => Failure::at_runtime(e),
     };
-    let config = |cert: &Path, key: &Path, client_ca: &Path| {
-        server_config(TlsFiles { cert, key, client_ca }, &[ALPN_HTTP_2, ALPN_HTTP_1_1]).map_err(wrong_file)
+    let front_proxy = args.front_proxy();
+    let sources = |cert: &Path, key: &Path, client_ca: Option<PathBuf>| TlsSources {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        client_ca,
+        front_proxy: front_proxy.clone(),
+        alpn: [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into(),
     };
     let (own_serving, own_ca) = (args.serving_files(), args.client_ca_file.as_deref());
-    if let (Some((cert, key)), Some(ca)) = (own_serving, own_ca) {
-        return Ok(Secure { config: config(cert, key, ca)?, admin: None });
+    let is_ca_elsewhere = own_ca.is_some() || matches!(front_proxy, FrontProxySource::Cluster { with_clients: true });
+    if let (Some((cert, key)), true) = (own_serving, is_ca_elsewhere) {
+        return Ok((sources(cert, key, own_ca.map(Path::to_owned)), None));
     }
 
     let dir = match &args.cert_dir {
@@ -109,14 +147,11 @@ fn secure(args: &Args) -> Result<Secure, Failure> {
             (serving_cert.as_path(), serving_key.as_path())
         }
     };
-    let config = match own_ca {
-        Some(ca) => config(cert, key, ca)?,
-        None => {
-            certs.ensure_admin().map_err(wrong_folder)?;
-            config(cert, key, &certs.ca_cert())?
-        }
-    };
-    Ok(Secure { config, admin: own_ca.is_none().then_some(certs) })
+    if let Some(ca) = own_ca {
+        return Ok((sources(cert, key, Some(ca.to_owned())), None));
+    }
+    certs.ensure_admin().map_err(wrong_folder)?;
+    Ok((sources(cert, key, Some(certs.ca_cert())), Some(certs)))
 }
 
 /// The one line that says how to reach the server, after writing what it speaks of.
@@ -125,6 +160,9 @@ fn usage(args: &Args, server: &Server, certs: Option<&CertDir>) -> Result<String
         (Some(addr), Some(certs)) => {
             let path = certs.write_kubeconfig(addr, args.tls_cert_file.as_deref()).map_err(Failure::at_runtime)?;
             format!("Ready: kubectl --kubeconfig {} get leases -A", shell_word(&path.to_string_lossy()))
+        }
+        (Some(addr), None) if args.client_ca_file.is_none() => {
+            format!("Ready: https://{addr}, for whom the cluster trusts")
         }
         (Some(addr), None) => format!("Ready: https://{addr}, for clients with a certificate from --client-ca-file"),
         (None, _) => {

@@ -1,13 +1,16 @@
-//! What rustls is told once, at start: certificate and key, who may be a client, versions, ALPN, resumption.
+//! What rustls is told: certificate and key, who may be a client, versions, ALPN, resumption.
 //!
 //! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
 
+use super::source::{FrontProxySource, TlsSources};
+use super::trust::Trust;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::server::{ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -27,7 +30,36 @@ pub struct TlsFiles<'a> {
     pub client_ca: &'a Path,
 }
 
-/// A file, and what is wrong with it.
+/// How TLS is served, and what a client's certificate is worth. They are made together and exchanged together.
+#[derive(Clone, Debug)]
+pub struct Secure {
+    /// For rustls.
+    pub config: Arc<ServerConfig>,
+    /// For who asks what a peer has proven.
+    pub trust: Arc<Trust>,
+}
+
+/// What lets sessions be resumed. It outlives a reload, so that a fleet need not shake hands anew; what a resumed
+/// session's certificates are worth is found out again for each connection ([`Trust::prove`]).
+#[derive(Clone, Debug)]
+pub struct Resumption {
+    tickets: Arc<dyn ProducesTickets>,
+    sessions: Arc<dyn StoresServerSessions>,
+}
+
+impl Resumption {
+    /// New keys and an empty memory.
+    ///
+    /// # Errors
+    /// rustls's, if there is no randomness.
+    pub fn new() -> Result<Self, rustls::Error> {
+        // Tickets keep nothing here, so a fleet of nodes that reconnects at once resumes without a large cache; the
+        // cache is for TLS 1.2 clients that resume by session ID.
+        Ok(Self { tickets: aws_lc_rs::Ticketer::new()?, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
+    }
+}
+
+/// A file, or what stands for one, and what is wrong with it.
 #[derive(Debug)]
 pub struct TlsConfigError {
     path: PathBuf,
@@ -35,7 +67,8 @@ pub struct TlsConfigError {
 }
 
 #[derive(Debug)]
-enum TlsConfigErrorCause {
+pub(super) enum TlsConfigErrorCause {
+    Io(io::Error),
     Pem(pem::Error),
     NoCertificate,
     NoPrivateKey,
@@ -44,6 +77,10 @@ enum TlsConfigErrorCause {
 }
 
 impl TlsConfigError {
+    pub(super) fn new(path: &Path, cause: TlsConfigErrorCause) -> Self {
+        Self { path: path.to_owned(), cause }
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -55,7 +92,7 @@ impl fmt::Display for TlsConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.path.display())?;
         match &self.cause {
-            TlsConfigErrorCause::Pem(pem::Error::Io(e)) => e.fmt(f),
+            TlsConfigErrorCause::Io(e) => e.fmt(f),
             TlsConfigErrorCause::Pem(e) => write!(f, "not PEM: {e}"),
             TlsConfigErrorCause::NoCertificate => f.write_str("holds no PEM certificate"),
             TlsConfigErrorCause::NoPrivateKey => f.write_str("holds no PEM private key"),
@@ -70,43 +107,41 @@ impl fmt::Display for TlsConfigError {
 
 impl std::error::Error for TlsConfigError {}
 
-/// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
-/// decided for each request, and health checks need no identity), and refuses one that does not verify.
+/// The configuration of a server that knows the client CA only, and of no front proxy.
 ///
 /// # Errors
 /// A file that cannot be read, holds nothing of use, or does not fit the others.
-pub fn server_config(files: TlsFiles<'_>, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsConfigError> {
-    let error = |path: &Path, cause| TlsConfigError { path: path.to_owned(), cause };
-    let provider = provider();
-    let chain = read_certs(files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(files.key).map_err(|e| match e {
-        pem::Error::NoItemsFound => error(files.key, TlsConfigErrorCause::NoPrivateKey),
-        e => error(files.key, TlsConfigErrorCause::Pem(e)),
-    })?;
+pub fn server_config(files: TlsFiles<'_>, alpn: &[&[u8]]) -> Result<Secure, TlsConfigError> {
+    let sources = TlsSources {
+        cert: files.cert.to_owned(),
+        key: files.key.to_owned(),
+        client_ca: Some(files.client_ca.to_owned()),
+        front_proxy: FrontProxySource::None,
+        alpn: alpn.iter().map(|id| id.to_vec()).collect(),
+    };
+    let resumption = Resumption::new().map_err(|e| TlsConfigError::new(files.key, TlsConfigErrorCause::Rustls(e)))?;
+    sources.read()?.secure(&sources, None, &resumption)
+}
 
-    let mut roots = RootCertStore::empty();
-    for ca in read_certs(files.client_ca)? {
-        roots.add(ca).map_err(|e| error(files.client_ca, TlsConfigErrorCause::Rustls(e)))?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|e| error(files.client_ca, TlsConfigErrorCause::ClientVerifier(e)))?;
-
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(|e| error(files.cert, TlsConfigErrorCause::Rustls(e)))?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(|e| error(files.key, TlsConfigErrorCause::Rustls(e)))?;
-    config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
-    // Tickets keep nothing here, so a fleet of nodes that reconnects at once resumes without a large cache; the cache is
-    // for TLS 1.2 clients that resume by session ID.
-    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| error(files.key, TlsConfigErrorCause::Rustls(e)))?;
-    config.session_storage = ServerSessionMemoryCache::new(SESSION_CACHE_LEN);
+/// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
+/// decided for each request, and health checks need no identity), and refuses one that `trust` does not know.
+pub(super) fn rustls_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    trust: Arc<Trust>,
+    alpn: Vec<Vec<u8>>,
+    resumption: &Resumption,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_client_cert_verifier(trust)
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = alpn;
+    config.ticketer = Arc::clone(&resumption.tickets);
+    config.session_storage = Arc::clone(&resumption.sessions);
     // RFC 8446 §8: early data can be replayed, and a renewal is not idempotent.
     config.max_early_data_size = 0;
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 /// The one crypto provider of this process.
@@ -115,13 +150,31 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// All certificates of a file, at least one.
-pub(crate) fn read_certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
-    let error = |cause| TlsConfigError { path: path.to_owned(), cause };
-    let certs = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|e| error(TlsConfigErrorCause::Pem(e)))?;
-    if certs.is_empty() { Err(error(TlsConfigErrorCause::NoCertificate)) } else { Ok(certs) }
+/// All certificates of a PEM text, at least one. `path` is where it is from.
+pub(super) fn certs_of(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let certs = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Pem(e)))?;
+    match certs.is_empty() {
+        true => Err(TlsConfigError::new(path, TlsConfigErrorCause::NoCertificate)),
+        false => Ok(certs),
+    }
+}
+
+/// The authorities of a PEM text, at least one.
+pub(super) fn roots_of(path: &Path, text: &[u8], roots: &mut RootCertStore) -> Result<(), TlsConfigError> {
+    for ca in certs_of(path, text)? {
+        roots.add(ca).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Rustls(e)))?;
+    }
+    Ok(())
+}
+
+/// The first private key of a PEM text.
+pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|e| match e {
+        pem::Error::NoItemsFound => TlsConfigError::new(path, TlsConfigErrorCause::NoPrivateKey),
+        e => TlsConfigError::new(path, TlsConfigErrorCause::Pem(e)),
+    })
 }
 
 /// Sessions kept in memory; at a few hundred bytes each, with the client's certificate, this is about 2 MiB.
@@ -171,7 +224,7 @@ mod tests {
         fn server(&self, cert: &str, key: &str, client_ca: &str) -> Result<Arc<ServerConfig>, String> {
             let (cert, key, client_ca) = (self.path(cert), self.path(key), self.path(client_ca));
             let files = TlsFiles { cert: &cert, key: &key, client_ca: &client_ca };
-            server_config(files, &[ALPN_HTTP_1_1]).map_err(|e| {
+            server_config(files, &[ALPN_HTTP_1_1]).map(|secure| secure.config).map_err(|e| {
                 let message = e.to_string();
                 assert!(message.starts_with(&e.path().display().to_string()) && !message.contains('\n'), "{message}");
                 message
@@ -189,7 +242,8 @@ mod tests {
                 None => builder.with_no_client_auth(),
                 Some(name) => {
                     let key = PrivateKeyDer::from_pem_file(self.path(&format!("{name}.key"))).expect("a key");
-                    let chain = read_certs(&self.path(&format!("{name}.crt"))).expect("certificates");
+                    let chain = CertificateDer::pem_file_iter(self.path(&format!("{name}.crt"))).expect("a file");
+                    let chain = chain.collect::<Result<Vec<_>, _>>().expect("certificates");
                     builder.with_client_auth_cert(chain, key).expect("a client configuration")
                 }
             };

@@ -2,6 +2,7 @@
 //!
 //! Nothing here decides whether the certificate may be believed: rustls has verified its chain before.
 
+use crate::lease::Time;
 use rustls_pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -15,12 +16,16 @@ pub const GROUP_MASTERS: &str = "system:masters";
 pub const USER_ANONYMOUS: &str = "system:anonymous";
 
 /// A user as authentication knows it (`user.Info` of apiserver).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name, never empty.
     pub user: String,
+    /// UID; empty if the user has none, as nobody has whom a certificate names.
+    pub uid: String,
     /// Groups, in the order in which the certificate has them; one that stands twice there stands twice here.
     pub groups: Vec<String>,
+    /// Further attributes; a key with several values stands several times.
+    pub extra: Vec<(String, String)>,
 }
 
 /// The user of a verified client certificate: its Common Name, with its Organizations as groups.
@@ -47,7 +52,21 @@ pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     if user != USER_ANONYMOUS && !groups.iter().any(decided) {
         groups.push(GROUP_AUTHENTICATED.to_owned());
     }
-    Some(Identity { user: user.to_owned(), groups })
+    Some(Identity { user: user.to_owned(), groups, ..Identity::default() })
+}
+
+/// The Common Name of a certificate, the last one if it has several.
+#[must_use]
+pub fn common_name_of(cert: &CertificateDer<'_>) -> Option<String> {
+    let (_, cert) = X509Certificate::from_der(cert).ok()?;
+    Some(cert.subject().iter_common_name().last()?.as_str().ok()?.to_owned())
+}
+
+/// The last second at which a certificate is valid.
+#[must_use]
+pub fn not_after_of(cert: &CertificateDer<'_>) -> Option<Time> {
+    let (_, cert) = X509Certificate::from_der(cert).ok()?;
+    Some(Time(cert.validity().not_after.timestamp()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
-//! TLS: the configuration, the peer's identity, and the driver of rustls sessions.
+//! TLS: what it is made of and how that is kept fresh, whom it trusts, and who a peer is.
 
 pub mod config;
 pub mod identity;
+pub mod reload;
+pub mod source;
+pub mod trust;

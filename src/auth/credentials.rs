@@ -1,0 +1,195 @@
+//! What a connection has proven of its peer, and so whose each of its requests is.
+//!
+//! The proof is made once and made again when it runs out or when what is trusted changes, so an authority that is
+//! withdrawn, a certificate that expires and a resumed session are treated as kube-apiserver treats them, which looks
+//! at the chain with every request. Invariant: field lines are believed from a proven front proxy and from nobody else.
+
+use super::Caller;
+use super::request_header::Unnamed;
+use crate::api_error::ApiError;
+use crate::clock::Now;
+use crate::http::FieldLines;
+use crate::tls::identity::Identity;
+use crate::tls::trust::{Proof, Trust};
+use rustls_pki_types::CertificateDer;
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What is known of a connection's peer.
+pub struct Credentials {
+    kind: Kind,
+    /// For whom the front proxy spoke last: memory that the next request uses again.
+    spoken_for: Cell<Option<Rc<Identity>>>,
+}
+
+enum Kind {
+    /// Cleartext: on loopback, all rights.
+    Insecure,
+    /// TLS, and nothing was proven yet.
+    Unproven,
+    /// TLS, and this is what the peer's certificates prove to one who trusts so.
+    Proven { trust: Arc<Trust>, proof: Proof },
+}
+
+impl Credentials {
+    /// Those of somebody on the cleartext port.
+    #[must_use]
+    pub fn insecure() -> Self {
+        Self { kind: Kind::Insecure, spoken_for: Cell::default() }
+    }
+
+    /// Those of somebody whose handshake goes on.
+    #[must_use]
+    pub fn unproven() -> Self {
+        Self { kind: Kind::Unproven, spoken_for: Cell::default() }
+    }
+
+    /// Looks at the certificates again if what is known of them is out of date. To be called before requests are
+    /// served; `chain` is the peer's, its own first, empty if it has none.
+    pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
+        match &self.kind {
+            Kind::Insecure => return,
+            Kind::Proven { trust: own, proof } if Arc::ptr_eq(own, trust) && now.wall < proof.until => return,
+            Kind::Proven { .. } | Kind::Unproven => {}
+        }
+        let proof = trust.prove(chain, now.wall);
+        self.kind = Kind::Proven { trust: Arc::clone(trust), proof };
+    }
+
+    /// Whether the peer needs no proof, being on the cleartext port.
+    #[must_use]
+    pub fn is_insecure(&self) -> bool {
+        matches!(self.kind, Kind::Insecure)
+    }
+
+    /// Whether the peer is nobody: it has shown nothing that counts.
+    #[must_use]
+    pub fn is_nobody(&self) -> bool {
+        match &self.kind {
+            Kind::Insecure => false,
+            Kind::Unproven => true,
+            Kind::Proven { proof, .. } => proof.user.is_none() && !proof.is_front_proxy,
+        }
+    }
+
+    /// Whose a request with these field lines is.
+    ///
+    /// # Errors
+    /// [`ApiError::Unauthorized`] if they name somebody and the peer is not one to do so: an attack, or an aggregator
+    /// that is set up wrongly. kube-apiserver ignores such lines; being refused is seen sooner.
+    pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
+        let (trust, proof) = match &self.kind {
+            Kind::Insecure => return Ok(Caller::Insecure),
+            Kind::Unproven => return Err(ApiError::Unauthorized),
+            Kind::Proven { trust, proof } => (trust, proof),
+        };
+        if proof.is_front_proxy {
+            let mut identity = self.spoken_for.take().unwrap_or_default();
+            // Somebody who still holds the last one keeps it.
+            if Rc::get_mut(&mut identity).is_none() {
+                identity = Rc::default();
+            }
+            let read = Rc::get_mut(&mut identity)
+                .map_or(Err(Unnamed::Unreadable), |identity| trust.header_names().read(fields, identity));
+            self.spoken_for.set(Some(Rc::clone(&identity)));
+            match read {
+                Ok(()) => return Ok(Caller::Proxied(identity)),
+                Err(Unnamed::Unreadable) => return Err(ApiError::Unauthorized),
+                Err(Unnamed::Absent) => {}
+            }
+        } else if trust.header_names().are_in(fields) {
+            return Err(ApiError::Unauthorized);
+        }
+        Ok(proof.user.as_ref().map_or(Caller::Anonymous, |user| Caller::User(Rc::clone(user))))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            Kind::Insecure => f.write_str("Insecure"),
+            Kind::Unproven => f.write_str("Unproven"),
+            Kind::Proven { proof, .. } => proof.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::request_header::tests::Lines;
+    use crate::lease::Time;
+
+    fn proven(proof: Proof) -> Credentials {
+        let kind = Kind::Proven { trust: Arc::new(Trust::nobody()), proof };
+        Credentials { kind, spoken_for: Cell::default() }
+    }
+
+    fn direct() -> Credentials {
+        let user = Identity { user: "alice".into(), ..Identity::default() };
+        proven(Proof { user: Some(Rc::new(user)), is_front_proxy: false, until: Time(9) })
+    }
+
+    fn proxy() -> Credentials {
+        proven(Proof { user: None, is_front_proxy: true, until: Time(9) })
+    }
+
+    const PLAIN: Lines<'_> = Lines(&[("Host", b"x")]);
+    const BOB: Lines<'_> = Lines(&[("Host", b"x"), ("X-Remote-User", b"bob"), ("X-Remote-Group", b"dev")]);
+    const EVE: Lines<'_> = Lines(&[("X-Remote-User", b"eve")]);
+    const GROUP: Lines<'_> = Lines(&[("X-Remote-Group", b"system:masters")]);
+
+    #[test]
+    fn lines_of_the_front_proxy_are_believed_and_each_request_has_its_own_user() {
+        let proxy = proxy();
+        let user = |lines: &Lines<'_>| match proxy.caller(lines) {
+            Ok(Caller::Proxied(identity)) => Ok((identity.user.clone(), identity.groups.clone())),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        };
+        assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
+        assert_eq!(user(&EVE), Ok(("eve".into(), vec![])));
+        assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
+        assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
+        // Without a word about whom it speaks for it is what its certificate makes it, which is nobody here.
+        assert!(matches!(proxy.caller(&PLAIN), Ok(Caller::Anonymous)));
+    }
+
+    #[test]
+    fn an_identity_that_somebody_holds_stays_what_it_is() {
+        let proxy = proxy();
+        let Ok(Caller::Proxied(bob)) = proxy.caller(&BOB) else { panic!("not bob") };
+        let Ok(Caller::Proxied(eve)) = proxy.caller(&EVE) else { panic!("not eve") };
+        assert_eq!((bob.user.as_str(), eve.user.as_str()), ("bob", "eve"));
+    }
+
+    #[test]
+    fn lines_of_anybody_else_are_refused() {
+        for credentials in [direct(), proven(Proof { user: None, is_front_proxy: false, until: Time(9) })] {
+            for lines in [BOB, EVE, GROUP] {
+                assert!(matches!(credentials.caller(&lines), Err(ApiError::Unauthorized)));
+            }
+        }
+        assert!(matches!(direct().caller(&PLAIN), Ok(Caller::User(user)) if user.user == "alice"));
+        assert!(matches!(Credentials::unproven().caller(&PLAIN), Err(ApiError::Unauthorized)));
+        assert!(matches!(Credentials::insecure().caller(&BOB), Ok(Caller::Insecure)));
+    }
+
+    #[test]
+    fn a_proof_holds_until_its_time_or_until_another_trust() {
+        let mut alice = direct();
+        let Kind::Proven { trust, .. } = &alice.kind else { panic!("proven") };
+        let trust = Arc::clone(trust);
+        alice.refresh(&trust, &[], Now { ms: 0, wall: Time(8) });
+        assert!(!alice.is_nobody());
+        let mut expired = direct();
+        let Kind::Proven { trust: own, .. } = &expired.kind else { panic!("proven") };
+        let own = Arc::clone(own);
+        expired.refresh(&own, &[], Now { ms: 0, wall: Time(9) });
+        assert!(expired.is_nobody());
+        alice.refresh(&Arc::new(Trust::nobody()), &[], Now { ms: 0, wall: Time(8) });
+        assert!(alice.is_nobody());
+    }
+}

@@ -1,0 +1,143 @@
+//! NodeRestriction: a node changes its own heartbeat and no other Lease.
+//!
+//! kube-apiserver's admission does not run for what its aggregator forwards, so this plugin's rules are kept here,
+//! whichever way a node comes (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`). Reading is not
+//! admission's business.
+
+use crate::api_error::{ApiError, go_quoted};
+use crate::http::Method;
+use crate::route::Route;
+use crate::tls::identity::Identity;
+
+/// The namespace of the nodes' heartbeats.
+pub(super) const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+/// Group of all nodes.
+const GROUP_NODES: &str = "system:nodes";
+/// Prefix of a node's user name.
+const NODE_USER_PREFIX: &str = "system:node:";
+
+/// The node that somebody is, if it is one; empty if it does not say which.
+pub(super) fn node_name(identity: &Identity) -> Option<&str> {
+    let name = identity.user.strip_prefix(NODE_USER_PREFIX)?;
+    identity.groups.iter().any(|group| group == GROUP_NODES).then_some(name)
+}
+
+/// Whether a node may change what stands in the path.
+pub(super) fn admit_change(identity: &Identity, method: Method, route: &Route<'_>) -> Result<(), ApiError> {
+    let is_change = matches!(method, Method::Delete | Method::Patch | Method::Put);
+    match route {
+        Route::Lease { namespace, name } if is_change => admit(identity, namespace, name, name),
+        // A deletion of a collection has no name: NodeRestriction refuses it whatever it would delete.
+        Route::Namespace(namespace) if is_change => admit(identity, namespace, "", UNKNOWN),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a node may create a Lease of this name; `generate_name` is what is shown if there is none yet.
+pub(super) fn admit_create(
+    identity: &Identity,
+    namespace: &str,
+    name: &str,
+    generate_name: &str,
+) -> Result<(), ApiError> {
+    let shown = [name, generate_name].into_iter().find(|name| !name.is_empty()).unwrap_or(UNKNOWN);
+    admit(identity, namespace, name, shown)
+}
+
+fn admit(identity: &Identity, namespace: &str, name: &str, shown: &str) -> Result<(), ApiError> {
+    let Some(node) = node_name(identity) else { return Ok(()) };
+    if node == name && !node.is_empty() && namespace == NODE_LEASE_NAMESPACE {
+        return Ok(());
+    }
+    Err(refusal(identity, node, namespace, shown))
+}
+
+#[cold]
+fn refusal(identity: &Identity, node: &str, namespace: &str, shown: &str) -> ApiError {
+    let message = if node.is_empty() {
+        format!("could not determine node from user {}", go_quoted(&identity.user))
+    } else if namespace != NODE_LEASE_NAMESPACE {
+        only_namespace()
+    } else {
+        ONLY_OWN_NAME.to_owned()
+    };
+    ApiError::Forbidden { name: shown.to_owned(), message }
+}
+
+/// The words of admission and of the node authorizer about a Lease in another namespace.
+pub(super) fn only_namespace() -> String {
+    format!("can only access leases in the \"{NODE_LEASE_NAMESPACE}\" system namespace")
+}
+
+/// The words of both about another node's Lease.
+pub(super) const ONLY_OWN_NAME: &str = "can only access node lease with the same name as the requesting node";
+
+/// What admission calls an object that has no name (apiserver `admission/errors.go`).
+const UNKNOWN: &str = "Unknown";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(user: &str, groups: &[&str]) -> Identity {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        Identity { user: user.into(), groups, ..Identity::default() }
+    }
+
+    fn path(namespace: &str, name: &str) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}")
+    }
+
+    #[test]
+    fn a_node_is_told_by_name_and_group() {
+        assert_eq!(node_name(&identity("system:node:n1", &["a", "system:nodes"])), Some("n1"));
+        assert_eq!(node_name(&identity("system:node:", &["system:nodes"])), Some(""));
+        assert_eq!(node_name(&identity("system:node:n1", &["system:authenticated"])), None);
+        assert_eq!(node_name(&identity("n1", &["system:nodes"])), None);
+    }
+
+    #[test]
+    fn a_node_changes_its_own_lease_and_reads_all() {
+        let node = identity("system:node:n1", &["system:nodes", "system:masters"]);
+        let admitted = |method, namespace: &str, name: &str| {
+            let path = path(namespace, name);
+            admit_change(&node, method, &Route::of(&path)).map_err(|e| e.status().message)
+        };
+        for method in [Method::Put, Method::Patch, Method::Delete] {
+            assert_eq!(admitted(method, "kube-node-lease", "n1"), Ok(()));
+            assert_eq!(
+                admitted(method, "kube-node-lease", "n2").expect_err("another's"),
+                "leases.coordination.k8s.io \"n2\" is forbidden: can only access node lease with the same name as the requesting node"
+            );
+            assert_eq!(
+                admitted(method, "default", "n1").expect_err("elsewhere"),
+                "leases.coordination.k8s.io \"n1\" is forbidden: can only access leases in the \"kube-node-lease\" system namespace"
+            );
+        }
+        for method in [Method::Get, Method::Head] {
+            assert_eq!(admitted(method, "default", "n2"), Ok(()));
+        }
+        assert!(admitted(Method::Delete, "kube-node-lease", "").expect_err("a collection").contains("\"Unknown\""));
+    }
+
+    #[test]
+    fn a_creation_is_looked_at_by_the_name_in_the_body() {
+        let node = identity("system:node:n1", &["system:nodes"]);
+        assert!(admit_create(&node, "kube-node-lease", "n1", "").is_ok());
+        let refused = |namespace, name, generate_name| {
+            admit_create(&node, namespace, name, generate_name).expect_err("refused").status().message
+        };
+        assert!(refused("kube-node-lease", "n2", "").contains("\"n2\" is forbidden: can only access node lease"));
+        assert!(refused("kube-node-lease", "", "n").contains("\"n\" is forbidden"));
+        assert!(refused("kube-node-lease", "", "").contains("\"Unknown\" is forbidden"));
+        assert!(refused("default", "n1", "").contains("\"n1\" is forbidden: can only access leases in the"));
+    }
+
+    #[test]
+    fn a_node_without_a_name_changes_nothing_and_who_is_no_node_is_not_asked() {
+        let nameless = identity("system:node:", &["system:nodes"]);
+        let error = admit_create(&nameless, "kube-node-lease", "", "").expect_err("refused");
+        assert!(error.status().message.ends_with("could not determine node from user \"system:node:\""));
+        assert!(admit_create(&identity("system:node:n1", &[]), "default", "x", "").is_ok());
+    }
+}

@@ -1,0 +1,277 @@
+//! Users named in field lines by the front proxy: which lines, and what they say.
+//!
+//! kube-apiserver's aggregator proves itself with the front-proxy certificate and names in `X-Remote-*` for whom it
+//! speaks (Kubernetes, "Configure the Aggregation Layer"). Whether the peer may do so is not decided here.
+
+use crate::http::FieldLines;
+use crate::tls::identity::Identity;
+use percent_encoding::percent_decode;
+
+/// The names of the field lines, compared without regard to case (RFC 9110 §5.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderNames {
+    /// Of the user; the first of these names whose first line is not empty counts.
+    pub username: Vec<String>,
+    /// Of the groups; every line of every name counts.
+    pub group: Vec<String>,
+    /// Of the user's UID, as with the name.
+    pub uid: Vec<String>,
+    /// What the names of further attributes begin with; the rest of such a name is the attribute's key.
+    pub extra_prefix: Vec<String>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            username: vec!["X-Remote-User".into()],
+            group: vec!["X-Remote-Group".into()],
+            uid: vec!["X-Remote-Uid".into()],
+            extra_prefix: vec!["X-Remote-Extra-".into()],
+        }
+    }
+}
+
+/// Why field lines name nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unnamed {
+    /// They say nothing of a user.
+    Absent,
+    /// They say something, and no user that could be told from others: no name, or bytes that are no text.
+    Unreadable,
+}
+
+/// What a field line is about.
+enum Role<'a> {
+    /// User, by the name at this position.
+    Username(usize),
+    /// Group.
+    Group,
+    /// UID, by the name at this position.
+    Uid(usize),
+    /// A further attribute of this key.
+    Extra(&'a [u8]),
+}
+
+impl HeaderNames {
+    /// Whether a request claims to be somebody's, or something about who sends it.
+    #[must_use]
+    pub fn are_in(&self, fields: &dyn FieldLines) -> bool {
+        let mut found = false;
+        fields.for_each(&mut |name, _| found = found || self.role(name).is_some());
+        found
+    }
+
+    /// Writes into `identity`, whose memory is used again, whom the field lines name.
+    ///
+    /// # Errors
+    /// [`Unnamed`]; `identity` is nobody's then.
+    pub fn read(&self, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
+        let mut reading = Reading { is_claim: false, is_text: true, username: None, uid: None, groups: 0, extra: 0 };
+        identity.user.clear();
+        identity.uid.clear();
+        fields.for_each(&mut |name, value| {
+            if let Some(role) = self.role(name) {
+                reading.take(role, value, identity);
+            }
+        });
+        identity.groups.truncate(reading.groups);
+        identity.extra.truncate(reading.extra);
+        match reading {
+            Reading { is_claim: false, .. } => Err(Unnamed::Absent),
+            Reading { is_text: true, .. } if !identity.user.is_empty() => Ok(()),
+            _ => Err(Unnamed::Unreadable),
+        }
+    }
+
+    fn role<'a>(&self, name: &'a [u8]) -> Option<Role<'a>> {
+        let position = |names: &[String]| names.iter().position(|own| own.as_bytes().eq_ignore_ascii_case(name));
+        if let Some(at) = position(&self.username) {
+            return Some(Role::Username(at));
+        }
+        if position(&self.group).is_some() {
+            return Some(Role::Group);
+        }
+        if let Some(at) = position(&self.uid) {
+            return Some(Role::Uid(at));
+        }
+        self.extra_prefix.iter().find_map(|prefix| {
+            let (head, key) = name.split_at_checked(prefix.len())?;
+            head.eq_ignore_ascii_case(prefix.as_bytes()).then_some(Role::Extra(key))
+        })
+    }
+}
+
+/// What has been read of the field lines of one request.
+struct Reading {
+    is_claim: bool,
+    is_text: bool,
+    /// The position of the name that the user is from, and of the UID.
+    username: Option<usize>,
+    uid: Option<usize>,
+    /// How many of the identity's are of this request.
+    groups: usize,
+    extra: usize,
+}
+
+impl Reading {
+    fn take(&mut self, role: Role<'_>, value: &[u8], identity: &mut Identity) {
+        self.is_claim = true;
+        let Ok(value) = str::from_utf8(value) else {
+            self.is_text = false;
+            return;
+        };
+        match role {
+            Role::Username(at) => first_wins(at, &mut self.username, value, &mut identity.user),
+            Role::Uid(at) => first_wins(at, &mut self.uid, value, &mut identity.uid),
+            Role::Group if value.is_empty() => {}
+            Role::Group => {
+                refill(&mut identity.groups, self.groups).push_str(value);
+                self.groups += 1;
+            }
+            Role::Extra(key) => {
+                if self.extra == identity.extra.len() {
+                    identity.extra.push(Default::default());
+                }
+                // The one just pushed, or an older one to be written over.
+                if let Some((own_key, own_value)) = identity.extra.get_mut(self.extra) {
+                    unescape_key(key, own_key);
+                    own_value.clear();
+                    own_value.push_str(value);
+                }
+                self.extra += 1;
+            }
+        }
+    }
+}
+
+/// Keeps the value of the name that stands first in the configuration, and of its lines the first. A name whose first
+/// line is empty says nothing, so the next name has its turn.
+fn first_wins(at: usize, taken: &mut Option<usize>, value: &str, own: &mut String) {
+    if !value.is_empty() && taken.is_none_or(|taken| at < taken) {
+        *taken = Some(at);
+        own.clear();
+        own.push_str(value);
+    }
+}
+
+/// The string at `at`, emptied; a new one if there is none.
+fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
+    if at >= strings.len() {
+        strings.push(String::new());
+    }
+    let last = strings.len() - 1;
+    let string = &mut strings[at.min(last)];
+    string.clear();
+    string
+}
+
+/// A key in lower case, its escapes resolved; one with a broken escape is taken as it is, as kube-apiserver does.
+fn unescape_key(escaped: &[u8], key: &mut String) {
+    key.clear();
+    let lower = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_ascii_lowercase();
+    if !escaped.contains(&b'%') {
+        key.extend(escaped.iter().map(|b| char::from(b.to_ascii_lowercase())));
+        return;
+    }
+    let lowered = lower(escaped);
+    if has_broken_escape(lowered.as_bytes()) {
+        key.push_str(&lowered);
+    } else {
+        key.push_str(&percent_decode(lowered.as_bytes()).decode_utf8_lossy());
+    }
+}
+
+fn has_broken_escape(text: &[u8]) -> bool {
+    let is_hex = |at: usize| text.get(at).is_some_and(u8::is_ascii_hexdigit);
+    text.iter().enumerate().any(|(at, b)| *b == b'%' && !(is_hex(at + 1) && is_hex(at + 2)))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Field lines of a test.
+    pub(crate) struct Lines<'a>(pub(crate) &'a [(&'a str, &'a [u8])]);
+
+    impl FieldLines for Lines<'_> {
+        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+            for (name, value) in self.0 {
+                each(name.as_bytes(), value);
+            }
+        }
+    }
+
+    fn read(names: &HeaderNames, lines: &[(&str, &[u8])]) -> Result<Identity, Unnamed> {
+        let mut identity = Identity {
+            user: "somebody".into(),
+            uid: "1".into(),
+            groups: vec!["of".into(), "an".into(), "earlier".into(), "request".into()],
+            extra: vec![("k".into(), "v".into()), ("k".into(), "w".into())],
+        };
+        names.read(&Lines(lines), &mut identity).map(|()| identity)
+    }
+
+    #[test]
+    fn the_default_names_are_read_in_any_case() {
+        let lines: [(&str, &[u8]); 8] = [
+            ("host", b"x"),
+            ("x-remote-user", b"system:node:n1"),
+            ("X-REMOTE-GROUP", b"system:nodes"),
+            ("X-Remote-Group", b"system:authenticated"),
+            ("X-Remote-Group", b""),
+            ("X-Remote-Uid", b"u-1"),
+            ("X-Remote-Extra-Authentication.kubernetes.io%2FCredential-Id", b"X509SHA256=ab"),
+            ("X-Remote-Usera", b"no"),
+        ];
+        let found = read(&HeaderNames::default(), &lines).expect("a user");
+        assert_eq!((found.user.as_str(), found.uid.as_str()), ("system:node:n1", "u-1"));
+        assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
+        assert_eq!(found.extra, [("authentication.kubernetes.io/credential-id".into(), "X509SHA256=ab".into())]);
+    }
+
+    #[test]
+    fn the_first_name_with_a_value_wins_and_of_its_lines_the_first() {
+        let names = HeaderNames { username: vec!["X-A".into(), "X-B".into()], ..HeaderNames::default() };
+        let user = |lines: &[(&str, &[u8])]| read(&names, lines).map(|found| found.user);
+        assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
+        assert_eq!(user(&[("x-b", b"b"), ("x-a", b"")]).as_deref(), Ok("b"));
+        assert_eq!(user(&[("x-a", b"")]), Err(Unnamed::Unreadable));
+    }
+
+    #[test]
+    fn nothing_is_left_of_the_request_before() {
+        let found = read(&HeaderNames::default(), &[("X-Remote-User", b"u")]).expect("a user");
+        assert_eq!(found, Identity { user: "u".into(), ..Identity::default() });
+    }
+
+    #[test]
+    fn who_is_not_named_is_nobody() {
+        let names = HeaderNames::default();
+        assert_eq!(read(&names, &[("Host", b"x")]), Err(Unnamed::Absent));
+        assert_eq!(read(&names, &[("X-Remote-Group", b"system:masters")]), Err(Unnamed::Unreadable));
+        assert_eq!(read(&names, &[("X-Remote-User", b"\xff")]), Err(Unnamed::Unreadable));
+        assert_eq!(read(&names, &[("X-Remote-User", b"u"), ("X-Remote-Group", b"\xff")]), Err(Unnamed::Unreadable));
+        for (name, value) in [("x-remote-extra-a", &b""[..]), ("x-remote-extra-", b"\xff"), ("X-Remote-Uid", b"")] {
+            assert!(names.are_in(&Lines(&[("Host", b"x"), (name, value)])), "{name}");
+        }
+        assert!(!names.are_in(&Lines(&[("Host", b"x"), ("X-Remote", b"u"), ("", b"")])));
+    }
+
+    #[test]
+    fn keys_are_unescaped_as_go_does() {
+        for (escaped, key) in [
+            (&b"Scopes"[..], "scopes"),
+            (b"a%2Fb", "a/b"),
+            (b"a%2fb+c", "a/b+c"),
+            (b"a%2", "a%2"),
+            (b"a%zz%2F", "a%zz%2f"),
+            (b"%", "%"),
+            (b"%E4", "\u{fffd}"),
+            (b"", ""),
+        ] {
+            let mut own = "left over".to_owned();
+            unescape_key(escaped, &mut own);
+            assert_eq!(own, key);
+        }
+    }
+}

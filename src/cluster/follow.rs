@@ -1,0 +1,128 @@
+//! List, then watch, for ever: every state of some objects, in order, through every failure in between (Kubernetes API
+//! concepts, "Efficient detection of changes").
+
+use futures_util::TryStreamExt;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
+use std::error::Error;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::time::Duration;
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) enum Seen<K> {
+    /// These are all.
+    All(Vec<K>),
+    /// One is there, new or changed.
+    Present(K),
+    /// One is gone.
+    Gone(K),
+}
+
+/// Seconds after which the server ends a watch; a new one goes on where it ended. Shorter than [`READ_MAX`], which
+/// ends a connection on which nothing comes any more.
+const WATCH_SECONDS: u32 = 240;
+/// How long the peer may be silent.
+pub(super) const READ_MAX: Duration = Duration::from_secs(300);
+/// Pause after a first failure; each further one doubles it.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(15);
+
+/// Hands everything that is seen to `apply`, until it says `false`. `what` is for the log.
+pub(super) async fn follow<K>(api: Api<K>, fields: Option<&str>, what: &str, mut apply: impl FnMut(Seen<K>) -> bool)
+where
+    K: Clone + Debug + DeserializeOwned + kube::Resource,
+{
+    let mut pause = PAUSE_MIN;
+    loop {
+        let mut has_listed = false;
+        let ended = list_and_watch(&api, fields, |seen| {
+            has_listed = true;
+            apply(seen)
+        });
+        match ended.await {
+            Ok(End::Unwanted) => return,
+            Ok(End::Expired) => {}
+            Err(error) => {
+                let error = told(&error);
+                tracing::warn!(error, what, pause_ms = pause.as_millis(), "cannot follow; trying again");
+            }
+        }
+        if has_listed {
+            pause = PAUSE_MIN;
+        }
+        // Spread, so that many servers do not come back at one moment.
+        tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// An error with what is behind it, which is where the reason stands.
+fn told(error: &dyn Error) -> String {
+    let (mut told, mut source) = (error.to_string(), error.source());
+    while let Some(cause) = source {
+        told.push_str(": ");
+        told.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    told
+}
+
+/// Why following ended without an error.
+enum End {
+    /// The version to go on from is no longer known: list again.
+    Expired,
+    /// Nobody wants to know any more.
+    Unwanted,
+}
+
+async fn list_and_watch<K>(
+    api: &Api<K>,
+    fields: Option<&str>,
+    mut apply: impl FnMut(Seen<K>) -> bool,
+) -> Result<End, kube::Error>
+where
+    K: Clone + Debug + DeserializeOwned + kube::Resource,
+{
+    let (mut list, mut watch) = (ListParams::default(), WatchParams::default().timeout(WATCH_SECONDS));
+    if let Some(fields) = fields {
+        (list, watch) = (list.fields(fields), watch.fields(fields));
+    }
+    let found = api.list(&list).await?;
+    let mut version = found.metadata.resource_version.unwrap_or_default();
+    if !apply(Seen::All(found.items)) {
+        return Ok(End::Unwanted);
+    }
+    loop {
+        let mut events = pin!(api.watch(&watch, &version).await?);
+        while let Some(event) = events.try_next().await? {
+            let seen = match event {
+                WatchEvent::Bookmark(bookmark) => {
+                    version = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) if status.code == STATUS_GONE => return Ok(End::Expired),
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    version = object.resource_version().unwrap_or(version);
+                    Seen::Present(object)
+                }
+                WatchEvent::Deleted(object) => {
+                    version = object.resource_version().unwrap_or(version);
+                    Seen::Gone(object)
+                }
+            };
+            if !apply(seen) {
+                return Ok(End::Unwanted);
+            }
+        }
+        // A server that ends every watch at once must not be asked in a tight loop.
+        tokio::time::sleep(PAUSE_MIN).await;
+    }
+}
+
+/// 410 Expired.
+const STATUS_GONE: u16 = 410;

@@ -1,0 +1,165 @@
+//! What the server learns from the cluster that it serves: how kube-apiserver's aggregator proves itself, and which
+//! namespaces there are.
+//!
+//! A thread of its own asks kube-apiserver, waits and asks again; the event loop only ever takes a finished answer out
+//! of a queue (`updates`), so the cluster can be slow or away without a renewal noticing.
+
+mod authentication;
+mod follow;
+mod namespaces;
+
+pub use authentication::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication, WrongValue};
+pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
+
+use crate::updates::{Update, UpdateSender};
+use compact_str::CompactString;
+use follow::{READ_MAX, Seen, follow};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, Config};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use tokio::runtime::{self, Runtime};
+
+/// A way to the cluster's kube-apiserver, not yet used.
+pub struct Cluster {
+    runtime: Runtime,
+    client: Client,
+}
+
+/// Why there is no way to the cluster.
+#[derive(Debug)]
+pub struct ClusterError {
+    kubeconfig: Option<PathBuf>,
+    cause: String,
+}
+
+impl fmt::Display for ClusterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kubeconfig {
+            Some(path) => write!(f, "--kubeconfig {}: {}", path.display(), self.cause),
+            None => write!(f, "this is no pod of a cluster, and no --kubeconfig is named: {}", self.cause),
+        }
+    }
+}
+
+impl std::error::Error for ClusterError {}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A way to the cluster by a kubeconfig, or by the service account of the pod that this runs in. Nothing is asked
+    /// yet.
+    ///
+    /// # Errors
+    /// What is configured makes no sense, or nothing is.
+    pub fn configured(kubeconfig: Option<&Path>) -> Result<Self, ClusterError> {
+        let error = |cause: &dyn fmt::Display| ClusterError {
+            kubeconfig: kubeconfig.map(Path::to_owned),
+            cause: cause.to_string(),
+        };
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|e| error(&e))?;
+        let mut config = match kubeconfig {
+            None => Config::incluster().map_err(|e| error(&e))?,
+            Some(path) => {
+                let file = Kubeconfig::read_from(path).map_err(|e| error(&e))?;
+                let options = KubeConfigOptions::default();
+                runtime.block_on(Config::from_custom_kubeconfig(file, &options)).map_err(|e| error(&e))?
+            }
+        };
+        config.read_timeout = Some(READ_MAX);
+        config.reset_reader_on_write = true;
+        let client = {
+            let _entered = runtime.enter();
+            Client::try_from(config).map_err(|e| error(&e))?
+        };
+        Ok(Self { runtime, client })
+    }
+
+    /// Follows, on a thread of its own and for as long as somebody listens, how the cluster authenticates and which
+    /// namespaces it has.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn follow(
+        self,
+        authentication: Option<mpsc::Sender<ClusterAuthentication>>,
+        namespaces: Option<UpdateSender>,
+    ) -> io::Result<()> {
+        let Self { runtime, client } = self;
+        let run = move || {
+            let authentication = async {
+                if let Some(sender) = authentication {
+                    follow_authentication(client.clone(), sender).await;
+                }
+            };
+            let namespaces = async {
+                if let Some(sender) = namespaces {
+                    follow_namespaces(client.clone(), sender).await;
+                }
+            };
+            runtime.block_on(futures_util::future::join(authentication, namespaces));
+        };
+        thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
+    }
+}
+
+async fn follow_authentication(client: Client, sender: mpsc::Sender<ClusterAuthentication>) {
+    let api: Api<ConfigMap> = Api::namespaced(client, CONFIG_MAP_NAMESPACE);
+    let fields = format!("metadata.name={CONFIG_MAP}");
+    follow(api, Some(&fields), CONFIG_MAP, |seen| {
+        let config_map = match seen {
+            Seen::All(all) => all.into_iter().next(),
+            Seen::Present(config_map) => Some(config_map),
+            Seen::Gone(_) => None,
+        };
+        // It is written anew by kube-apiserver when it is missing; until then what was known holds.
+        let Some(config_map) = config_map else {
+            tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
+            return true;
+        };
+        match ClusterAuthentication::from_data(&config_map.data.unwrap_or_default()) {
+            Ok(found) => sender.send(found).is_ok(),
+            Err(error) => {
+                tracing::warn!(%error, "what was known of the cluster's authentication stays");
+                true
+            }
+        }
+    })
+    .await;
+}
+
+async fn follow_namespaces(client: Client, sender: UpdateSender) {
+    let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
+    follow(api, None, "namespaces", |seen| {
+        let change = match seen {
+            Seen::All(all) => NamespaceChange::All(all.into_iter().map(named).collect()),
+            Seen::Present(namespace) => {
+                let (name, phase) = named(namespace);
+                NamespaceChange::Present(name, phase)
+            }
+            Seen::Gone(namespace) => NamespaceChange::Gone(named(namespace).0),
+        };
+        sender.send(Update::Namespaces(change))
+    })
+    .await;
+}
+
+/// A namespace is terminating from its deletion on; kube-apiserver sets phase and timestamp in one step
+/// (`pkg/registry/core/namespace/storage`), so the metadata say it.
+fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePhase) {
+    let metadata = namespace.metadata;
+    let phase = match metadata.deletion_timestamp {
+        None => NamespacePhase::Active,
+        Some(_) => NamespacePhase::Terminating,
+    };
+    (metadata.name.unwrap_or_default().into(), phase)
+}

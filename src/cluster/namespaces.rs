@@ -1,0 +1,170 @@
+//! Which namespaces exist and which are going away, as far as the cluster has told: what NamespaceLifecycle would ask.
+//!
+//! That admission plugin does not run for what the aggregator forwards, so the part of it that concerns a creation is
+//! kept here (apiserver `admission/plugin/namespace/lifecycle`). Before the first list has come nothing is known and
+//! every namespace is taken to exist: a node must be able to renew while the cluster starts, and the server tells by
+//! `/readyz` that it is not ready. A change reaches this table some milliseconds after it was made.
+
+use crate::api_error::ApiError;
+use compact_str::CompactString;
+use hashbrown::HashMap;
+
+/// What is known of the cluster's namespaces.
+#[derive(Clone, Debug, Default)]
+pub struct Namespaces(State);
+
+#[derive(Clone, Debug, Default)]
+enum State {
+    /// Nobody watches them: all exist.
+    #[default]
+    Unwatched,
+    /// The first list has not come: all exist, so far.
+    Awaited,
+    /// These exist, and nothing else but [`SYSTEM_NAMESPACES`].
+    Known(HashMap<CompactString, NamespacePhase, foldhash::fast::RandomState>),
+}
+
+/// `status.phase` of a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespacePhase {
+    /// It takes new objects.
+    Active,
+    /// It is being deleted, and first what is in it.
+    Terminating,
+}
+
+/// What the watch of the namespaces has seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamespaceChange {
+    /// These are all.
+    All(Vec<(CompactString, NamespacePhase)>),
+    /// One is there, and how.
+    Present(CompactString, NamespacePhase),
+    /// One is gone.
+    Gone(CompactString),
+}
+
+/// Namespaces that kube-apiserver makes itself, again and again; they exist before they do, so that a node's first
+/// heartbeat in a new cluster is not refused (`pkg/controlplane/controller/systemnamespaces`).
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+
+impl Namespaces {
+    /// Namespaces that are about to be watched.
+    #[must_use]
+    pub fn awaited() -> Self {
+        Self(State::Awaited)
+    }
+
+    /// Whether the first list has still to come.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.0, State::Awaited)
+    }
+
+    /// Takes note of a change.
+    pub fn apply(&mut self, change: NamespaceChange) {
+        match (change, &mut self.0) {
+            (NamespaceChange::All(all), state) => *state = State::Known(all.into_iter().collect()),
+            (NamespaceChange::Present(name, phase), State::Known(known)) => {
+                known.insert(name, phase);
+            }
+            (NamespaceChange::Gone(name), State::Known(known)) => {
+                known.remove(&name);
+            }
+            // Before the list that they build on there is nothing to change.
+            (_, State::Awaited | State::Unwatched) => {}
+        }
+    }
+
+    /// Whether a Lease `name` may be created in `namespace`.
+    ///
+    /// # Errors
+    /// [`ApiError::NamespaceNotFound`], [`ApiError::NamespaceTerminating`].
+    pub fn admit_create(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
+        let State::Known(known) = &self.0 else { return Ok(()) };
+        match known.get(namespace) {
+            Some(NamespacePhase::Active) => Ok(()),
+            Some(NamespacePhase::Terminating) => {
+                Err(ApiError::NamespaceTerminating { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            None if SYSTEM_NAMESPACES.contains(&namespace) => Ok(()),
+            None => Err(ApiError::NamespaceNotFound { namespace: namespace.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(namespaces: &Namespaces, namespace: &str) -> Result<(), u16> {
+        namespaces.admit_create(namespace, "a").map_err(|e| e.status().code)
+    }
+
+    #[test]
+    fn unwatched_and_awaited_namespaces_all_exist() {
+        for mut namespaces in [Namespaces::default(), Namespaces::awaited()] {
+            assert_eq!(code(&namespaces, "anything"), Ok(()));
+            // A change without a list says nothing about the others.
+            namespaces.apply(NamespaceChange::Present("x".into(), NamespacePhase::Active));
+            assert_eq!(code(&namespaces, "anything"), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_creation_needs_a_namespace_that_stays() {
+        let mut namespaces = Namespaces::awaited();
+        assert!(namespaces.is_awaited());
+        namespaces.apply(NamespaceChange::All(vec![
+            ("a".into(), NamespacePhase::Active),
+            ("b".into(), NamespacePhase::Terminating),
+        ]));
+        assert!(!namespaces.is_awaited());
+        assert_eq!(
+            (code(&namespaces, "a"), code(&namespaces, "b"), code(&namespaces, "c")),
+            (Ok(()), Err(403), Err(404))
+        );
+        namespaces.apply(NamespaceChange::Present("c".into(), NamespacePhase::Active));
+        namespaces.apply(NamespaceChange::Present("a".into(), NamespacePhase::Terminating));
+        namespaces.apply(NamespaceChange::Gone("b".into()));
+        assert_eq!(
+            (code(&namespaces, "a"), code(&namespaces, "b"), code(&namespaces, "c")),
+            (Err(403), Err(404), Ok(()))
+        );
+        namespaces.apply(NamespaceChange::All(Vec::new()));
+        assert_eq!(code(&namespaces, "c"), Err(404));
+    }
+
+    #[test]
+    fn system_namespaces_exist_always_and_may_still_be_going_away() {
+        let mut namespaces = Namespaces::default();
+        namespaces.apply(NamespaceChange::All(Vec::new()));
+        for name in SYSTEM_NAMESPACES {
+            assert_eq!(code(&namespaces, name), Ok(()));
+        }
+        namespaces.apply(NamespaceChange::Present("kube-node-lease".into(), NamespacePhase::Terminating));
+        assert_eq!(code(&namespaces, "kube-node-lease"), Err(403));
+    }
+
+    #[test]
+    fn the_words_are_those_of_the_built_in_api() {
+        let mut namespaces = Namespaces::default();
+        namespaces.apply(NamespaceChange::All(vec![("x".into(), NamespacePhase::Terminating)]));
+        let status = namespaces.admit_create("x", "a").expect_err("refused").status();
+        assert_eq!((status.code, status.reason), (403, "Forbidden"));
+        assert_eq!(
+            status.message,
+            "leases.coordination.k8s.io \"a\" is forbidden: unable to create new content in namespace x because it is being terminated"
+        );
+        let details = status.details.expect("details");
+        let cause = details.causes.first().expect("a cause");
+        assert_eq!(
+            (cause.reason, cause.message.as_str(), cause.field.as_str()),
+            ("NamespaceTerminating", "namespace x is being terminated", "metadata.namespace")
+        );
+        let status = namespaces.admit_create("y", "a").expect_err("refused").status();
+        assert_eq!((status.code, status.message.as_str()), (404, "namespaces \"y\" not found"));
+        let details = status.details.expect("details");
+        assert_eq!((details.name.as_str(), details.group, details.kind), ("y", "", "namespaces"));
+    }
+}

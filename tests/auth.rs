@@ -1,0 +1,314 @@
+//! Who is let in, who is believed when it speaks for others, and who may do what: over TLS, with certificates of
+//! several authorities.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use coordination_apiserver::auth::request_header::HeaderNames;
+use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
+use coordination_apiserver::server::Config;
+use coordination_apiserver::tls::config::Secure;
+use coordination_apiserver::tls::reload::Reloader;
+use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
+use coordination_apiserver::tls::trust::FrontProxy;
+use coordination_apiserver::updates::Update;
+use rustls::{ClientConfig, HandshakeKind};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use support::client::Client;
+use support::eventually;
+use support::lease::{collection, new, path};
+use support::response::Response;
+use support::server::TestServer;
+use support::stream::{Endpoint, Stream};
+use support::tls::{AUTHORITY, Authority, anonymous_client_config};
+use tempfile::TempDir;
+
+/// Common Name of the front proxy that is allowed.
+const PROXY: &str = "front-proxy-client";
+const MASTERS: &[(&str, &str)] = &[("X-Remote-User", "admin"), ("X-Remote-Group", "system:masters")];
+
+/// A server behind an aggregator: clients are of [`AUTHORITY`], front proxies of another one.
+struct Aggregated {
+    server: TestServer,
+    proxies: Authority,
+    files: TempDir,
+    reloader: Option<Reloader>,
+}
+
+impl Aggregated {
+    fn start() -> Self {
+        let (files, proxies) = (tempfile::tempdir().expect("a folder"), Authority::new());
+        AUTHORITY.write_serving(files.path());
+        fs::write(files.path().join("ca.crt"), AUTHORITY.pem()).expect("written");
+        fs::write(files.path().join("proxy.crt"), proxies.pem()).expect("written");
+        let path = |name: &str| -> PathBuf { files.path().join(name) };
+        let front_proxy = FrontProxy { allowed_names: vec![PROXY.to_owned()], header_names: HeaderNames::default() };
+        let sources = TlsSources {
+            cert: path("tls.crt"),
+            key: path("tls.key"),
+            client_ca: Some(path("ca.crt")),
+            front_proxy: FrontProxySource::File(path("proxy.crt"), front_proxy),
+            alpn: vec![b"http/1.1".to_vec()],
+        };
+        let (reloader, secure): (Reloader, Secure) = Reloader::new(sources).expect("the files fit");
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let server = TestServer::start_with(Config { secure: Some((any_port, secure)), ..Config::default() });
+        Self { server, proxies, files, reloader: Some(reloader) }
+    }
+
+    fn endpoint(&self, config: Arc<ClientConfig>) -> Endpoint {
+        Endpoint { address: self.server.secure_address(), tls: Some(config) }
+    }
+
+    fn connect(&self, config: Arc<ClientConfig>) -> Client {
+        Client::open(&self.endpoint(config))
+    }
+
+    /// kube-apiserver's aggregator.
+    fn aggregator(&self) -> Client {
+        self.connect(self.proxies.client_config(PROXY, &[]))
+    }
+
+    /// Follows the files from now on.
+    fn reload(&mut self) {
+        let reloader = self.reloader.take().expect("once");
+        let every = Duration::from_millis(20);
+        reloader.follow(every, None, self.server.update_sender()).expect("a thread can be started");
+    }
+
+    fn write(&self, name: &str, content: String) {
+        fs::write(self.files.path().join(name), content).expect("written");
+    }
+}
+
+/// A request with further field lines.
+fn call(client: &mut Client, method: &str, target: &str, body: &str, lines: &[(&str, &str)]) -> Response {
+    client.send(request(method, target, body, lines));
+    client.recv_final(method)
+}
+
+fn request(method: &str, target: &str, body: &str, lines: &[(&str, &str)]) -> Vec<u8> {
+    let plain = String::from_utf8(support::client::request(method, target, body)).expect("text");
+    let (start, rest) = plain.split_once("\r\n").expect("a request line");
+    let lines: String = lines.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("{start}\r\n{lines}{rest}").into_bytes()
+}
+
+fn node(name: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("X-Remote-User", format!("system:node:{name}")),
+        ("X-Remote-Group", "system:nodes".to_owned()),
+        ("X-Remote-Group", "system:authenticated".to_owned()),
+        ("X-Remote-Extra-Authentication.kubernetes.io%2fCredential-Id", "X509SHA256=00".to_owned()),
+    ]
+}
+
+fn borrowed<'a>(lines: &'a [(&'static str, String)]) -> Vec<(&'a str, &'a str)> {
+    lines.iter().map(|(name, value)| (*name, value.as_str())).collect()
+}
+
+#[test]
+fn the_front_proxy_is_believed_and_nobody_else() {
+    let aggregated = Aggregated::start();
+    let all = collection("default");
+    let mut aggregator = aggregated.aggregator();
+    call(&mut aggregator, "GET", &all, "", MASTERS).expect_status(200, "as the front proxy");
+    // kube-apiserver has authorized it: nothing is asked about groups.
+    call(&mut aggregator, "GET", &all, "", &[("x-remote-user", "bob")]).expect_status(200, "as bob");
+    // Without a user it is nobody, and a group alone is no user.
+    call(&mut aggregator, "GET", &all, "", &[]).expect_failure(401, "Unauthorized", "without a user");
+    call(&mut aggregator, "GET", &all, "", &MASTERS[1..]).expect_failure(401, "Unauthorized", "a group alone");
+    call(&mut aggregator, "GET", "/healthz", "", &[]).expect_status(200, "health");
+
+    let forgers = [
+        ("an admin", AUTHORITY.client_config("admin", &["system:masters"]), 200),
+        ("a user", AUTHORITY.client_config("bob", &[]), 403),
+        // The right name, of the wrong authority.
+        ("a namesake", AUTHORITY.client_config(PROXY, &[]), 403),
+        ("the wrong name", aggregated.proxies.client_config("somebody", &["system:masters"]), 401),
+        ("nobody", anonymous_client_config(), 401),
+    ];
+    for (who, config, plainly) in forgers {
+        let mut client = aggregated.connect(config);
+        for lines in [
+            MASTERS,
+            &MASTERS[..1],
+            &MASTERS[1..],
+            &[("X-Remote-Uid", "1")],
+            &[("x-remote-extra-scopes", "all")],
+            &[("X-Remote-User", "")],
+        ] {
+            for target in [all.as_str(), "/healthz", "/apis"] {
+                let got = call(&mut client, "GET", target, "", lines);
+                got.expect_failure(401, "Unauthorized", &format!("{lines:?} for {target} as {who}"));
+            }
+        }
+        // The same connection is as good as before.
+        call(&mut client, "GET", &all, "", &[]).expect_status(plainly, who);
+        call(&mut client, "GET", "/healthz", "", &[]).expect_status(200, who);
+    }
+}
+
+#[test]
+fn a_certificate_of_an_unknown_authority_is_refused_in_the_handshake() {
+    let aggregated = Aggregated::start();
+    let mut stranger = aggregated.connect(Authority::new().client_config("admin", &["system:masters"]));
+    let sent = stranger.try_send(&request("GET", "/healthz", "", MASTERS));
+    let error = sent.and_then(|()| stranger.try_recv("GET")).expect_err("no answer");
+    assert!(error.to_string().contains("alert"), "{error}");
+}
+
+#[test]
+fn a_node_changes_its_own_lease_only_whichever_way_it_comes() {
+    let aggregated = Aggregated::start();
+    let (n1, n2) = (node("n1"), node("n2"));
+    let (n1, n2) = (borrowed(&n1), borrowed(&n2));
+    let (own, other) = (path("kube-node-lease", "n1"), path("kube-node-lease", "n2"));
+    let leases = collection("kube-node-lease");
+    let mut client = aggregated.aggregator();
+    // Two nodes in turn on one connection.
+    call(&mut client, "POST", &leases, &new("n1"), &n1).expect_status(201, "its own");
+    let lease = call(&mut client, "POST", &leases, &new("n2"), &n2).expect_status(201, "its own").json().to_string();
+    let told = |got: Response, name: &str, why: &str| {
+        let got = got.expect_failure(403, "Forbidden", name);
+        let message = got.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(message, format!("leases.coordination.k8s.io {name:?} is forbidden: {why}"));
+    };
+    let not_own = "can only access node lease with the same name as the requesting node";
+    told(call(&mut client, "PUT", &other, &lease, &n1), "n2", not_own);
+    told(call(&mut client, "PATCH", &other, "{}", &n1), "n2", not_own);
+    told(call(&mut client, "DELETE", &other, "", &n1), "n2", not_own);
+    told(call(&mut client, "POST", &leases, &new("n3"), &n1), "n3", not_own);
+    told(call(&mut client, "PUT", &path("kube-node-lease", "n3"), &new("n3"), &n1), "n3", not_own);
+    told(call(&mut client, "DELETE", &leases, "", &n1), "Unknown", not_own);
+    let elsewhere = "can only access leases in the \"kube-node-lease\" system namespace";
+    told(call(&mut client, "POST", &collection("default"), &new("n1"), &n1), "n1", elsewhere);
+    told(call(&mut client, "DELETE", &path("default", "n1"), "", &n1), "n1", elsewhere);
+    // Whether it may read was kube-apiserver's to decide.
+    call(&mut client, "GET", &other, "", &n1).expect_status(200, "another's, to read");
+    call(&mut client, "GET", &own, "", &n2).expect_status(200, "another's, to read");
+    call(&mut client, "PUT", &other, &lease, &n2).expect_status(200, "its own");
+    call(&mut client, "DELETE", &own, "", &n1).expect_status(200, "its own");
+
+    let mut direct = aggregated.connect(AUTHORITY.client_config("system:node:n1", &["system:nodes"]));
+    direct.call("POST", &leases, &new("n1")).expect_status(201, "its own, directly");
+    direct.call("GET", &own, "").expect_status(200, "its own, directly");
+    direct.call("POST", &leases, &new("n4")).expect_failure(403, "Forbidden", "another's, directly");
+    for (method, target) in
+        [("GET", &other), ("PUT", &other), ("DELETE", &other), ("GET", &leases), ("DELETE", &leases)]
+    {
+        direct.call(method, target, "").expect_failure(403, "Forbidden", &format!("{method} {target} directly"));
+    }
+}
+
+#[test]
+fn a_resumed_session_is_worth_what_its_certificate_is() {
+    let mut aggregated = Aggregated::start();
+    let config = aggregated.proxies.client_config(PROXY, &[]);
+    let kind = |client: &Client| match &client.stream {
+        Stream::Tls(stream) => stream.conn.handshake_kind(),
+        Stream::Cleartext(_) => None,
+    };
+    for expected in [HandshakeKind::Full, HandshakeKind::Resumed] {
+        let mut client = aggregated.connect(Arc::clone(&config));
+        call(&mut client, "GET", "/apis", "", MASTERS).expect_status(200, "as the front proxy");
+        assert_eq!(kind(&client), Some(expected));
+    }
+    // Its authority is withdrawn: the session can be resumed and proves nothing.
+    aggregated.reload();
+    aggregated.write("proxy.crt", Authority::new().pem());
+    eventually("the other authority counts", || {
+        let mut client = aggregated.connect(Arc::clone(&config));
+        let got = call(&mut client, "GET", "/apis", "", MASTERS);
+        assert_eq!(kind(&client), Some(HandshakeKind::Resumed));
+        got.status() == 401
+    });
+}
+
+#[test]
+fn certificates_are_exchanged_while_a_connection_lives() {
+    let mut aggregated = Aggregated::start();
+    let admin = AUTHORITY.client_config("admin", &["system:masters"]);
+    let mut open = aggregated.connect(Arc::clone(&admin));
+    open.call("POST", &collection("default"), &new("a")).expect_status(201, "before");
+    let shown = |client: &Client| match &client.stream {
+        Stream::Tls(stream) => stream.conn.peer_certificates().and_then(|all| all.first()).cloned(),
+        Stream::Cleartext(_) => None,
+    };
+    let before = shown(&open).expect("a certificate");
+    aggregated.reload();
+    // What is broken changes nothing.
+    aggregated.write("tls.crt", "nothing of use".to_owned());
+    std::thread::sleep(Duration::from_millis(100));
+    // A new configuration each time, so that no session is resumed and the certificate is shown.
+    let fresh = || {
+        let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
+        client.call("GET", "/apis", "").expect_status(200, "on a new connection");
+        shown(&client).expect("a certificate")
+    };
+    assert_eq!(fresh(), before);
+    AUTHORITY.write_serving(aggregated.files.path());
+    eventually("new connections see the new certificate", || fresh() != before);
+    open.call("GET", &path("default", "a"), "").expect_status(200, "on the connection from before");
+
+    // With the authority of clients exchanged, the open connection stays and its certificate is worth nothing.
+    let others = Authority::new();
+    aggregated.write("ca.crt", others.pem());
+    eventually("the other authority counts", || open.call("GET", &path("default", "a"), "").status() == 401);
+    open.call("GET", "/healthz", "").expect_status(200, "on the connection from before");
+    let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
+    new.call("GET", &path("default", "a"), "").expect_status(200, "of the other authority");
+    // And back, as when a rollout is undone.
+    aggregated.write("ca.crt", AUTHORITY.pem());
+    eventually("the first authority counts again", || open.call("GET", &path("default", "a"), "").status() == 200);
+}
+
+#[test]
+fn a_lease_is_created_only_in_a_namespace_that_stays() {
+    let server = TestServer::start();
+    let updates = server.update_sender();
+    let mut client = server.client();
+    client.call("POST", &collection("gone"), &new("a")).expect_status(201, "while nothing is known of namespaces");
+    assert!(updates.send(Update::Namespaces(NamespaceChange::All(vec![
+        ("here".into(), NamespacePhase::Active),
+        ("going".into(), NamespacePhase::Terminating),
+    ]))));
+    eventually("the namespaces are known", || client.call("POST", &collection("gone"), &new("b")).status() == 404);
+    for (method, target) in [("POST", collection("gone")), ("PUT", path("gone", "b"))] {
+        let got = client.call(method, &target, &new("b")).expect_failure(404, "NotFound", method).json();
+        assert_eq!(got["message"], "namespaces \"gone\" not found");
+        assert_eq!(got["details"], serde_json::json!({ "name": "gone", "kind": "namespaces" }));
+    }
+    for (method, target) in [("POST", collection("going")), ("PUT", path("going", "b"))] {
+        let got = client.call(method, &target, &new("b")).expect_failure(403, "Forbidden", method).json();
+        let details = serde_json::json!({
+            "name": "b",
+            "group": "coordination.k8s.io",
+            "kind": "leases",
+            "causes": [{
+                "reason": "NamespaceTerminating",
+                "message": "namespace going is being terminated",
+                "field": "metadata.namespace",
+            }],
+        });
+        assert_eq!(got["details"], details);
+    }
+    client.call("POST", &collection("here"), &new("b")).expect_status(201, "in one that is there");
+    // What is there already can be read, changed and deleted.
+    let left = client.call("GET", &path("gone", "a"), "").expect_status(200, "what was left").json();
+    client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "what was left");
+    client.call("DELETE", &path("gone", "a"), "").expect_status(200, "what was left");
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let aggregated = Aggregated::start();
+    let mut late = aggregated.connect(aggregated.proxies.expired_client_config(PROXY));
+    let sent = late.try_send(&request("GET", "/apis", "", MASTERS));
+    assert!(sent.and_then(|()| late.try_recv("GET")).is_err());
+}
