@@ -1,14 +1,17 @@
 //! delete and deletecollection.
 
 use super::job::{Deletion, Job};
-use super::negotiate::check_accept;
+use super::negotiate::{format_of_body, json_of_yaml};
 use super::read::range_of;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
-use crate::codec::json::{DeleteOptions, encode_status_into};
-use crate::http::{ContentType, Response};
+use crate::codec::json::DeleteOptions;
+use crate::codec::protobuf;
+use crate::form::State;
+use crate::http::Response;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
-use crate::options::{ListOptions, Query, merge_delete_options};
+use crate::media_type::Format;
+use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
 use crate::table::object::Object;
 use crate::table::snapshot::Snapshot;
@@ -23,8 +26,8 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Reply, ApiError> {
-        check_accept(call.head, false)?;
-        let options = self.delete_options(&call.query, body)?;
+        let form = call.form(false)?;
+        let options = self.delete_options(call, body)?;
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
@@ -33,7 +36,8 @@ impl Api {
         let meta = &current.lease.metadata;
         let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
         if finalizers.is_empty() {
-            let reply = status(&Status::deleted(name, &meta.uid));
+            let body = form.of_status().status_body(&Status::deleted(name, &meta.uid));
+            let reply = Reply::Response(Response::new(200, form.content_type(), body));
             if !dry_run {
                 table.remove(slot);
             }
@@ -41,12 +45,12 @@ impl Api {
         }
         let marked = marked_for_deletion(&current.lease, finalizers, call.now.wall);
         if marked == current.lease {
-            return Ok(Reply::object(200, current));
+            return Reply::object(200, State::Stored(current), form, call);
         }
         if dry_run {
-            return Ok(Reply::object(200, &Object::new(current.key.clone(), current.version, marked)));
+            return Reply::object(200, State::Loose(&marked, Some(current.version)), form, call);
         }
-        Ok(Reply::object(200, &table.replace(slot, marked)))
+        Reply::object(200, State::Stored(&table.replace(slot, marked)), form, call)
     }
 
     /// Deletes what a list would show.
@@ -57,21 +61,29 @@ impl Api {
         body: &mut [u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
-        check_accept(call.head, false)?;
+        let form = call.form(false)?;
         let list = ListOptions::parse(&call.query)?;
-        let options = self.delete_options(&call.query, body)?;
+        let options = self.delete_options(call, body)?;
         let snapshot = Snapshot::now(table, range_of(Some(namespace), &list.selector));
         let deletion = Deletion {
             propagation: propagation(&options),
             dry_run: !options.dry_run.is_empty(),
             limit: usize::try_from(list.limit).unwrap_or(0),
         };
-        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion))))
+        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form))))
     }
 
-    fn delete_options(&mut self, query: &Query<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
-        let from_body = if body.is_empty() { None } else { Some(self.decoder.decode_delete_options(body)?) };
-        merge_delete_options(query, from_body)
+    fn delete_options(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
+        let from_body = if body.is_empty() {
+            None
+        } else {
+            Some(match format_of_body(call.head)? {
+                Format::Json => self.decoder.decode_delete_options(body)?,
+                Format::Yaml => self.decoder.decode_delete_options(&mut json_of_yaml(body)?)?,
+                Format::Protobuf => protobuf::decode_delete_options(body)?,
+            })
+        };
+        merge_delete_options(&call.query, from_body)
     }
 }
 
@@ -105,11 +117,4 @@ fn propagation(options: &DeleteOptions) -> Propagation {
         (None, Some("Foreground")) => Propagation::Foreground,
         (None, _) => Propagation::Unspecified,
     }
-}
-
-fn status(status: &Status) -> Reply {
-    let mut body = Vec::with_capacity(256);
-    encode_status_into(&mut body, status);
-    body.push(b'\n');
-    Reply::Response(Response::new(200, ContentType::Json, body.into()))
 }

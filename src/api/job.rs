@@ -3,9 +3,11 @@
 
 use crate::api::token::ContinueToken;
 use crate::clock::Now;
-use crate::codec::json::push_string;
+use crate::codec::list_meta::ListMeta;
+use crate::form::Form;
+use crate::http::ContentType;
+use crate::lease::ResourceVersion;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
-use crate::lease::{API_VERSION, LIST_KIND};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
@@ -18,6 +20,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
+    form: Form,
     stage: Stage,
 }
 
@@ -31,7 +34,7 @@ enum Stage {
     /// A list without a limit: items go out as they are found.
     Stream { snapshot: Snapshot, head_sent: bool, items_sent: usize },
     /// Collected items go out.
-    Send { items: Vec<Rc<Object>>, items_sent: usize },
+    Send { meta: OwnedMeta, items: Vec<Rc<Object>>, items_sent: usize },
 }
 
 /// How the Leases of a collection are to be deleted.
@@ -48,18 +51,25 @@ pub struct Deletion {
 impl Job {
     /// A list of what `snapshot` holds and `selector` takes; of at most `limit` items, or 0 for all.
     #[must_use]
-    pub fn list(snapshot: Snapshot, selector: Selector, limit: usize) -> Self {
+    pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let stage = match limit {
+            0 if form.needs_whole_list() => Stage::Collect { snapshot, limit: usize::MAX, items: Vec::new() },
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
             limit => Stage::Collect { snapshot, limit, items: Vec::new() },
         };
-        Self { selector, stage }
+        Self { selector, form, stage }
     }
 
     /// A deletion of what `snapshot` holds and `selector` takes.
     #[must_use]
-    pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion) -> Self {
-        Self { selector, stage: Stage::Delete { snapshot, deletion, items: Vec::new() } }
+    pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
+        Self { selector, form, stage: Stage::Delete { snapshot, deletion, items: Vec::new() } }
+    }
+
+    /// `Content-Type` of the response.
+    #[must_use]
+    pub fn content_type(&self) -> ContentType {
+        self.form.content_type()
     }
 
     /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `Ok(true)` when the
@@ -74,7 +84,8 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<bool, Forgotten> {
-        let Self { selector, stage } = self;
+        let Self { selector, form, stage } = self;
+        let form = *form;
         match stage {
             Stage::Collect { snapshot, limit, items } => {
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
@@ -86,9 +97,9 @@ impl Job {
                 if more && items.len() < *limit {
                     return Ok(false);
                 }
-                push_list_head(out, snapshot, more, selector);
+                let meta = OwnedMeta::of(snapshot, more, selector);
                 let items = std::mem::take(items);
-                *stage = Stage::Send { items, items_sent: 0 };
+                *stage = Stage::send(meta, items, form, out);
                 self.step(table, now, out, bytes_max)
             }
             Stage::Delete { snapshot, deletion, items } => {
@@ -109,34 +120,38 @@ impl Job {
                 if more && items.len() < limit {
                     return Ok(false);
                 }
-                push_list_head(out, snapshot, false, selector);
+                let meta = OwnedMeta::of(snapshot, false, selector);
                 let items = std::mem::take(items);
-                *stage = Stage::Send { items, items_sent: 0 };
+                *stage = Stage::send(meta, items, form, out);
                 self.step(table, now, out, bytes_max)
             }
             Stage::Stream { snapshot, head_sent, items_sent } => {
                 if !std::mem::replace(head_sent, true) {
-                    push_list_head(out, snapshot, false, selector);
+                    form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
                 }
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
-                        push_item(out, object, items_sent);
+                        form.push_list_item(out, object, *items_sent == 0, now.wall);
+                        *items_sent += 1;
                     }
                     out.len() < bytes_max
                 })?;
                 if !more {
-                    out.extend_from_slice(LIST_CLOSE);
+                    form.push_list_close(out, &ListMeta::at(snapshot.version()), *items_sent == 0);
                 }
                 Ok(!more)
             }
-            Stage::Send { items, items_sent } => {
+            Stage::Send { meta, items, items_sent } => {
+                // What is made of the finished list is made in one go.
+                let is_whole = form.needs_whole_list() && form.content_type() != ContentType::Protobuf;
                 while let Some(object) = items.get(*items_sent) {
-                    if out.len() >= bytes_max {
+                    if out.len() >= bytes_max && !is_whole {
                         return Ok(false);
                     }
-                    push_item(out, object, items_sent);
+                    form.push_list_item(out, object, *items_sent == 0, now.wall);
+                    *items_sent += 1;
                 }
-                out.extend_from_slice(LIST_CLOSE);
+                form.push_list_close(out, &meta.borrowed(), items.is_empty());
                 Ok(true)
             }
         }
@@ -154,34 +169,33 @@ impl Job {
     }
 }
 
-const LIST_CLOSE: &[u8] = b"]}\n";
-
-/// Appends all that stands before the items.
-fn push_list_head(out: &mut Vec<u8>, snapshot: &Snapshot, more: bool, selector: &Selector) {
-    out.extend_from_slice(b"{\"kind\":\"");
-    out.extend_from_slice(LIST_KIND.as_bytes());
-    out.extend_from_slice(b"\",\"apiVersion\":\"");
-    out.extend_from_slice(API_VERSION.as_bytes());
-    out.extend_from_slice(b"\",\"metadata\":{\"resourceVersion\":\"");
-    out.extend_from_slice(itoa::Buffer::new().format(snapshot.version().0).as_bytes());
-    out.push(b'"');
-    if more {
-        out.extend_from_slice(b",\"continue\":");
-        push_string(out, &ContinueToken::after(snapshot).encode());
-        if selector.is_everything() {
-            out.extend_from_slice(b",\"remainingItemCount\":");
-            out.extend_from_slice(itoa::Buffer::new().format(snapshot.remaining()).as_bytes());
-        }
+impl Stage {
+    /// Begins to send what was collected.
+    fn send(meta: OwnedMeta, items: Vec<Rc<Object>>, form: Form, out: &mut Vec<u8>) -> Self {
+        let items_len = items.iter().map(|object| form.list_item_len(object)).sum();
+        form.push_list_head(out, &meta.borrowed(), items_len);
+        Self::Send { meta, items, items_sent: 0 }
     }
-    out.extend_from_slice(b"},\"items\":[");
 }
 
-fn push_item(out: &mut Vec<u8>, object: &Object, items_sent: &mut usize) {
-    if *items_sent > 0 {
-        out.push(b',');
+/// What a list says of itself, kept until its end: in some forms it stands there.
+#[derive(Debug)]
+struct OwnedMeta {
+    version: ResourceVersion,
+    next: String,
+    remaining: Option<u64>,
+}
+
+impl OwnedMeta {
+    fn of(snapshot: &Snapshot, more: bool, selector: &Selector) -> Self {
+        let next = if more { ContinueToken::after(snapshot).encode() } else { String::new() };
+        let remaining = (more && selector.is_everything()).then_some(snapshot.remaining() as u64);
+        Self { version: snapshot.version(), next, remaining }
     }
-    object.push_json_item(out);
-    *items_sent += 1;
+
+    fn borrowed(&self) -> ListMeta<'_> {
+        ListMeta { version: Some(self.version), next: &self.next, remaining: self.remaining }
+    }
 }
 
 /// Deletes the Lease that `object` was, unless another has taken its name since, or marks it if finalizers hold it.

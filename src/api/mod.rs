@@ -7,27 +7,39 @@ mod delete;
 mod discovery;
 pub mod job;
 mod negotiate;
+mod patch;
 mod read;
 mod token;
 mod write;
 
 use crate::api_error::ApiError;
-use crate::auth::{Caller, authorize};
+use crate::auth::{Caller, Credentials, authorize};
 use crate::clock::Now;
+use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
+use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
+use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 use crate::route::Route;
 use crate::table::Table;
-use crate::table::object::Object;
 use crate::watch::WatchSpec;
+pub use discovery::health;
+use health::HealthChecks;
 use job::Job;
+use negotiate::form_of_error;
 use std::fmt;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
+    /// Where Leases may be created.
+    pub namespaces: Namespaces,
+    /// What `/metrics` tells.
+    pub metrics: Metrics,
+    /// What `/healthz` and its kin tell.
+    pub health: HealthChecks,
 }
 
 /// A request, and what is known of it besides its body.
@@ -52,14 +64,26 @@ pub enum Reply {
 
 impl Reply {
     /// One object, encoded as often as it changes and not as often as it is read.
-    fn object(status: u16, object: &Object) -> Self {
-        Self::Response(Response::new(status, ContentType::Json, object.json_body().clone()))
+    ///
+    /// # Errors
+    /// 406 if the client wants a list.
+    fn object(status: u16, state: State<'_>, form: Form, call: &Call<'_>) -> Result<Self, ApiError> {
+        form.representation.check_object().map_err(ApiError::NotAcceptable)?;
+        Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, call.now.wall))))
+    }
+
+    /// Status code. Of a long response it is that with which it begins.
+    fn status(&self) -> u16 {
+        match self {
+            Self::Response(response) => response.status,
+            Self::Job(_) | Self::Watch(_) => 200,
+        }
     }
 }
 
 impl fmt::Debug for Api {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Api").finish_non_exhaustive()
+        f.debug_struct("Api").field("health", &self.health).finish_non_exhaustive()
     }
 }
 
@@ -73,7 +97,14 @@ impl Api {
     /// An API that has served nothing.
     #[must_use]
     pub fn new() -> Self {
-        Self { decoder: Decoder::new(), rng: fastrand::Rng::new() }
+        discovery::prepare();
+        Self {
+            decoder: Decoder::new(),
+            rng: fastrand::Rng::new(),
+            namespaces: Namespaces::default(),
+            metrics: Metrics::new(),
+            health: HealthChecks::new(),
+        }
     }
 
     /// Serves one request. `body` is the API's to change.
@@ -82,18 +113,32 @@ impl Api {
         table: &mut Table,
         request: &RequestHead<'_>,
         body: &mut [u8],
-        caller: &Caller,
+        credentials: &Credentials,
         now: Now,
     ) -> Reply {
-        let call = Call { head: request, query: Query::new(request.query), caller, now };
-        self.route(table, &call, body).unwrap_or_else(|error| Reply::Response(Response::from_error(&error)))
+        let route = Route::of(request.path);
+        let reply = credentials.caller(request.fields).and_then(|caller| {
+            let call = Call { head: request, query: Query::new(request.query), caller: &caller, now };
+            self.route(table, &call, &route, body)
+        });
+        let reply = reply.unwrap_or_else(|error| {
+            let form = form_of_error(request, &Query::new(request.query));
+            Reply::Response(Response::from_status(&error.status(), form))
+        });
+        self.metrics.count_request(RequestKind::of(&route, request), reply.status());
+        reply
     }
 
-    fn route(&mut self, table: &mut Table, call: &Call<'_>, body: &mut [u8]) -> Result<Reply, ApiError> {
+    fn route(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        body: &mut [u8],
+    ) -> Result<Reply, ApiError> {
         let head = call.head;
-        let route = Route::of(head.path);
-        authorize(call.caller, head.method, head.path, &route, head.query)?;
-        match (&route, head.method) {
+        authorize(call.caller, head.method, head.path, route, head.query)?;
+        match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get | Method::Head) => read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Patch) => self.patch(table, call, body, namespace, name),
@@ -105,7 +150,11 @@ impl Api {
             (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
             (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
-            (route, Method::Get | Method::Head) => discovery::document(route),
+            (Route::Metrics, Method::Get | Method::Head) => {
+                let text = self.metrics.encode(table, call.now);
+                Ok(Reply::Response(Response::new(200, ContentType::Metrics, text.into())))
+            }
+            (route, Method::Get | Method::Head) => discovery::document(route, call, &self.health),
             _ => Err(ApiError::MethodNotAllowed),
         }
     }

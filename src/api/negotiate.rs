@@ -1,73 +1,57 @@
-//! `Accept` and `Content-Type` (RFC 9110 §12.5.1, §8.3), as apiserver `endpoints/handlers/negotiation` reads them.
+//! The form of the answer to a request, and the format of its body.
 
+use super::Call;
 use crate::api_error::ApiError;
+use crate::codec::table::IncludeObject;
+use crate::codec::yaml;
+use crate::form::Form;
 use crate::http::RequestHead;
+use crate::media_type::{Format, Transform, body_format, negotiate, negotiate_status, wants_pretty};
+use crate::options::Query;
 
-/// Checks that the client takes JSON, the one representation of today. `streaming` is for requests that may open a
-/// watch, and only words the refusal.
-///
-/// # Errors
-/// 406.
-pub(super) fn check_accept(request: &RequestHead<'_>, streaming: bool) -> Result<(), ApiError> {
-    match request.accept {
-        // By far the most common ones need no parsing.
-        None | Some(b"" | b"application/json" | b"*/*") => Ok(()),
-        Some(accept) => check_ranges(&String::from_utf8_lossy(accept), streaming),
+impl Call<'_> {
+    /// The form that the client wants. `streaming` is for requests that may open a watch.
+    ///
+    /// # Errors
+    /// 406 if there is none; 400 for a Table whose rows are to carry something unknown.
+    pub(super) fn form(&self, streaming: bool) -> Result<Form, ApiError> {
+        let representation = negotiate(self.head.accept, streaming).map_err(ApiError::NotAcceptable)?;
+        let include = match representation.transform {
+            Transform::Table(_) => IncludeObject::parse(&self.query.value("includeObject").unwrap_or_default())?,
+            Transform::None | Transform::Partial(_) | Transform::PartialList(_) => IncludeObject::default(),
+        };
+        Ok(Form { representation: representation.pretty_if(is_pretty(self.head, &self.query)), include })
     }
 }
 
-fn check_ranges(accept: &str, streaming: bool) -> Result<(), ApiError> {
-    let mut only_transform_missing = false;
-    for range in accept.split(',') {
-        let mut parts = range.split(';').map(str::trim);
-        let media_type = parts.next().unwrap_or_default();
-        if !matches!(media_type, "application/json" | "*/*") {
-            continue;
-        }
-        // Table and PartialObjectMetadata: clients that ask for them name plain JSON behind them.
-        let is_transformed = parts.any(|parameter| parameter.split_once('=').is_some_and(|(name, _)| name == "as"));
-        if !is_transformed {
-            return Ok(());
-        }
-        only_transform_missing = true;
-    }
-    Err(if only_transform_missing { ApiError::NotAcceptableTransform } else { ApiError::NotAcceptable { streaming } })
+/// The form of an error.
+pub(super) fn form_of_error(head: &RequestHead<'_>, query: &Query<'_>) -> Form {
+    let representation = negotiate_status(head.accept).pretty_if(is_pretty(head, query));
+    Form { representation, include: IncludeObject::default() }
 }
 
-/// Checks that a body is JSON. None said is JSON.
+/// The format of a body.
 ///
 /// # Errors
 /// 415.
-pub(super) fn check_content_type(request: &RequestHead<'_>) -> Result<(), ApiError> {
-    let Some(content_type) = request.content_type else { return Ok(()) };
-    let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    if media_type.is_empty() || media_type.eq_ignore_ascii_case(b"application/json") {
-        Ok(())
-    } else {
-        Err(ApiError::UnsupportedMediaType)
-    }
+pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError> {
+    body_format(head.content_type).ok_or(ApiError::UnsupportedMediaType)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
+    // Few requests have a query, and few clients are people.
+    let pretty = if query.is_empty() { None } else { query.value("pretty") };
+    wants_pretty(pretty.as_deref(), head.user_agent)
+}
 
-    #[test]
-    fn json_is_found_among_what_is_accepted() {
-        for accept in [
-            "application/json",
-            "*/*",
-            "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
-            "application/json;q=0.1,application/nonsense",
-            "application/vnd.kubernetes.protobuf,application/json",
-            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json",
-        ] {
-            assert_eq!(check_ranges(accept, false), Ok(()), "{accept}");
-        }
-        for accept in ["text/html", "application/*", "application/vnd.kubernetes.protobuf", ""] {
-            assert_eq!(check_ranges(accept, true), Err(ApiError::NotAcceptable { streaming: true }), "{accept}");
-        }
-        let table_only = "application/json;as=Table;v=v1;g=meta.k8s.io";
-        assert_eq!(check_ranges(table_only, false), Err(ApiError::NotAcceptableTransform));
-    }
+/// A body in YAML, as the JSON that means the same.
+///
+/// # Errors
+/// 400 in kube-apiserver's words.
+pub(super) fn json_of_yaml(body: &[u8]) -> Result<Vec<u8>, ApiError> {
+    let unread = |why: String| ApiError::BadRequest {
+        message: format!("the object provided is unrecognized (must be of type Lease): {why}"),
+    };
+    let document = yaml::decode(body).map_err(unread)?;
+    serde_json::to_vec(&document.value).map_err(|error| unread(error.to_string()))
 }

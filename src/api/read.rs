@@ -1,10 +1,10 @@
 //! get, list and the start of a watch.
 
 use super::job::Job;
-use super::negotiate::check_accept;
 use super::token::ContinueToken;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
+use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::WATCH_SECONDS_MIN;
 use crate::options::{
@@ -18,13 +18,13 @@ use crate::watch::{WatchSpec, WatchStart};
 
 /// One Lease.
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
-    check_accept(call.head, false)?;
+    let form = call.form(false)?;
     if !call.query.is_empty() {
         let options = GetOptions::parse(&call.query)?;
         not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
     }
     let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
-    Ok(Reply::object(200, object))
+    Reply::object(200, State::Stored(object), form, call)
 }
 
 /// Leases of one namespace or of all, or the changes of them.
@@ -34,14 +34,15 @@ pub(super) fn list(
     namespace: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    check_accept(call.head, true)?;
+    let form = call.form(true)?;
     let options = ListOptions::parse(&call.query)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
-        return watch(table, options, range, rng);
+        return watch(table, options, range, form, rng);
     }
     let (snapshot, limit) = list_snapshot(table, &options, range)?;
-    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit))))
+    form.representation.check_list().map_err(ApiError::NotAcceptable)?;
+    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form))))
 }
 
 /// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
@@ -116,7 +117,14 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
 }
 
 /// A watch. Kubernetes API concepts, "Semantics for watch".
-fn watch(table: &Table, options: ListOptions, range: Range, rng: &mut fastrand::Rng) -> Result<Reply, ApiError> {
+fn watch(
+    table: &Table,
+    options: ListOptions,
+    range: Range,
+    form: Form,
+    rng: &mut fastrand::Rng,
+) -> Result<Reply, ApiError> {
+    form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
     let version = parse_watch_resource_version(&options.resource_version)?;
     let start = match options.send_initial_events {
         Some(true) => {
@@ -138,5 +146,6 @@ fn watch(table: &Table, options: ListOptions, range: Range, rng: &mut fastrand::
         start,
         bookmarks: options.allow_watch_bookmarks,
         timeout_ms,
+        form: form.of_watch(),
     })))
 }

@@ -1,17 +1,18 @@
-//! create, update and patch.
+//! create and update, and how what they and a patch lead to gets into the table.
 
-use super::negotiate::{check_accept, check_content_type};
+use super::negotiate::{format_of_body, json_of_yaml};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
-use crate::clock::Now;
-use crate::codec::json::{DecodedLease, FieldWarnings, encode_lease_into};
-use crate::http::{ContentType, Response};
-use crate::lease::strategy::{generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
+use crate::codec::json::{DecodedLease, FieldWarnings};
+use crate::codec::protobuf;
+use crate::form::{Form, State};
+use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
+use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::{validate_create, validate_update};
-use crate::lease::{Lease, ObjectMeta, ResourceVersion};
+use crate::lease::{API_VERSION, Lease, ObjectMeta};
+use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
-use crate::patch::{PatchType, apply_json_patch, apply_merge_patch};
 use crate::table::Table;
 use compact_str::CompactString;
 use uuid::Uuid;
@@ -28,14 +29,16 @@ impl Api {
         body: &mut [u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
-        check_accept(call.head, false)?;
+        let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-        check_content_type(call.head)?;
-        let DecodedLease { mut lease, warnings } = self.decoder.decode_lease(body)?;
-        let warnings = strictness(&options, &warnings)?;
+        let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
+        let mut warnings = strictness(&options, &warnings)?;
+        wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
-        authorize_create(call.caller, namespace, &lease.metadata.name)?;
-        self.insert(table, lease, &options, call.now, warnings)
+        authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
+        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
+        track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
+        self.insert(table, lease, &Write { call, options: &options, form }, warnings)
     }
 
     /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
@@ -47,13 +50,13 @@ impl Api {
         namespace: &str,
         name: &str,
     ) -> Result<Reply, ApiError> {
-        check_accept(call.head, false)?;
+        let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        check_content_type(call.head)?;
-        let DecodedLease { mut lease, warnings } = self.decoder.decode_lease(body)?;
-        let warnings = strictness(&options, &warnings)?;
+        let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
+        let mut warnings = strictness(&options, &warnings)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
+        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
 
         // A UID names one life of a Lease, and this is not it. Kubelets rely on the refusal to start over.
         let found = table.find(namespace, name);
@@ -66,64 +69,44 @@ impl Api {
                 found: found_uid.to_owned(),
             });
         }
+        track(
+            found.map(|(_, object)| &object.lease),
+            &mut lease,
+            &writer(call, &options, &mut CompactString::default()),
+        );
         match found {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
                 lease.metadata.resource_version = CompactString::default();
-                self.insert(table, lease, &options, call.now, warnings)
+                self.insert(table, lease, &Write { call, options: &options, form }, warnings)
             }
-            Some(_) => replace(table, lease, namespace, name, &options, warnings),
+            Some(_) => replace(table, lease, name, &Write { call, options: &options, form }, warnings),
         }
     }
 
-    /// Changes a Lease by what a patch says.
-    pub(super) fn patch(
-        &mut self,
-        table: &mut Table,
-        call: &Call<'_>,
-        body: &mut [u8],
-        namespace: &str,
-        name: &str,
-    ) -> Result<Reply, ApiError> {
-        let content_type = String::from_utf8_lossy(call.head.content_type.unwrap_or_default());
-        let patch_type = PatchType::from_content_type(&content_type)?;
-        check_accept(call.head, false)?;
-        let options = WriteOptions::parse_patch(&call.query, patch_type)?;
-        let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
-        let mut patched = match patch_type {
-            PatchType::Json => apply_json_patch(current.json(), body)?,
-            PatchType::Merge => apply_merge_patch(current.json(), body)?,
-            PatchType::Apply | PatchType::StrategicMerge => return Err(ApiError::UnsupportedPatchType),
-        };
-        let result = String::from_utf8_lossy(&patched).into_owned();
-        let unfit = |why: String| ApiError::Invalid {
-            subject: InvalidSubject::Patch,
-            name: String::new(),
-            causes: vec![FieldError::invalid("patch", &result, why)],
-        };
-        let DecodedLease { mut lease, warnings } = self.decoder.decode_patched(&mut patched).map_err(unfit)?;
-        if let (FieldValidation::Strict, Some(why)) = (options.field_validation, warnings.strict_words()) {
-            return Err(unfit(why));
+    /// The Lease in a body, whichever format that has.
+    fn decode_lease(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
+        match format_of_body(call.head)? {
+            Format::Json => self.decoder.decode_lease(body),
+            Format::Yaml => self.decoder.decode_lease(&mut json_of_yaml(body)?),
+            Format::Protobuf => protobuf::decode_lease(body),
         }
-        let warnings = strictness(&options, &warnings)?;
-        take_namespace(&mut lease.metadata, namespace)?;
-        check_name(&lease.metadata, name)?;
-        replace(table, lease, namespace, name, &options, warnings)
     }
 
     /// Puts a new Lease into the table, with a name of ours if the client left it to us.
-    fn insert(
+    pub(super) fn insert(
         &mut self,
         table: &mut Table,
         mut lease: Lease,
-        options: &WriteOptions,
-        now: Now,
-        warnings: Vec<String>,
+        write: &Write<'_>,
+        mut warnings: Vec<String>,
     ) -> Result<Reply, ApiError> {
+        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS_AT_LAST, &mut warnings);
+        self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata))?;
         let has_version = !matches!(lease.metadata.resource_version.as_str(), "" | "0");
         let mut uid = Uuid::encode_buffer();
         let uid = Uuid::new_v4().hyphenated().encode_lower(&mut uid);
-        prepare_for_create(&mut lease, CompactString::from(&*uid), now.wall);
+        prepare_for_create(&mut lease, CompactString::from(&*uid), write.call.now.wall);
         let is_generated = lease.metadata.name.is_empty() && !lease.metadata.generate_name.is_empty();
         for _ in 0..GENERATED_NAMES_MAX {
             if is_generated {
@@ -141,25 +124,25 @@ impl Api {
                 let being_deleted = there.is_being_deleted();
                 return Err(ApiError::AlreadyExists { name: lease.metadata.name.to_string(), being_deleted });
             }
-            if options.dry_run {
-                return Ok(with_warnings(encoded(201, &lease, None), warnings));
+            if write.options.dry_run {
+                return write.reply(201, State::Loose(&lease, None), warnings);
             }
-            return Ok(with_warnings(Reply::object(201, &table.create(lease)), warnings));
+            return write.reply(201, State::Stored(&table.create(lease)), warnings);
         }
         Err(ApiError::AlreadyExists { name: lease.metadata.name.to_string(), being_deleted: false })
     }
 }
 
 /// Puts a changed Lease in the place of what is there, if the version that it was made from is still the present one.
-fn replace(
+pub(super) fn replace(
     table: &mut Table,
     mut lease: Lease,
-    namespace: &str,
     name: &str,
-    options: &WriteOptions,
-    warnings: Vec<String>,
+    write: &Write<'_>,
+    mut warnings: Vec<String>,
 ) -> Result<Reply, ApiError> {
-    let Some((slot, current)) = table.find(namespace, name) else {
+    drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS_AT_LAST, &mut warnings);
+    let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
         return Err(ApiError::NotFound { name: name.to_owned() });
     };
     match parse_object_resource_version(&lease.metadata.resource_version)? {
@@ -177,43 +160,102 @@ fn replace(
     prepare_for_update(&mut lease, &current.lease);
     valid(name, validate_update(&lease, &current.lease))?;
     lease.metadata.resource_version = CompactString::default();
+    settle_times(&current.lease, &mut lease);
 
     // Nothing to write: the version stays, and no watcher hears of it.
     if lease == current.lease {
-        return Ok(with_warnings(Reply::object(200, current), warnings));
+        return write.reply(200, State::Stored(current), warnings);
     }
+    let dry_run = write.options.dry_run;
     if is_finalized_by_update(&lease.metadata, &current.lease.metadata) {
-        let reply = encoded(200, &lease, Some(current.version));
-        if !options.dry_run {
+        let version = current.version;
+        if !dry_run {
             table.remove(slot);
         }
-        return Ok(with_warnings(reply, warnings));
+        return write.reply(200, State::Loose(&lease, Some(version)), warnings);
     }
-    if options.dry_run {
-        return Ok(with_warnings(encoded(200, &lease, Some(current.version)), warnings));
+    if dry_run {
+        return write.reply(200, State::Loose(&lease, Some(current.version)), warnings);
     }
-    Ok(with_warnings(Reply::object(200, &table.replace(slot, lease)), warnings))
+    write.reply(200, State::Stored(&table.replace(slot, lease)), warnings)
+}
+
+/// A write, and what is wanted of its answer.
+pub(super) struct Write<'w> {
+    pub(super) call: &'w Call<'w>,
+    pub(super) options: &'w WriteOptions,
+    pub(super) form: Form,
+}
+
+impl Write<'_> {
+    fn reply(&self, status: u16, state: State<'_>, warnings: Vec<String>) -> Result<Reply, ApiError> {
+        let mut reply = Reply::object(status, state, self.form, self.call)?;
+        if let Reply::Response(response) = &mut reply {
+            response.warnings = warnings;
+        }
+        Ok(reply)
+    }
 }
 
 /// What `fieldValidation` makes of unknown and repeated fields: an error, warnings, or nothing.
-fn strictness(options: &WriteOptions, found: &FieldWarnings) -> Result<Vec<String>, ApiError> {
+pub(super) fn strictness(options: &WriteOptions, found: &FieldWarnings) -> Result<Vec<String>, ApiError> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
     match options.field_validation {
         FieldValidation::Ignore => Ok(Vec::new()),
         FieldValidation::Strict => found.strict_error().map_or_else(|| Ok(Vec::new()), Err),
-        FieldValidation::Warn => Ok(found.messages().map(warn_value).collect()),
+        FieldValidation::Warn => Ok(found.messages().filter_map(warn_value).collect()),
     }
 }
 
-/// A `warn-value` (RFC 7234 §5.5) with the code and agent of kube-apiserver.
-fn warn_value(message: &str) -> String {
-    format!("299 - \"{}\"", message.replace('\\', "\\\\").replace('"', "\\\""))
+/// A `warn-value` (RFC 7234 §5.5) with the code and agent of kube-apiserver. What cannot stand in a field is not told.
+pub(super) fn warn_value(message: &str) -> Option<String> {
+    let is_told = !message.contains(char::is_control);
+    is_told.then(|| format!("299 - \"{}\"", message.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
+/// Who writes: the manager that the request names, or its user agent. `made_up` is room for the latter.
+pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
+    let mut manager = options.field_manager.as_str();
+    if manager.is_empty() {
+        *made_up = manager_of_user_agent(call.head.user_agent.unwrap_or_default());
+        manager = made_up;
+    }
+    Writer { manager, api_version: API_VERSION, now: call.now.wall }
+}
+
+/// What a creation may bring of what the server sets is forgotten before anybody owns it.
+fn wipe_system_fields(meta: &mut ObjectMeta) {
+    meta.creation_timestamp = None;
+    meta.uid = CompactString::default();
+    meta.deletion_timestamp = None;
+    meta.deletion_grace_period_seconds = None;
+    meta.self_link = CompactString::default();
+}
+
+/// Lets each owner stand once and tells the client of it in `words`.
+fn drop_repeated_owners(meta: &mut ObjectMeta, words: &str, warnings: &mut Vec<String>) {
+    let repeated = strategy::drop_repeated_owners(&mut meta.owner_references);
+    if !repeated.is_empty() {
+        let uids: Vec<_> = repeated.iter().take(REPEATED_OWNERS_SHOWN_MAX).map(CompactString::as_str).collect();
+        warnings.extend(warn_value(&format!(
+            "{words}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            uids.join(", ")
+        )));
+    }
+}
+
+/// Of owners that the client sent.
+const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries";
+/// Of owners that a patch led to.
+const REPEATED_OWNERS_AT_LAST: &str =
+    ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
+/// Most UIDs in one warning.
+const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
+
 /// The namespace of the path counts; a body may repeat it and may not contradict it.
-fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
+pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
     if meta.namespace.is_empty() {
         meta.namespace = namespace.into();
     }
@@ -224,8 +266,13 @@ fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError
     Err(ApiError::BadRequest { message })
 }
 
+/// What admission calls an object that is about to be created.
+fn shown_name(meta: &ObjectMeta) -> &str {
+    [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
+}
+
 /// The name of the path and that of the body must be one.
-fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
+pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
     let message = match meta.name.as_str() {
         own if own == name => return Ok(()),
         "" => format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"),
@@ -239,19 +286,4 @@ fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::Invalid { subject: InvalidSubject::Lease, name: name.to_owned(), causes })
-}
-
-/// A Lease that is not in the table.
-fn encoded(status: u16, lease: &Lease, version: Option<ResourceVersion>) -> Reply {
-    let mut body = Vec::with_capacity(512);
-    encode_lease_into(&mut body, lease, version, true);
-    body.push(b'\n');
-    Reply::Response(Response::new(status, ContentType::Json, body.into()))
-}
-
-fn with_warnings(mut reply: Reply, warnings: Vec<String>) -> Reply {
-    if let Reply::Response(response) = &mut reply {
-        response.warnings = warnings;
-    }
-    reply
 }

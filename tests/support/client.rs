@@ -127,7 +127,8 @@ impl Client {
             .headers
             .iter()
             .map(|field| (field.name.to_ascii_lowercase(), String::from_utf8_lossy(field.value).into_owned()));
-        Ok(ResponseHead { minor_version, status, fields: fields.collect() })
+        let version = if minor_version == 0 { "1.0" } else { "1.1" };
+        Ok(ResponseHead { version, status, fields: fields.collect() })
     }
 
     /// The next chunk's data; none after the last (RFC 9112 §7.1).

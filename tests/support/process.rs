@@ -91,8 +91,22 @@ impl Process {
         (self.cpu_seconds() - before) / begun.elapsed().as_secs_f64()
     }
 
+    /// The most memory that it has had in RAM so far, in bytes (proc(5), `/proc/pid/status`, `VmHWM`).
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub(crate) fn memory_peak_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is there");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has the peak");
+        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kib * 1024
+    }
+
     /// User and system time so far (proc(5), `/proc/pid/stat`, fields 14 and 15).
-    fn cpu_seconds(&self) -> f64 {
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
         /// `USER_HZ`: the unit of these fields on every Linux.
         const TICKS_PER_SECOND: f64 = 100.0;
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("the process is there");

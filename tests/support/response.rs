@@ -6,8 +6,8 @@ use serde_json::Value;
 /// Status line and field lines.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseHead {
-    /// `HTTP/1.x`, the x.
-    pub(crate) minor_version: u8,
+    /// Of HTTP: `1.0`, `1.1` or `2`.
+    pub(crate) version: &'static str,
     /// Status code.
     pub(crate) status: u16,
     /// Field lines in order, names in lower case.
@@ -86,7 +86,7 @@ impl Response {
 
 impl std::fmt::Display for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "HTTP/1.{} {}", self.head.minor_version, self.head.status)?;
+        write!(f, "HTTP/{} {}", self.head.version, self.head.status)?;
         for (name, value) in &self.head.fields {
             write!(f, "\n{name}: {value}")?;
         }

@@ -4,6 +4,7 @@ use super::client::Client;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, admin_client_config};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use coordination_apiserver::updates::UpdateSender;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -14,6 +15,7 @@ pub(crate) struct TestServer {
     insecure: SocketAddr,
     secure: Option<SocketAddr>,
     shutdown: ShutdownHandle,
+    updates: UpdateSender,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -40,15 +42,16 @@ impl TestServer {
         let (started, when_started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
             let server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
-            let addresses = (server.insecure_addr(), server.secure_addr(), server.shutdown_handle());
+            let addresses =
+                (server.insecure_addr(), server.secure_addr(), server.shutdown_handle(), server.update_sender());
             started.send(addresses).map_err(io::Error::other)?;
             server.run()
         });
         let thread = thread.expect("a thread can be started");
-        let Ok((Some(insecure), secure, shutdown)) = when_started.recv() else {
+        let Ok((Some(insecure), secure, shutdown, updates)) = when_started.recv() else {
             panic!("the server has not started: {:?}", thread.join());
         };
-        Self { insecure, secure, shutdown, thread: Some(thread) }
+        Self { insecure, secure, shutdown, updates, thread: Some(thread) }
     }
 
     /// The cleartext port.
@@ -73,6 +76,11 @@ impl TestServer {
     #[track_caller]
     pub(crate) fn client(&self) -> Client {
         Client::open(&self.endpoint())
+    }
+
+    /// What hands the server what helper threads find out.
+    pub(crate) fn update_sender(&self) -> UpdateSender {
+        self.updates.clone()
     }
 
     /// What makes the server stop.

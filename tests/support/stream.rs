@@ -26,6 +26,16 @@ pub(crate) enum Stream {
 }
 
 impl Endpoint {
+    /// The same, spoken to in this protocol of ALPN.
+    pub(crate) fn with_alpn(&self, protocol: &[u8]) -> Self {
+        let tls = self.tls.as_deref().map(|config| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Arc::new(config)
+        });
+        Self { tls, ..self.clone() }
+    }
+
     /// Connects. With TLS the handshake runs with the first bytes read or written.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         let socket = TcpStream::connect_timeout(&self.address, PATIENCE)?;
@@ -40,6 +50,14 @@ impl Endpoint {
 }
 
 impl Stream {
+    /// What ALPN has agreed on, once something was read or written.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        match self {
+            Self::Cleartext(_) => None,
+            Self::Tls(stream) => stream.conn.alpn_protocol(),
+        }
+    }
+
     /// The socket below.
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {

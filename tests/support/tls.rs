@@ -1,14 +1,15 @@
 //! Certificates for tests, made anew in each process: an authority, a serving certificate, clients.
 
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, TlsFiles, server_config};
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsFiles, server_config};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore};
 use std::fs;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 /// The authority that servers of this process trust and are certified by.
@@ -35,19 +36,40 @@ impl Authority {
     ///
     /// # Panics
     /// If it cannot be made.
-    pub(crate) fn server_config(&self) -> Arc<ServerConfig> {
+    pub(crate) fn server_config(&self) -> Secure {
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let [cert_file, key_file, ca_file] = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.path().join(name));
+        self.write_serving(folder.path());
+        fs::write(&ca_file, self.pem()).expect("the authority can be written");
+        let files = TlsFiles { cert: &cert_file, key: &key_file, client_ca: &ca_file };
+        server_config(files, &[ALPN_HTTP_2, ALPN_HTTP_1_1]).expect("the files fit")
+    }
+
+    /// The authority itself.
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Writes a new serving certificate and its key, `tls.crt` and `tls.key`.
+    ///
+    /// # Panics
+    /// If they cannot be made.
+    pub(crate) fn write_serving(&self, folder: &Path) {
         let key = KeyPair::generate().expect("a key can be made");
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
         let mut params = CertificateParams::new(names).expect("the names are valid");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let cert = params.signed_by(&key, &self.0).expect("a certificate can be made");
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let [cert_file, key_file, ca_file] = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.path().join(name));
-        fs::write(&cert_file, cert.pem()).expect("the certificate can be written");
-        fs::write(&key_file, key.serialize_pem()).expect("the key can be written");
-        fs::write(&ca_file, self.0.pem()).expect("the authority can be written");
-        let files = TlsFiles { cert: &cert_file, key: &key_file, client_ca: &ca_file };
-        server_config(files, &[ALPN_HTTP_1_1]).expect("the files fit")
+        fs::write(folder.join("tls.crt"), cert.pem()).expect("the certificate can be written");
+        fs::write(folder.join("tls.key"), key.serialize_pem()).expect("the key can be written");
+    }
+
+    /// Configuration of a client that trusts [`AUTHORITY`] and shows a certificate of this one that is valid no more.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub(crate) fn expired_client_config(&self, user: &str) -> Arc<ClientConfig> {
+        self.client_config_of(user, &[], |params| params.not_after = rcgen::date_time_ymd(2020, 1, 1))
     }
 
     /// Configuration of a client that trusts [`AUTHORITY`] and shows a certificate of this one.
@@ -55,6 +77,15 @@ impl Authority {
     /// # Panics
     /// If it cannot be made.
     pub(crate) fn client_config(&self, user: &str, groups: &[&str]) -> Arc<ClientConfig> {
+        self.client_config_of(user, groups, |_| {})
+    }
+
+    fn client_config_of(
+        &self,
+        user: &str,
+        groups: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Arc<ClientConfig> {
         let key = KeyPair::generate().expect("a key can be made");
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);
@@ -62,6 +93,7 @@ impl Authority {
             params.distinguished_name.push(DnType::OrganizationName, *group);
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
         let cert = params.signed_by(&key, &self.0).expect("a certificate can be made");
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
         client_config(Some((cert.der().clone(), key)))

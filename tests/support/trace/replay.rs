@@ -4,27 +4,50 @@ use super::compare::{Comparison, short};
 use super::format::{COMPARED_FIELDS, Exchange, Request, Response, Step, Trace, is_recorded};
 use super::symbols::{Bindings, Place};
 use crate::support::client::Client;
+use crate::support::http2::{Http2Client, Message};
 use crate::support::response::{Response as Got, ResponseHead};
 use crate::support::shown;
 use crate::support::stream::Endpoint;
 use crate::support::watch::Watch;
+use coordination_apiserver::http2::{Config, StreamKey};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+/// How requests are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    /// Each on a connection of its own.
+    Http1,
+    /// All on one connection.
+    Http2,
+}
 
 /// Replays traces against one server.
 pub(crate) struct Replayer {
     endpoint: Endpoint,
     bindings: Bindings,
-    /// The streams under way, by ID. Each is read by a thread, so that it is not the reader who is slow.
-    watches: BTreeMap<String, JoinHandle<Result<Vec<Value>, String>>>,
+    /// The connection of HTTP/2, once there is one; none of HTTP/1.1.
+    http2: Option<Option<Http2Client>>,
+    /// The streams under way, by ID.
+    watches: BTreeMap<String, OpenWatch>,
+}
+
+/// A stream of events that will be looked at when it has ended.
+enum OpenWatch {
+    /// Read by a thread, so that it is not the reader who is slow.
+    Http1(JoinHandle<Result<Vec<Value>, String>>),
+    /// Read with everything else on the connection.
+    Http2(StreamKey),
 }
 
 impl Replayer {
     /// For one trace, whose namespace is empty on the server.
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self { endpoint, bindings: Bindings::default(), watches: BTreeMap::new() }
+    pub(crate) fn new(endpoint: Endpoint, protocol: Protocol) -> Self {
+        let http2 = (protocol == Protocol::Http2).then_some(None);
+        Self { endpoint, bindings: Bindings::default(), http2, watches: BTreeMap::new() }
     }
 
     /// Does the steps up to the first whose outcome differs.
@@ -52,7 +75,13 @@ impl Replayer {
     /// Waits for the end of a stream and compares all that it carried.
     fn finish_watch(&mut self, id: &str, want: &Value) -> Result<(), String> {
         let watch = self.watches.remove(id).ok_or_else(|| format!("no watch {id} is open"))?;
-        let events = watch.join().map_err(|_| format!("the reader of watch {id} has panicked"))??;
+        let events = match (watch, &mut self.http2) {
+            (OpenWatch::Http1(reader), _) => {
+                reader.join().map_err(|_| format!("the reader of watch {id} has panicked"))??
+            }
+            (OpenWatch::Http2(stream), Some(Some(client))) => read_to_end(|| client.try_next_event(stream))?,
+            (OpenWatch::Http2(_), _) => return Err(format!("watch {id} has lost its connection")),
+        };
         let got: Value = events.into_iter().filter(is_recorded).collect();
         let mut comparison = Comparison::new(&mut self.bindings, Place::Events);
         comparison.compare("events", want, &got);
@@ -61,27 +90,50 @@ impl Replayer {
 
     /// Sends a request and compares its answer, or opens a stream.
     fn exchange(&mut self, step: &Exchange) -> Result<(), String> {
-        let request = encode(&step.request, &self.bindings);
-        let target = self.bindings.fill(&step.request.path);
-        let broken = |error| format!("no answer ({error}); sent\n{}", shown(&request));
+        let message = message(&step.request, &self.bindings);
+        let sent = || shown(&in_http1(&message));
+        let broken = |error| format!("no answer ({error}); sent\n{}", sent());
         if let Some(id) = &step.watch {
-            let mut watch = match Watch::try_open(&self.endpoint, &target, &request) {
-                Ok(watch) => watch,
-                Err(refusal) => return Err(format!("want a watch; sent\n{}\ngot\n{refusal}", shown(&request))),
+            let refused = |refusal: &dyn std::fmt::Display| format!("want a watch; sent\n{}\ngot\n{refusal}", sent());
+            let (head, watch) = match &mut self.http2 {
+                None => {
+                    let request = in_http1(&message);
+                    let watch = Watch::try_open(&self.endpoint, &message.target, &request);
+                    let mut watch = watch.map_err(|refusal| refused(&refusal))?;
+                    let head = watch.head.clone();
+                    (head, OpenWatch::Http1(thread::spawn(move || read_to_end(|| watch.try_next()))))
+                }
+                Some(client) => {
+                    let client = connected(client, &self.endpoint).map_err(broken)?;
+                    let stream = client.send(&in_http2(&message));
+                    let head = client.try_recv_head(stream).map_err(broken)?;
+                    if head.status != 200 || head.field("content-length").is_some() {
+                        return Err(refused(&client.try_recv(stream).map_err(broken)?));
+                    }
+                    (head, OpenWatch::Http2(stream))
+                }
             };
-            let found = self.head_differences(&step.response, &watch.head);
-            report(found, || shown(&request), || format!("{:?}", watch.head))?;
-            self.watches.insert(id.clone(), thread::spawn(move || read_to_end(&mut watch)));
+            report(self.head_differences(&step.response, &head), sent, || format!("{head:?}"))?;
+            self.watches.insert(id.clone(), watch);
             return Ok(());
         }
-        let mut client = Client::try_open(&self.endpoint).map_err(broken)?;
-        client.try_send(&request).map_err(broken)?;
-        let got = client.try_recv(&step.request.method).map_err(broken)?;
+        let got = match &mut self.http2 {
+            None => {
+                let mut client = Client::try_open(&self.endpoint).map_err(broken)?;
+                client.try_send(&in_http1(&message)).map_err(broken)?;
+                client.try_recv(&message.method).map_err(broken)?
+            }
+            Some(client) => {
+                let client = connected(client, &self.endpoint).map_err(broken)?;
+                let stream = client.send(&in_http2(&message));
+                client.try_recv(stream).map_err(broken)?
+            }
+        };
         let mut found = self.head_differences(&step.response, &got.head);
         if found.is_empty() {
             found = self.body_differences(&step.response, &got);
         }
-        report(found, || shown(&request), || got.to_string())
+        report(found, sent, || got.to_string())
     }
 
     /// How status and fields differ from what was recorded.
@@ -125,41 +177,55 @@ fn body_value(got: &Got) -> Value {
     parsed.unwrap_or_else(|| Value::from(String::from_utf8_lossy(&got.body)))
 }
 
-/// The request on the wire.
-fn encode(request: &Request, bindings: &Bindings) -> Vec<u8> {
+/// The connection, which is made for the first request.
+fn connected<'c>(client: &'c mut Option<Http2Client>, endpoint: &Endpoint) -> io::Result<&'c mut Http2Client> {
+    match client {
+        Some(client) => Ok(client),
+        None => Ok(client.insert(Http2Client::try_open(endpoint, Config::default())?)),
+    }
+}
+
+/// The request, with values in place of symbols.
+fn message(request: &Request, bindings: &Bindings) -> Message {
     let body = request.body.as_ref().map(|body| match bindings.fill_value(body) {
         Value::String(text) => text,
         json => json.to_string(),
     });
     let has_json = request.body.as_ref().is_some_and(|body| !body.is_string());
-    let mut fields = vec![("User-Agent", "conformance/1.0"), ("Accept", "application/json")];
+    let mut usual = vec![("User-Agent", "conformance/1.0"), ("Accept", "application/json")];
     if has_json {
-        fields.push(("Content-Type", "application/json"));
+        usual.push(("Content-Type", "application/json"));
     }
-    let mut lines = String::new();
-    for (name, value) in fields {
-        if !request.headers.contains_key(name) {
-            lines.push_str(&format!("{name}: {value}\r\n"));
-        }
-    }
-    for (name, value) in &request.headers {
-        if let Some(value) = value {
-            lines.push_str(&format!("{name}: {}\r\n", bindings.fill(value)));
-        }
-    }
+    let usual = usual.into_iter().filter(|(name, _)| !request.headers.contains_key(*name));
+    let mut fields: Vec<_> = usual.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let own = request.headers.iter().filter_map(|(name, value)| Some((name.clone(), bindings.fill(value.as_ref()?))));
+    fields.extend(own);
     let may_have_content = matches!(request.method.as_str(), "POST" | "PUT" | "PATCH");
     if body.is_some() || may_have_content {
-        lines.push_str(&format!("Content-Length: {}\r\n", body.as_ref().map_or(0, String::len)));
+        fields.push(("Content-Length".to_owned(), body.as_ref().map_or(0, String::len).to_string()));
     }
-    let (method, target, body) = (&request.method, bindings.fill(&request.path), body.unwrap_or_default());
-    format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n{body}").into_bytes()
+    let (method, target) = (request.method.clone(), bindings.fill(&request.path));
+    Message { method, target, fields, body: body.unwrap_or_default().into_bytes() }
+}
+
+/// The request as HTTP/1.1 has it on the wire.
+fn in_http1(message: &Message) -> Vec<u8> {
+    let Message { method, target, fields, body } = message;
+    let lines: String = fields.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    [format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n").as_bytes(), body].concat()
+}
+
+/// The request as HTTP/2 wants it: names in lower case (RFC 9113 §8.2.1).
+fn in_http2(message: &Message) -> Message {
+    let fields = message.fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+    Message { fields, ..message.clone() }
 }
 
 /// All events of a stream.
-fn read_to_end(watch: &mut Watch) -> Result<Vec<Value>, String> {
+fn read_to_end(mut next: impl FnMut() -> io::Result<Option<Value>>) -> Result<Vec<Value>, String> {
     let mut events = Vec::new();
     loop {
-        match watch.try_next() {
+        match next() {
             Ok(Some(event)) => events.push(event),
             Ok(None) => return Ok(events),
             Err(error) => return Err(format!("the watch broke ({error}) after {}", Value::from(events))),
@@ -187,27 +253,28 @@ mod tests {
     #[test]
     fn a_field_of_the_trace_replaces_the_usual_one_and_null_leaves_it_out() {
         let replaced = json!({"method": "GET", "path": "/x", "headers": {"Accept": "text/html", "User-Agent": null}});
-        let encoded = encode(&request(&replaced), &Bindings::default());
+        let encoded = in_http1(&message(&request(&replaced), &Bindings::default()));
         assert_eq!(encoded, b"GET /x HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n\r\n");
     }
 
     #[test]
     fn a_json_body_gets_its_media_type_and_a_text_is_sent_as_it_is() {
-        let json = encode(&request(&json!({"method": "PUT", "path": "/", "body": {"a": 1}})), &Bindings::default());
+        let encode = |text: &Value| in_http1(&message(&request(text), &Bindings::default()));
+        let json = encode(&json!({"method": "PUT", "path": "/", "body": {"a": 1}}));
         assert!(
             json.ends_with(b"Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}"),
             "{}",
             shown(&json)
         );
-        let text = encode(&request(&json!({"method": "PUT", "path": "/", "body": "{"})), &Bindings::default());
+        let text = encode(&json!({"method": "PUT", "path": "/", "body": "{"}));
         assert!(text.ends_with(b"Accept: application/json\r\nContent-Length: 1\r\n\r\n{"), "{}", shown(&text));
     }
 
     #[test]
     fn fields_of_a_response_that_were_not_recorded_are_differences_too() {
-        let replayer = Replayer::new(Endpoint { address: ([127, 0, 0, 1], 1).into(), tls: None });
+        let replayer = Replayer::new(Endpoint { address: ([127, 0, 0, 1], 1).into(), tls: None }, Protocol::Http1);
         let want = Response { status: 200, headers: BTreeMap::new(), body: None, loose: false };
-        let got = ResponseHead { minor_version: 1, status: 200, fields: vec![("warning".into(), "299 - x".into())] };
+        let got = ResponseHead { version: "1.1", status: 200, fields: vec![("warning".into(), "299 - x".into())] };
         assert_eq!(replayer.head_differences(&want, &got), [r#"field warning: got Some("299 - x"), want None"#]);
     }
 }

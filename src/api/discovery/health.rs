@@ -1,0 +1,187 @@
+//! `/healthz`, `/livez`, `/readyz`: named checks, and kube-apiserver's way to tell of them (Kubernetes, "API health
+//! endpoints").
+//!
+//! A check here is a state that somebody sets, not a function that is called: a probe must not wait. A loop that
+//! answers is alive, which is what `ping` says; `shutdown` says that the server is about to go.
+
+use crate::api_error::go_quoted;
+use crate::http::{ContentType, Response};
+use crate::options::Query;
+use crate::route::Probe;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+/// All checks.
+#[derive(Debug)]
+pub struct HealthChecks {
+    /// In the order in which they are told; the one of the shutdown comes after them.
+    checks: Vec<Check>,
+    is_stopping: bool,
+}
+
+/// A check of [`HealthChecks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckId(usize);
+
+/// Why a check fails.
+pub type Unhealthy = Cow<'static, str>;
+
+#[derive(Debug)]
+struct Check {
+    name: &'static str,
+    probes: &'static [Probe],
+    state: Result<(), Unhealthy>,
+}
+
+const ALL: &[Probe] = &[Probe::Healthz, Probe::Livez, Probe::Readyz];
+const SHUTDOWN: &str = "shutdown";
+
+/// What a load balancer understands without reading further.
+const STATUS_UNHEALTHY: u16 = 503;
+
+impl Default for HealthChecks {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl HealthChecks {
+    /// `ping`, and the check of the shutdown.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { checks: vec![Check { name: "ping", probes: ALL, state: Ok(()) }], is_stopping: false }
+    }
+
+    /// Adds a check below `probes`, which fails for `why` until it is [set](Self::set).
+    ///
+    /// What makes `/livez` fail makes the kubelet restart the process, and all Leases in it are lost: what waits for
+    /// another component belongs to [`Probe::Readyz`].
+    pub fn register(&mut self, name: &'static str, probes: &'static [Probe], why: impl Into<Unhealthy>) -> CheckId {
+        self.checks.push(Check { name, probes, state: Err(why.into()) });
+        CheckId(self.checks.len() - 1)
+    }
+
+    /// Says how a check stands.
+    pub fn set(&mut self, id: CheckId, state: Result<(), Unhealthy>) {
+        if let Some(check) = self.checks.get_mut(id.0) {
+            check.state = state;
+        }
+    }
+
+    /// From now on the server is not ready.
+    pub fn begin_shutdown(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// The answer for all checks of `probe`: `ok`, or one line for each if the client wants that or one of them fails.
+    /// Why it fails is not for everybody.
+    #[must_use]
+    pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
+        let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);
+        if !query.is_empty() {
+            is_verbose = query.value("verbose").is_some();
+            excluded.extend(query.pairs().filter(|(name, _)| name == "exclude").map(|(_, value)| value));
+        }
+        let mut unknown = excluded.clone();
+        let mut lines = String::new();
+        let mut is_well = true;
+        for (name, state) in self.of(probe) {
+            let (mark, outcome) = if excluded.contains(name) {
+                unknown.remove(name);
+                ('+', "excluded: ok")
+            } else if state.is_ok() {
+                ('+', "ok")
+            } else {
+                is_well = false;
+                ('-', "failed: reason withheld")
+            };
+            lines.extend(["[", mark.encode_utf8(&mut [0; 4]), "]", name, " ", outcome, "\n"]);
+        }
+        if !unknown.is_empty() {
+            let names: Vec<_> = unknown.iter().map(|name| go_quoted(name)).collect();
+            lines.extend(["warn: some health checks cannot be excluded: no matches for ", &names.join(","), "\n"]);
+        }
+        match (is_well, is_verbose) {
+            (true, false) => text(200, "ok".into()),
+            (true, true) => text(200, format!("{lines}{} check passed\n", probe.name())),
+            (false, _) => text(STATUS_UNHEALTHY, format!("{lines}{} check failed\n", probe.name())),
+        }
+    }
+
+    /// The answer for the check `name` below `probe`, with the reason if it fails. `None` if there is no such check.
+    #[must_use]
+    pub fn report_one(&self, probe: Probe, name: &str) -> Option<Response> {
+        let (_, state) = self.of(probe).find(|(known, _)| *known == name)?;
+        Some(match state {
+            Ok(()) => text(200, "ok".into()),
+            Err(why) => text(STATUS_UNHEALTHY, format!("internal server error: {why}\n")),
+        })
+    }
+
+    fn of(&self, probe: Probe) -> impl Iterator<Item = (&'static str, Result<(), &str>)> {
+        let registered = self.checks.iter().filter(move |check| check.probes.contains(&probe));
+        let shutdown = if self.is_stopping { Err("process is shutting down") } else { Ok(()) };
+        registered
+            .map(|check| (check.name, check.state.as_ref().copied().map_err(|why| &**why)))
+            .chain((probe == Probe::Readyz).then_some((SHUTDOWN, shutdown)))
+    }
+}
+
+fn text(status: u16, text: String) -> Response {
+    let mut response = Response::new(status, ContentType::Text, text.into());
+    response.fields.push(("x-content-type-options", "nosniff".into()));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(checks: &HealthChecks, probe: Probe, query: &str) -> (u16, String) {
+        let response = checks.report(probe, &Query::new(query));
+        (response.status, String::from_utf8(response.body.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn the_lines_are_kube_apiservers() {
+        let checks = HealthChecks::new();
+        assert_eq!(report(&checks, Probe::Livez, ""), (200, "ok".into()));
+        assert_eq!(report(&checks, Probe::Livez, "verbose"), (200, "[+]ping ok\nlivez check passed\n".into()));
+        assert_eq!(
+            report(&checks, Probe::Readyz, "verbose=&exclude=ping&exclude=b&exclude=a%22"),
+            (
+                200,
+                "[+]ping excluded: ok\n[+]shutdown ok\nwarn: some health checks cannot be excluded: no matches for \
+                 \"a\\\"\",\"b\"\nreadyz check passed\n"
+                    .into()
+            )
+        );
+    }
+
+    #[test]
+    fn a_check_fails_where_it_was_registered_until_it_is_set() {
+        let mut checks = HealthChecks::new();
+        let id = checks.register("namespaces", &[Probe::Readyz], "not yet listed");
+        let failed = "[+]ping ok\n[-]namespaces failed: reason withheld\n[+]shutdown ok\nreadyz check failed\n";
+        assert_eq!(report(&checks, Probe::Readyz, ""), (503, failed.into()));
+        assert_eq!(report(&checks, Probe::Livez, ""), (200, "ok".into()));
+        assert_eq!(report(&checks, Probe::Readyz, "exclude=namespaces"), (200, "ok".into()));
+        let one = checks.report_one(Probe::Readyz, "namespaces").expect("it is there");
+        assert_eq!((one.status, &one.body[..]), (503, &b"internal server error: not yet listed\n"[..]));
+        assert!(checks.report_one(Probe::Livez, "namespaces").is_none());
+        checks.set(id, Ok(()));
+        assert_eq!(report(&checks, Probe::Readyz, ""), (200, "ok".into()));
+        checks.set(id, Err("lost".into()));
+        assert_eq!(report(&checks, Probe::Readyz, "").0, 503);
+    }
+
+    #[test]
+    fn a_server_that_stops_is_not_ready_and_yet_alive() {
+        let mut checks = HealthChecks::new();
+        checks.begin_shutdown();
+        let failed = "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed\n";
+        assert_eq!(report(&checks, Probe::Readyz, ""), (503, failed.into()));
+        assert_eq!(report(&checks, Probe::Livez, ""), (200, "ok".into()));
+        assert_eq!(report(&checks, Probe::Healthz, ""), (200, "ok".into()));
+    }
+}

@@ -1,0 +1,204 @@
+//! What the server says of itself: what it serves, in which schema, of which version it is, and whether it is well.
+//!
+//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator ask for these before they do
+//! anything. All but health are made once, when the process starts.
+
+mod accept;
+mod document;
+mod groups;
+pub mod health;
+mod openapi;
+mod version;
+
+use super::{Call, Reply};
+use crate::api_error::ApiError;
+use crate::clock::HttpDate;
+use crate::http::{ContentType, Response};
+use crate::lease::Time;
+use crate::media_type::Unacceptable;
+use crate::route::{GroupVersion, Route, VERSIONS};
+use document::Document;
+use health::HealthChecks;
+use std::sync::LazyLock;
+
+/// Documents that never change.
+static DOCUMENTS: LazyLock<Documents> = LazyLock::new(Documents::new);
+
+#[derive(Debug)]
+struct Documents {
+    legacy_versions: Document,
+    group_list: Document,
+    group: Document,
+    version: Document,
+    aggregated: Aggregated,
+    aggregated_legacy: Aggregated,
+    openapi_v2: Document,
+    openapi_v3_index: Document,
+    /// In the order of [`VERSIONS`].
+    of_versions: [OfVersion; VERSIONS.len()],
+}
+
+/// A document in both versions of aggregated discovery.
+#[derive(Debug)]
+struct Aggregated {
+    v2: Document,
+    v2beta1: Document,
+}
+
+impl Aggregated {
+    fn new(make: fn(&str) -> Document) -> Self {
+        Self { v2: make("apidiscovery.k8s.io/v2"), v2beta1: make("apidiscovery.k8s.io/v2beta1") }
+    }
+}
+
+#[derive(Debug)]
+struct OfVersion {
+    resource_list: Document,
+    openapi_v3: Document,
+}
+
+impl Documents {
+    fn new() -> Self {
+        let of_versions = VERSIONS.each_ref().map(|version| OfVersion {
+            resource_list: groups::resource_list(version),
+            openapi_v3: Document::new(openapi::v3(version).to_string()),
+        });
+        let hashes = of_versions.iter().map(|of_version| of_version.openapi_v3.hash.as_str());
+        Self {
+            legacy_versions: groups::legacy_versions(),
+            group_list: groups::group_list(),
+            group: groups::group(),
+            version: version::version(),
+            aggregated: Aggregated::new(groups::aggregated),
+            aggregated_legacy: Aggregated::new(groups::aggregated_legacy),
+            openapi_v2: Document::new(openapi::v2().to_string()),
+            openapi_v3_index: Document::new(openapi::v3_index(VERSIONS.iter().zip(hashes)).to_string()),
+            of_versions,
+        }
+    }
+
+    fn of_version(&self, version: &GroupVersion) -> Result<&OfVersion, ApiError> {
+        let at = VERSIONS.iter().position(|served| served == version);
+        at.and_then(|at| self.of_versions.get(at)).ok_or(ApiError::PathNotFound)
+    }
+}
+
+/// Makes the documents now, so that no request waits for them.
+pub(super) fn prepare() {
+    LazyLock::force(&DOCUMENTS);
+}
+
+/// What is at a route that is neither a Lease nor the metrics.
+pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks) -> Result<Reply, ApiError> {
+    let documents = &*DOCUMENTS;
+    match route {
+        Route::Health(probe) => Ok(Reply::Response(health.report(*probe, &call.query))),
+        Route::HealthCheck { probe, name } => {
+            health.report_one(*probe, name).map(Reply::Response).ok_or(ApiError::PathNotFound)
+        }
+        Route::Version => Ok(documents.version.plain(ContentType::Json)),
+        Route::LegacyApi => groups_or(&documents.legacy_versions, &documents.aggregated_legacy, call),
+        Route::ApiGroups => groups_or(&documents.group_list, &documents.aggregated, call),
+        Route::ApiGroup => json(&documents.group, call),
+        Route::ApiResources(version) => json(&documents.of_version(version)?.resource_list, call),
+        Route::OpenApiV2 => validated_json(&documents.openapi_v2, call),
+        Route::OpenApiIndex => validated_json(&documents.openapi_v3_index, call),
+        Route::OpenApiDocument(version) => {
+            let document = &documents.of_version(version)?.openapi_v3;
+            check_json(call)?;
+            Ok(Reply::Response(openapi_v3(document, version, call)))
+        }
+        Route::AllNamespaces | Route::Lease { .. } | Route::Metrics | Route::Namespace(_) | Route::Unknown => {
+            Err(ApiError::PathNotFound)
+        }
+    }
+}
+
+/// A list of groups, or everything about them at once, as the client likes it.
+fn groups_or(list: &Document, aggregated: &Aggregated, call: &Call<'_>) -> Result<Reply, ApiError> {
+    let content_type = accept::preferred(call.head.accept)?;
+    let document = match content_type {
+        ContentType::DiscoveryV2 => &aggregated.v2,
+        ContentType::DiscoveryV2beta1 => &aggregated.v2beta1,
+        _ => return Ok(list.plain(ContentType::Json)),
+    };
+    let response = document.validated(call.head, content_type);
+    Ok(Reply::Response(Response { cache_control: "public", ..response }))
+}
+
+fn json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
+    check_json(call)?;
+    Ok(document.plain(ContentType::Json))
+}
+
+fn validated_json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
+    check_json(call)?;
+    Ok(Reply::Response(document.validated(call.head, ContentType::Json)))
+}
+
+fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
+    match accept::preferred(call.head.accept)? {
+        ContentType::Json => Ok(()),
+        _ => Err(ApiError::NotAcceptable(Unacceptable::Route { streaming: false })),
+    }
+}
+
+/// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept; one
+/// with another hash leads to the right one (kube-openapi `handler3`).
+fn openapi_v3(document: &Document, version: &GroupVersion, call: &Call<'_>) -> Response {
+    const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
+    let hash = call.query.value("hash").unwrap_or_default();
+    if hash.is_empty() {
+        return document.validated(call.head, ContentType::Json);
+    }
+    if hash != document.hash {
+        let mut moved = Response::new(301, ContentType::Text, "Moved Permanently\n".into());
+        moved.fields.push(("location", openapi::url(version, &document.hash)));
+        return moved;
+    }
+    let mut response = document.validated(call.head, ContentType::Json);
+    response.cache_control = "public, immutable";
+    let mut expires = HttpDate::default();
+    expires.update(Time(call.now.wall.0.saturating_add(YEAR_SECONDS)));
+    response.fields.push(("expires", String::from_utf8_lossy(expires.as_bytes()).into_owned()));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_document_is_json() {
+        let documents = &*DOCUMENTS;
+        let of_versions = documents.of_versions.iter().flat_map(|of| [&of.resource_list, &of.openapi_v3]);
+        let others = [
+            &documents.legacy_versions,
+            &documents.group_list,
+            &documents.group,
+            &documents.version,
+            &documents.aggregated.v2,
+            &documents.aggregated.v2beta1,
+            &documents.aggregated_legacy.v2,
+            &documents.aggregated_legacy.v2beta1,
+            &documents.openapi_v2,
+            &documents.openapi_v3_index,
+        ];
+        for document in of_versions.chain(others) {
+            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&document.body);
+            assert!(parsed.is_ok_and(|value| value.is_object()), "{:?}", document.body);
+        }
+    }
+
+    #[test]
+    fn the_index_leads_to_the_documents() {
+        let documents = &*DOCUMENTS;
+        let index: serde_json::Value = serde_json::from_slice(&documents.openapi_v3_index.body).expect("JSON");
+        for (version, of_version) in VERSIONS.iter().zip(&documents.of_versions) {
+            let url = &index["paths"][format!("apis/{}", version.group_version)]["serverRelativeURL"];
+            let (path, query) = url.as_str().and_then(|url| url.split_once('?')).expect("a query");
+            assert_eq!(Route::of(path), Route::OpenApiDocument(version));
+            assert_eq!(query, format!("hash={}", of_version.openapi_v3.hash));
+        }
+    }
+}

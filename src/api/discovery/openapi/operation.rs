@@ -1,0 +1,386 @@
+//! What can be done with Leases: paths, methods, parameters.
+
+use super::Dialect;
+use super::schema::reference;
+use crate::lease::{GROUP, KIND};
+use crate::route::GroupVersion;
+use serde_json::{Map, Value, json};
+
+/// A path, below that of the group's version.
+struct Path {
+    suffix: &'static str,
+    /// Of every operation.
+    parameters: &'static [Parameter],
+    operations: &'static [Operation],
+}
+
+struct Operation {
+    method: &'static str,
+    /// `x-kubernetes-action`; none for the list of resources, which has no kind.
+    action: Option<&'static str>,
+    /// Its name, with `{V}` where the version stands.
+    id: &'static str,
+    description: &'static str,
+    parameters: &'static [Parameter],
+    body: Body,
+    /// Status codes of success.
+    success: &'static [u16],
+    /// Schema of what it gives.
+    gives: &'static str,
+    /// Whether it can be a stream.
+    streams: bool,
+}
+
+/// What a request carries.
+#[derive(Clone, Copy)]
+enum Body {
+    None,
+    /// A schema that may be left out.
+    Optional(&'static str),
+    Patch,
+    Required(&'static str),
+}
+
+struct Parameter {
+    name: &'static str,
+    place: &'static str,
+    kind: &'static str,
+    description: &'static str,
+}
+
+const fn query(name: &'static str, kind: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, place: "query", kind, description }
+}
+
+const fn path(name: &'static str, description: &'static str) -> Parameter {
+    Parameter { name, place: "path", kind: "string", description }
+}
+
+const NAME: Parameter = path("name", "Name of the Lease.");
+const NAMESPACE: Parameter = path("namespace", "Namespace of the Lease.");
+const PRETTY: Parameter = query("pretty", "string", "true asks for indented JSON.");
+
+const ALLOW_WATCH_BOOKMARKS: Parameter =
+    query("allowWatchBookmarks", "boolean", "Of a watch: whether BOOKMARK events may tell how far it has come.");
+const CONTINUE: Parameter =
+    query("continue", "string", "Token of the page before; the other parameters must be those of that page.");
+const DRY_RUN: Parameter = query("dryRun", "string", "All does everything but the change itself.");
+const FIELD_MANAGER: Parameter =
+    query("fieldManager", "string", "Who makes the change, in the words of managedFields. At most 128 characters.");
+const FIELD_SELECTOR: Parameter =
+    query("fieldSelector", "string", "Only objects with these fields: metadata.name, metadata.namespace.");
+const FIELD_VALIDATION: Parameter = query(
+    "fieldValidation",
+    "string",
+    "What becomes of fields that are unknown or stand twice. Ignore drops them, Warn drops them and says so, Strict refuses the request.",
+);
+const FORCE: Parameter =
+    query("force", "boolean", "Of an apply patch: takes fields over that other managers have applied.");
+const GRACE_PERIOD_SECONDS: Parameter =
+    query("gracePeriodSeconds", "integer", "Seconds given to the object to end in good order. Leases go at once.");
+const IGNORE_READ_ERROR: Parameter = query(
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "boolean",
+    "Deletes even what the store cannot read. Of no effect here.",
+);
+const LABEL_SELECTOR: Parameter = query("labelSelector", "string", "Only objects with these labels.");
+const LIMIT: Parameter = query("limit", "integer", "Most items of a page; 0 is no limit.");
+const ORPHAN_DEPENDENTS: Parameter =
+    query("orphanDependents", "boolean", "Older form of propagationPolicy: true is Orphan, false is Background.");
+const PROPAGATION_POLICY: Parameter = query(
+    "propagationPolicy",
+    "string",
+    "What becomes of the objects that this one owns: Orphan, Background or Foreground.",
+);
+const RESOURCE_VERSION: Parameter =
+    query("resourceVersion", "string", "Version that is asked for; what it means, resourceVersionMatch says.");
+const RESOURCE_VERSION_MATCH: Parameter =
+    query("resourceVersionMatch", "string", "Exact asks for that very version, NotOlderThan for it or a newer one.");
+const SEND_INITIAL_EVENTS: Parameter = query(
+    "sendInitialEvents",
+    "boolean",
+    "Of a watch: whether it begins with all that is there, as ADDED events and a bookmark after them.",
+);
+const TIMEOUT_SECONDS: Parameter = query("timeoutSeconds", "integer", "Seconds after which a watch or list ends.");
+const WATCH: Parameter = query("watch", "boolean", "Asks for changes as they come in place of a list.");
+
+const LIST_PARAMETERS: &[Parameter] = &[
+    ALLOW_WATCH_BOOKMARKS,
+    CONTINUE,
+    FIELD_SELECTOR,
+    LABEL_SELECTOR,
+    LIMIT,
+    RESOURCE_VERSION,
+    RESOURCE_VERSION_MATCH,
+    SEND_INITIAL_EVENTS,
+    TIMEOUT_SECONDS,
+    WATCH,
+];
+
+const PATHS: &[Path] = &[
+    Path {
+        suffix: "/",
+        parameters: &[],
+        operations: &[Operation {
+            method: "get",
+            action: None,
+            id: "getCoordination{V}APIResources",
+            description: "Names the resources of this version.",
+            parameters: &[],
+            body: Body::None,
+            success: &[200],
+            gives: "meta.APIResourceList",
+            streams: false,
+        }],
+    },
+    Path {
+        suffix: "/leases",
+        parameters: &[PRETTY],
+        operations: &[Operation {
+            method: "get",
+            action: Some("list"),
+            id: "listCoordination{V}LeaseForAllNamespaces",
+            description: "Lists or watches the Leases of all namespaces.",
+            parameters: LIST_PARAMETERS,
+            body: Body::None,
+            success: &[200],
+            gives: "coordination.LeaseList",
+            streams: true,
+        }],
+    },
+    Path {
+        suffix: "/namespaces/{namespace}/leases",
+        parameters: &[NAMESPACE, PRETTY],
+        operations: &[
+            Operation {
+                method: "get",
+                action: Some("list"),
+                id: "listCoordination{V}NamespacedLease",
+                description: "Lists or watches the Leases of one namespace.",
+                parameters: LIST_PARAMETERS,
+                body: Body::None,
+                success: &[200],
+                gives: "coordination.LeaseList",
+                streams: true,
+            },
+            Operation {
+                method: "post",
+                action: Some("post"),
+                id: "createCoordination{V}NamespacedLease",
+                description: "Creates a Lease.",
+                parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+                body: Body::Required("coordination.Lease"),
+                success: &[200, 201, 202],
+                gives: "coordination.Lease",
+                streams: false,
+            },
+            Operation {
+                method: "delete",
+                action: Some("deletecollection"),
+                id: "deleteCoordination{V}CollectionNamespacedLease",
+                description: "Deletes the Leases of one namespace, or those of them that are selected.",
+                parameters: &[
+                    CONTINUE,
+                    DRY_RUN,
+                    FIELD_SELECTOR,
+                    GRACE_PERIOD_SECONDS,
+                    IGNORE_READ_ERROR,
+                    LABEL_SELECTOR,
+                    LIMIT,
+                    ORPHAN_DEPENDENTS,
+                    PROPAGATION_POLICY,
+                    RESOURCE_VERSION,
+                    RESOURCE_VERSION_MATCH,
+                    SEND_INITIAL_EVENTS,
+                    TIMEOUT_SECONDS,
+                ],
+                body: Body::Optional("meta.DeleteOptions"),
+                success: &[200],
+                gives: "meta.Status",
+                streams: false,
+            },
+        ],
+    },
+    Path {
+        suffix: "/namespaces/{namespace}/leases/{name}",
+        parameters: &[NAME, NAMESPACE, PRETTY],
+        operations: &[
+            Operation {
+                method: "get",
+                action: Some("get"),
+                id: "readCoordination{V}NamespacedLease",
+                description: "Gives a Lease.",
+                parameters: &[],
+                body: Body::None,
+                success: &[200],
+                gives: "coordination.Lease",
+                streams: false,
+            },
+            Operation {
+                method: "put",
+                action: Some("put"),
+                id: "replaceCoordination{V}NamespacedLease",
+                description: "Puts a Lease in the place of the stored one, or creates it.",
+                parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION],
+                body: Body::Required("coordination.Lease"),
+                success: &[200, 201],
+                gives: "coordination.Lease",
+                streams: false,
+            },
+            Operation {
+                method: "delete",
+                action: Some("delete"),
+                id: "deleteCoordination{V}NamespacedLease",
+                description: "Deletes a Lease.",
+                parameters: &[DRY_RUN, GRACE_PERIOD_SECONDS, IGNORE_READ_ERROR, ORPHAN_DEPENDENTS, PROPAGATION_POLICY],
+                body: Body::Optional("meta.DeleteOptions"),
+                success: &[200, 202],
+                gives: "meta.Status",
+                streams: false,
+            },
+            Operation {
+                method: "patch",
+                action: Some("patch"),
+                id: "patchCoordination{V}NamespacedLease",
+                description: "Changes parts of a Lease.",
+                parameters: &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE],
+                body: Body::Patch,
+                success: &[200, 201],
+                gives: "coordination.Lease",
+                streams: false,
+            },
+        ],
+    },
+];
+
+const MEDIA_TYPES: [&str; 3] = ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
+const STREAM_MEDIA_TYPES: [&str; 2] =
+    ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
+const PATCH_MEDIA_TYPES: [&str; 4] = [
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+
+/// Adds all paths of one version of the group.
+pub(super) fn add(to: &mut Map<String, Value>, version: &GroupVersion, dialect: Dialect) {
+    for path in PATHS {
+        let mut item = Map::new();
+        for operation in path.operations {
+            item.insert(operation.method.to_owned(), operation.value(version, dialect));
+        }
+        if !path.parameters.is_empty() {
+            item.insert("parameters".into(), parameters(path.parameters, dialect));
+        }
+        to.insert(format!("/apis/{}{}", version.group_version, path.suffix), item.into());
+    }
+}
+
+impl Operation {
+    fn value(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+        let mut value = json!({
+            "tags": [format!("coordination_{}", version.version)],
+            "description": self.description,
+            "operationId": self.id.replace("{V}", &capitalized(version.version)),
+            "responses": self.responses(version, dialect),
+        });
+        if let Some(action) = self.action {
+            value["x-kubernetes-action"] = action.into();
+            value["x-kubernetes-group-version-kind"] =
+                json!({"group": GROUP, "version": version.version, "kind": KIND});
+        }
+        let mut all = parameters(self.parameters, dialect);
+        match dialect {
+            Dialect::V2 => {
+                value["schemes"] = json!(["https"]);
+                value["consumes"] = self.body.media_types().into();
+                value["produces"] = self.media_types().into();
+                if let (Some((name, is_required)), Value::Array(all)) = (self.body.schema(), &mut all) {
+                    let schema = reference(name, version, dialect);
+                    all.push(json!({"name": "body", "in": "body", "required": is_required, "schema": schema}));
+                }
+            }
+            Dialect::V3 => {
+                if let Some((name, is_required)) = self.body.schema() {
+                    let content = content(&self.body.media_types(), name, version);
+                    value["requestBody"] = json!({"content": content, "required": is_required});
+                }
+            }
+        }
+        if all.as_array().is_some_and(|all| !all.is_empty()) {
+            value["parameters"] = all;
+        }
+        value
+    }
+
+    fn responses(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+        let mut responses = Map::new();
+        for status in self.success {
+            let mut response = json!({"description": crate::http::reason_phrase(*status)});
+            match dialect {
+                Dialect::V2 => response["schema"] = reference(self.gives, version, dialect),
+                Dialect::V3 => response["content"] = content(&self.media_types(), self.gives, version),
+            }
+            responses.insert(status.to_string(), response);
+        }
+        responses.insert("401".into(), json!({"description": crate::http::reason_phrase(401)}));
+        responses.into()
+    }
+
+    /// What it can give.
+    fn media_types(&self) -> Vec<&'static str> {
+        let streams: &[_] = if self.streams { &STREAM_MEDIA_TYPES } else { &[] };
+        [&MEDIA_TYPES, streams].concat()
+    }
+}
+
+impl Body {
+    fn media_types(self) -> Vec<&'static str> {
+        match self {
+            Self::Patch => PATCH_MEDIA_TYPES.to_vec(),
+            Self::None | Self::Optional(_) | Self::Required(_) => vec!["*/*"],
+        }
+    }
+
+    /// The schema, and whether it must be there.
+    fn schema(self) -> Option<(&'static str, bool)> {
+        match self {
+            Self::None => None,
+            Self::Optional(name) => Some((name, false)),
+            Self::Patch => Some(("meta.Patch", true)),
+            Self::Required(name) => Some((name, true)),
+        }
+    }
+}
+
+/// OpenAPI 3.0's media types, each with the same schema.
+fn content(media_types: &[&str], schema: &str, version: &GroupVersion) -> Value {
+    let schema = json!({"schema": reference(schema, version, Dialect::V3)});
+    media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect()
+}
+
+fn parameters(parameters: &[Parameter], dialect: Dialect) -> Value {
+    let value = |parameter: &Parameter| {
+        let Parameter { name, place, kind, description } = parameter;
+        let mut value = json!({"name": name, "in": place, "description": description});
+        match dialect {
+            Dialect::V2 => {
+                value["type"] = (*kind).into();
+                value["uniqueItems"] = true.into();
+            }
+            Dialect::V3 => value["schema"] = json!({"type": kind, "uniqueItems": true}),
+        }
+        if *place == "path" {
+            value["required"] = true.into();
+        }
+        value
+    };
+    parameters.iter().map(value).collect()
+}
+
+/// `V1` of `v1`.
+fn capitalized(version: &str) -> String {
+    let mut characters = version.chars();
+    characters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + characters.as_str())
+}

@@ -1,0 +1,154 @@
+//! patch: the four kinds, up to the object that they lead to.
+
+use super::write::{Write, check_name, replace, strictness, take_namespace, warn_value, writer};
+use super::{Api, Call, Reply};
+use crate::api_error::{ApiError, FieldError, InvalidSubject};
+use crate::auth::authorize_create;
+use crate::codec::json::DecodedLease;
+use crate::codec::yaml;
+use crate::lease::Lease;
+use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
+use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
+use crate::patch::{PatchType, StrategicMerge, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use crate::table::Table;
+use compact_str::CompactString;
+use serde_json::Value;
+
+impl Api {
+    /// Changes a Lease by what a patch says. An apply also creates one.
+    pub(super) fn patch(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        body: &mut [u8],
+        namespace: &str,
+        name: &str,
+    ) -> Result<Reply, ApiError> {
+        let content_type = String::from_utf8_lossy(call.head.content_type.unwrap_or_default());
+        let patch_type = PatchType::from_content_type(&content_type)?;
+        let form = call.form(false)?;
+        let options = WriteOptions::parse_patch(&call.query, patch_type)?;
+        if patch_type == PatchType::Apply {
+            return self.apply(table, body, (namespace, name), &Write { call, options: &options, form });
+        }
+        let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+        let (mut lease, warnings) = match patch_type {
+            PatchType::Json => self.decode_patched(apply_json_patch(current.json(), body)?, &options)?,
+            PatchType::Merge => self.decode_patched(apply_merge_patch(current.json(), body)?, &options)?,
+            PatchType::Apply | PatchType::StrategicMerge => {
+                converted(apply_strategic_merge_patch(current.json(), body)?, &options)?
+            }
+        };
+        track(Some(&current.lease), &mut lease, &writer(call, &options, &mut CompactString::default()));
+        take_namespace(&mut lease.metadata, namespace)?;
+        check_name(&lease.metadata, name)?;
+        replace(table, lease, name, &Write { call, options: &options, form }, warnings)
+    }
+
+    /// Puts an applied configuration over what is there, or over nothing.
+    fn apply(
+        &mut self,
+        table: &mut Table,
+        body: &[u8],
+        (namespace, name): (&str, &str),
+        write: &Write<'_>,
+    ) -> Result<Reply, ApiError> {
+        let (call, options) = (write.call, write.options);
+        let (config, duplicates) = decode_configuration(body, options)?;
+        let live = table.find(namespace, name).map(|(_, object)| (&object.lease, object.version));
+        let is_there = live.is_some();
+        let mut lease = apply(
+            live,
+            &config,
+            &writer(call, options, &mut CompactString::default()),
+            options.force.unwrap_or(false),
+        )?;
+        if let Some(words) = duplicates {
+            return Err(ApiError::BadRequest { message: format!("error strict decoding YAML: {words}") });
+        }
+        if !is_there && !lease.metadata.uid.is_empty() {
+            let requested = lease.metadata.uid.to_string();
+            return Err(ApiError::UidGone { name: name.to_owned(), requested });
+        }
+        take_namespace(&mut lease.metadata, namespace)?;
+        check_name(&lease.metadata, name)?;
+        if is_there {
+            return replace(table, lease, name, write, Vec::new());
+        }
+        authorize_create(call.caller, namespace, name, "")?;
+        parse_object_resource_version(&lease.metadata.resource_version)?;
+        lease.metadata.resource_version = CompactString::default();
+        self.insert(table, lease, write, Vec::new())
+    }
+
+    /// The Lease that a patch of JSON led to.
+    fn decode_patched(
+        &mut self,
+        mut patched: Vec<u8>,
+        options: &WriteOptions,
+    ) -> Result<(Lease, Vec<String>), ApiError> {
+        let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
+        let decoded = self.decoder.decode_patched(&mut patched);
+        let DecodedLease { lease, warnings } = decoded.map_err(|why| unfit(&patched, why))?;
+        if let (FieldValidation::Strict, Some(why)) = (options.field_validation, warnings.strict_words()) {
+            return Err(unfit(&patched, why));
+        }
+        Ok((lease, strictness(options, &warnings)?))
+    }
+}
+
+/// The Lease that a strategic merge patch led to.
+fn converted(merge: StrategicMerge, options: &WriteOptions) -> Result<(Lease, Vec<String>), ApiError> {
+    let unfit = |why: String| unfit(&go_value(&merge.patch), why);
+    let Conversion { lease, unknown } = lease_from_value(&merge.patched).map_err(unfit)?;
+    match options.field_validation {
+        FieldValidation::Strict if !unknown.is_empty() => {
+            Err(unfit(format!("strict decoding error: {}", unknown.join(", "))))
+        }
+        FieldValidation::Warn => Ok((lease, unknown.iter().filter_map(|message| warn_value(message)).collect())),
+        FieldValidation::Ignore | FieldValidation::Strict => Ok((lease, Vec::new())),
+    }
+}
+
+/// 422 for a patch that led to no Lease. `shown` is the result or the patch, as kube-apiserver has it for each kind.
+fn unfit(shown: &str, why: String) -> ApiError {
+    ApiError::Invalid {
+        subject: InvalidSubject::Patch,
+        name: String::new(),
+        causes: vec![FieldError::invalid("patch", shown, why)],
+    }
+}
+
+/// The value of an applied configuration, YAML or JSON; and what a strict reading minds, if one is asked for. What it
+/// minds is told only if the apply itself succeeds; as a warning never, since it has line feeds in it.
+fn decode_configuration(body: &[u8], options: &WriteOptions) -> Result<(Value, Option<String>), ApiError> {
+    let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
+    let is_strict = options.field_validation == FieldValidation::Strict;
+    // Most are JSON, which is YAML, and faster to read as what it is.
+    let json = if is_strict { None } else { serde_json::from_slice::<Value>(body).ok() };
+    let (value, duplicates) = match json {
+        Some(mut value) => {
+            yaml::normalize_numbers(&mut value);
+            (value, Vec::new())
+        }
+        None => {
+            let document = yaml::decode(body).map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
+            (document.value, document.duplicates)
+        }
+    };
+    let kind = match &value {
+        Value::Null | Value::Object(_) => {
+            let strict = is_strict && !duplicates.is_empty();
+            let words =
+                || format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {}", duplicates.join("\n  "));
+            return Ok((value, strict.then(words)));
+        }
+        Value::Array(_) => "array",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+    };
+    Err(bad(format!(
+        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+    )))
+}

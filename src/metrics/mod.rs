@@ -1,0 +1,323 @@
+//! What is counted, for `/metrics`.
+//!
+//! Counting must cost the request next to nothing, so a request is one index into an array, found by its kind and its
+//! status; nothing is hashed, allocated or timed for it. Time is measured once a turn: all requests that a turn answers
+//! took as long as the turn, from its wake-up to the last write. What happens inside the rules is not counted there but
+//! seen from outside, at the end of a turn or when somebody asks.
+
+mod expired;
+mod histogram;
+mod process;
+mod request;
+mod text;
+
+pub use request::RequestKind;
+
+use crate::clock::Now;
+use crate::lease::{GROUP, RESOURCE, Time};
+use crate::route::VERSIONS;
+use crate::table::Table;
+use crate::watch::WatchEnd;
+use expired::ExpiredScan;
+use histogram::Histogram;
+use request::RequestCounts;
+use text::Exposition;
+
+/// Everything that is counted.
+#[derive(Debug)]
+pub struct Metrics {
+    /// When the process started, by the wall clock; known once somebody has asked.
+    started: Option<Time>,
+    requests: RequestCounts,
+    turns: Histogram<{ TURN_BOUNDS_US.len() }>,
+    connections_accepted: u64,
+    accept_errors: u64,
+    tls_handshakes: u64,
+    tls_handshake_errors: u64,
+    requests_malformed: u64,
+    watches_started: u64,
+    watches_expired: u64,
+    watches_timed_out: u64,
+    watch_events: u64,
+    /// Sum over all connections; each change of one is told by [`Metrics::queued_bytes_changed`].
+    queued_bytes: usize,
+    last: TurnEnd,
+    expired: ExpiredScan,
+}
+
+/// How things stand at the end of a turn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnEnd {
+    /// Microseconds from the wake-up to the last write.
+    pub duration_us: u64,
+    /// Open connections.
+    pub connections: usize,
+    /// Open watches.
+    pub watchers: usize,
+    /// Connections with a long response under way that is no watch.
+    pub connections_with_jobs: usize,
+}
+
+/// Bounds of the turns' durations, in microseconds: from a turn that found one request to one that stalls the others.
+const TURN_BOUNDS_US: [u64; 14] =
+    [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Nothing has happened.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            started: None,
+            requests: RequestCounts::new(),
+            turns: Histogram::new(&TURN_BOUNDS_US),
+            connections_accepted: 0,
+            accept_errors: 0,
+            tls_handshakes: 0,
+            tls_handshake_errors: 0,
+            requests_malformed: 0,
+            watches_started: 0,
+            watches_expired: 0,
+            watches_timed_out: 0,
+            watch_events: 0,
+            queued_bytes: 0,
+            last: TurnEnd::default(),
+            expired: ExpiredScan::default(),
+        }
+    }
+
+    /// A request was answered, a long one at its beginning.
+    #[inline]
+    pub fn count_request(&mut self, kind: RequestKind, status: u16) {
+        self.requests.count(kind, status);
+    }
+
+    /// What came was no request, and the connection ends.
+    pub fn count_malformed_request(&mut self) {
+        self.requests_malformed += 1;
+    }
+
+    /// A connection was accepted.
+    pub fn count_connection(&mut self) {
+        self.connections_accepted += 1;
+    }
+
+    /// The system has no connection to give, for want of descriptors or memory.
+    pub fn count_accept_error(&mut self) {
+        self.accept_errors += 1;
+    }
+
+    /// A TLS handshake is over, well or not.
+    pub fn count_tls_handshake(&mut self, is_ok: bool) {
+        let count = if is_ok { &mut self.tls_handshakes } else { &mut self.tls_handshake_errors };
+        *count += 1;
+    }
+
+    /// A watch has begun.
+    pub fn count_watch(&mut self) {
+        self.watches_started += 1;
+    }
+
+    /// The server has ended a watch. Of those that end otherwise nothing needs to be said: they are what is missing.
+    pub fn count_watch_end(&mut self, why: WatchEnd) {
+        let count = match why {
+            WatchEnd::Expired => &mut self.watches_expired,
+            WatchEnd::TimedOut => &mut self.watches_timed_out,
+        };
+        *count += 1;
+    }
+
+    /// Events were written for a watch, as JSON: each of them is a line, and a line feed cannot stand in one.
+    pub fn count_watch_events(&mut self, written: &[u8]) {
+        self.watch_events += memchr::memchr_iter(b'\n', written).count() as u64;
+    }
+
+    /// What waits on one connection to be sent was `before` bytes and is `after`.
+    #[inline]
+    pub fn queued_bytes_changed(&mut self, before: usize, after: usize) {
+        debug_assert!(self.queued_bytes >= before, "more bytes left than came");
+        self.queued_bytes = self.queued_bytes.saturating_sub(before).saturating_add(after);
+    }
+
+    /// A turn is over.
+    pub fn end_turn(&mut self, end: TurnEnd) {
+        self.turns.observe(end.duration_us);
+        self.requests.end_turn(end.duration_us);
+        self.last = end;
+    }
+
+    /// Goes on with what is found out in steps. To be called each turn.
+    pub fn step(&mut self, table: &Table, now: Now) {
+        self.expired.step(table, now);
+    }
+
+    /// Milliseconds at which [`Metrics::step`] has something to do.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        self.expired.due_ms()
+    }
+
+    /// Everything, in Prometheus' text format, version 0.0.4.
+    #[must_use]
+    pub fn encode(&mut self, table: &Table, now: Now) -> Vec<u8> {
+        self.expired.on_asked(table, now);
+        let mut out = Exposition::new();
+        self.requests.encode(&mut out);
+        self.encode_watches(&mut out);
+        self.encode_table(&mut out, table);
+        self.encode_loop(&mut out);
+        let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);
+        let started = *self.started.get_or_insert_with(|| Time(now.wall.0.saturating_sub(since_start)));
+        process::encode(&mut out, started);
+        out.finish()
+    }
+
+    fn encode_watches(&self, out: &mut Exposition) {
+        const ENDED: &str = "coordination_watches_ended_total";
+        let [preferred, ..] = &VERSIONS;
+        let resource = [("group", GROUP), ("version", preferred.version), ("resource", RESOURCE)];
+        out.gauge("apiserver_longrunning_requests", "Watches that are open.");
+        let labels = [
+            &[("verb", "WATCH")][..],
+            &resource,
+            &[("subresource", ""), ("scope", ""), ("component", request::COMPONENT)],
+        ];
+        out.sample("apiserver_longrunning_requests", &labels.concat(), self.last.watchers);
+        out.counter("apiserver_watch_events_total", "Events given to watches, bookmarks and errors among them.");
+        out.sample("apiserver_watch_events_total", &resource, self.watch_events);
+        out.counter("coordination_watches_started_total", "Watches that have begun.");
+        out.sample("coordination_watches_started_total", &[], self.watches_started);
+        out.counter(
+            ENDED,
+            "Watches that have ended: because the event log had forgotten what they needed next (expired), because \
+             their time was over (timeout), or because the client or the server hung up (closed).",
+        );
+        let ended = self.watches_expired + self.watches_timed_out;
+        let closed = self.watches_started.saturating_sub(ended).saturating_sub(self.last.watchers as u64);
+        for (reason, count) in
+            [("closed", closed), ("expired", self.watches_expired), ("timeout", self.watches_timed_out)]
+        {
+            out.sample(ENDED, &[("reason", reason)], count);
+        }
+    }
+
+    fn encode_table(&self, out: &mut Exposition, table: &Table) {
+        out.gauge("apiserver_storage_objects", "Objects in the table.");
+        out.sample("apiserver_storage_objects", &[("resource", "leases.coordination.k8s.io")], table.len());
+        out.single_gauge("coordination_leases", "Leases in the table.", table.len());
+        if let Some(known) = self.expired.known() {
+            out.single_gauge(
+                "coordination_leases_expired",
+                "Leases whose holder has not renewed them in time. Of a large table it is counted in steps, between \
+                 one scrape and the next.",
+                known.expired,
+            );
+            out.single_gauge(
+                "coordination_leases_expired_timestamp_seconds",
+                "When the count of expired Leases was complete, in seconds since 1970.",
+                known.at.0,
+            );
+        }
+        let log = table.log();
+        out.single_gauge(
+            "coordination_event_log_floor",
+            "The oldest resourceVersion from which a watch can go on.",
+            log.floor().0,
+        );
+        out.single_gauge("coordination_event_log_head", "The resourceVersion of the last change.", log.head().0);
+        out.single_gauge("coordination_event_log_events", "Events that the log keeps.", log.len());
+        out.single_gauge("coordination_event_log_bytes", "Memory that the events hold, as an estimate.", log.bytes());
+    }
+
+    fn encode_loop(&self, out: &mut Exposition) {
+        const TURNS: &str = "coordination_turn_duration_seconds";
+        out.histogram(TURNS, "Duration of the event loop's turns, from the wake-up to the last write.");
+        self.turns.encode(out, TURNS, &[]);
+        out.single_gauge("coordination_connections", "Open connections.", self.last.connections);
+        out.single_gauge(
+            "coordination_connections_with_jobs",
+            "Connections on which a list or a deletion of a collection is under way.",
+            self.last.connections_with_jobs,
+        );
+        out.single_gauge(
+            "coordination_queued_bytes",
+            "Bytes that wait, on all connections, until a socket takes them.",
+            self.queued_bytes,
+        );
+        for (name, help, count) in [
+            (
+                "coordination_connections_accepted_total",
+                "Connections that have been accepted.",
+                self.connections_accepted,
+            ),
+            (
+                "coordination_accept_errors_total",
+                "Times that a connection could not be accepted for want of descriptors or memory.",
+                self.accept_errors,
+            ),
+            ("coordination_tls_handshakes_total", "TLS handshakes that have succeeded.", self.tls_handshakes),
+            ("apiserver_tls_handshake_errors_total", "TLS handshakes that have failed.", self.tls_handshake_errors),
+            (
+                "coordination_malformed_requests_total",
+                "Connections ended because what came was no request that is taken.",
+                self.requests_malformed,
+            ),
+        ] {
+            out.counter(name, help);
+            out.sample(name, &[], count);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::ResourceVersion;
+
+    fn sample(text: &str, series: &str) -> Option<u64> {
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    #[test]
+    fn what_was_counted_is_told() {
+        let table = Table::new(ResourceVersion(7), 10, 1000);
+        let mut metrics = Metrics::new();
+        for _ in 0..3 {
+            metrics.count_watch();
+        }
+        metrics.count_watch_end(WatchEnd::Expired);
+        metrics.count_watch_events(b"{}\n{}\n");
+        metrics.count_tls_handshake(true);
+        metrics.count_tls_handshake(false);
+        metrics.queued_bytes_changed(0, 10);
+        metrics.queued_bytes_changed(10, 4);
+        metrics.queued_bytes_changed(0, 3);
+        metrics.end_turn(TurnEnd { duration_us: 30, connections: 2, watchers: 1, connections_with_jobs: 0 });
+        let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
+        for (series, value) in [
+            ("coordination_watches_started_total", 3),
+            ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),
+            ("coordination_watches_ended_total{reason=\"closed\"}", 1),
+            ("coordination_watches_ended_total{reason=\"expired\"}", 1),
+            ("coordination_watches_ended_total{reason=\"timeout\"}", 0),
+            ("coordination_turn_duration_seconds_bucket{le=\"0.000025\"}", 0),
+            ("coordination_turn_duration_seconds_bucket{le=\"0.00005\"}", 1),
+            ("coordination_turn_duration_seconds_count", 1),
+            ("coordination_queued_bytes", 7),
+            ("coordination_connections", 2),
+            ("coordination_tls_handshakes_total", 1),
+            ("apiserver_tls_handshake_errors_total", 1),
+            ("coordination_leases", 0),
+            ("coordination_leases_expired", 0),
+            ("coordination_event_log_floor", 7),
+            ("coordination_event_log_head", 7),
+        ] {
+            assert_eq!(sample(&text, series), Some(value), "{series}\n{text}");
+        }
+    }
+}

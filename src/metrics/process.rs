@@ -1,0 +1,88 @@
+//! What the system knows of the process, under the names that all Prometheus clients use. Read from `/proc` when
+//! somebody asks; it is memory of the kernel and does not block. What a system does not tell is left out.
+
+use super::text::Exposition;
+use crate::lease::Time;
+use rustix::process::{Resource, getrlimit};
+use std::fs;
+
+/// Writes all of it. `started` is by the wall clock.
+pub(super) fn encode(out: &mut Exposition, started: Time) {
+    if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {
+        out.counter("process_cpu_seconds_total", "Processor time, of user and system, in seconds.");
+        out.sample("process_cpu_seconds_total", &[], seconds);
+    }
+    if let Ok(status) = fs::read_to_string("/proc/self/status") {
+        for (field, name, help) in [
+            ("VmRSS", "process_resident_memory_bytes", "Memory that is in use, in bytes."),
+            ("VmSize", "process_virtual_memory_bytes", "Addresses that are in use, in bytes."),
+        ] {
+            if let Some(bytes) = memory_bytes(&status, field) {
+                out.single_gauge(name, help, bytes);
+            }
+        }
+    }
+    if let Some(count) = open_fds() {
+        out.single_gauge("process_open_fds", "Open file descriptors.", count);
+    }
+    if let Some(limit) = getrlimit(Resource::Nofile).current {
+        out.single_gauge("process_max_fds", "Most file descriptors that may be open.", limit);
+    }
+    let help = "When the process started, in seconds since 1970.";
+    out.single_gauge("process_start_time_seconds", help, started.0);
+}
+
+/// Ticks a second in which `/proc` counts, whatever the kernel's own clock (`USER_HZ`, proc_pid_stat(5)).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// `utime` and `stime`, the fields 14 and 15. The second field is a name and may hold anything, so fields are counted
+/// from its closing bracket.
+fn cpu_seconds(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_ascii_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<u32>().ok().map(f64::from);
+    Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
+}
+
+/// A line `Name:  123 kB`.
+fn memory_bytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The size of the folder is the number of descriptors since Linux 6.2; before, it is 0 and they must be counted.
+fn open_fds() -> Option<u64> {
+    const FDS: &str = "/proc/self/fd";
+    match fs::metadata(FDS).ok()?.len() {
+        0 => u64::try_from(fs::read_dir(FDS).ok()?.count()).ok(),
+        count => Some(count),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_read_as_it_is_written() {
+        let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 1 0 100 1000 10";
+        assert_eq!(cpu_seconds(stat), Some(3.0));
+        assert_eq!(cpu_seconds("42 (a) S 1"), None);
+        let status = "Name:\tVmRSS\nVmSize:\t    2048 kB\nVmRSS:\t       1 kB\n";
+        assert_eq!((memory_bytes(status, "VmRSS"), memory_bytes(status, "VmSize")), (Some(1024), Some(2_097_152)));
+        assert_eq!(memory_bytes(status, "Vm"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn this_process_is_there() {
+        let mut out = Exposition::new();
+        encode(&mut out, Time(7));
+        let text = String::from_utf8(out.finish()).expect("text");
+        for name in
+            ["cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "start_time_seconds"]
+        {
+            assert!(text.lines().any(|line| line.starts_with(&format!("process_{name} "))), "{name}: {text}");
+        }
+    }
+}

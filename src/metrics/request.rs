@@ -1,0 +1,372 @@
+//! Requests by kind and status, under kube-apiserver's names and labels (apiserver `endpoints/metrics`), so that
+//! dashboards and alerts made for it work here.
+
+use super::histogram::Histogram;
+use super::text::Exposition;
+use crate::http::{Method, RequestHead};
+use crate::lease::{GROUP, RESOURCE};
+use crate::route::{Probe, Route, VERSIONS};
+
+/// The `component` label.
+pub(super) const COMPONENT: &str = "apiserver";
+
+/// What a request is, as far as it is counted apart. The order is that of [`LABELS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestKind {
+    /// An apply patch.
+    Apply,
+    /// The same, dry.
+    ApplyDryRun,
+    /// A deletion of one Lease.
+    Delete,
+    /// The same, dry.
+    DeleteDryRun,
+    /// A deletion of all that is selected in a namespace.
+    DeleteCollection,
+    /// The same, dry.
+    DeleteCollectionDryRun,
+    /// One Lease.
+    Get,
+    /// Leases of one namespace.
+    ListNamespace,
+    /// Leases of all namespaces.
+    ListCluster,
+    /// Another patch.
+    Patch,
+    /// The same, dry.
+    PatchDryRun,
+    /// A creation.
+    Post,
+    /// The same, dry.
+    PostDryRun,
+    /// An update.
+    Put,
+    /// The same, dry.
+    PutDryRun,
+    /// Changes in one namespace.
+    WatchNamespace,
+    /// Changes in all namespaces.
+    WatchCluster,
+    /// A method that the resource does not take.
+    OtherVerb,
+    /// `/healthz`.
+    Healthz,
+    /// `/livez`.
+    Livez,
+    /// `/readyz`.
+    Readyz,
+    /// `/metrics`.
+    Metrics,
+    /// `/api`, `/apis` and below.
+    Discovery,
+    /// `/openapi`.
+    OpenApi,
+    /// `/version`.
+    Version,
+    /// Another path.
+    OtherPath,
+}
+
+const KINDS: usize = RequestKind::OtherPath as usize + 1;
+
+/// Labels of a kind.
+struct Labels {
+    verb: &'static str,
+    dry_run: &'static str,
+    /// Whether it is about Leases.
+    is_resource: bool,
+    subresource: &'static str,
+    scope: &'static str,
+}
+
+const fn resource(verb: &'static str, scope: &'static str) -> Labels {
+    Labels { verb, dry_run: "", is_resource: true, subresource: "", scope }
+}
+
+const fn dry(of: Labels) -> Labels {
+    Labels { dry_run: "All", ..of }
+}
+
+const fn path(subresource: &'static str) -> Labels {
+    Labels { verb: "GET", dry_run: "", is_resource: false, subresource, scope: "" }
+}
+
+static LABELS: [Labels; KINDS] = [
+    resource("APPLY", "resource"),
+    dry(resource("APPLY", "resource")),
+    resource("DELETE", "resource"),
+    dry(resource("DELETE", "resource")),
+    resource("DELETECOLLECTION", "namespace"),
+    dry(resource("DELETECOLLECTION", "namespace")),
+    resource("GET", "resource"),
+    resource("LIST", "namespace"),
+    resource("LIST", "cluster"),
+    resource("PATCH", "resource"),
+    dry(resource("PATCH", "resource")),
+    resource("POST", "resource"),
+    dry(resource("POST", "resource")),
+    resource("PUT", "resource"),
+    dry(resource("PUT", "resource")),
+    resource("WATCH", "namespace"),
+    resource("WATCH", "cluster"),
+    resource("other", "resource"),
+    path("/healthz"),
+    path("/livez"),
+    path("/readyz"),
+    path("/metrics"),
+    path("/apis"),
+    path("/openapi"),
+    path("/version"),
+    Labels { verb: "other", dry_run: "", is_resource: false, subresource: "", scope: "" },
+];
+
+impl RequestKind {
+    /// The kind of a request.
+    #[must_use]
+    pub fn of(route: &Route<'_>, head: &RequestHead<'_>) -> Self {
+        let is_dry = !head.query.is_empty() && head.query.contains("dryRun=All");
+        let dry_or = |dry: Self, real: Self| if is_dry { dry } else { real };
+        match (route, head.method) {
+            (Route::Lease { .. }, Method::Get | Method::Head) => Self::Get,
+            (Route::Lease { .. }, Method::Put) => dry_or(Self::PutDryRun, Self::Put),
+            (Route::Lease { .. }, Method::Patch) if is_apply(head) => dry_or(Self::ApplyDryRun, Self::Apply),
+            (Route::Lease { .. }, Method::Patch) => dry_or(Self::PatchDryRun, Self::Patch),
+            (Route::Lease { .. }, Method::Delete) => dry_or(Self::DeleteDryRun, Self::Delete),
+            (Route::Namespace(_), Method::Get | Method::Head) if is_watch(head) => Self::WatchNamespace,
+            (Route::Namespace(_), Method::Get | Method::Head) => Self::ListNamespace,
+            (Route::Namespace(_), Method::Post) => dry_or(Self::PostDryRun, Self::Post),
+            (Route::Namespace(_), Method::Delete) => dry_or(Self::DeleteCollectionDryRun, Self::DeleteCollection),
+            (Route::AllNamespaces, Method::Get | Method::Head) if is_watch(head) => Self::WatchCluster,
+            (Route::AllNamespaces, Method::Get | Method::Head) => Self::ListCluster,
+            (Route::Lease { .. } | Route::Namespace(_) | Route::AllNamespaces, _) => Self::OtherVerb,
+            (Route::Health(probe) | Route::HealthCheck { probe, .. }, Method::Get | Method::Head) => match probe {
+                Probe::Healthz => Self::Healthz,
+                Probe::Livez => Self::Livez,
+                Probe::Readyz => Self::Readyz,
+            },
+            (Route::Metrics, Method::Get | Method::Head) => Self::Metrics,
+            (
+                Route::ApiGroup | Route::ApiGroups | Route::ApiResources(_) | Route::LegacyApi,
+                Method::Get | Method::Head,
+            ) => Self::Discovery,
+            (Route::OpenApiDocument(_) | Route::OpenApiIndex | Route::OpenApiV2, Method::Get | Method::Head) => {
+                Self::OpenApi
+            }
+            (Route::Version, Method::Get | Method::Head) => Self::Version,
+            _ => Self::OtherPath,
+        }
+    }
+
+    /// Whether it is a watch, whose duration says nothing of the server.
+    fn is_watch(self) -> bool {
+        matches!(self, Self::WatchCluster | Self::WatchNamespace)
+    }
+}
+
+fn is_apply(head: &RequestHead<'_>) -> bool {
+    head.content_type.is_some_and(|content_type| content_type.starts_with(b"application/apply-patch"))
+}
+
+/// Go's reading of a boolean in a query: whatever is not clearly false is true.
+fn is_watch(head: &RequestHead<'_>) -> bool {
+    !head.query.is_empty()
+        && head.query.split('&').find_map(|pair| pair.strip_prefix("watch")).is_some_and(|value| {
+            value.is_empty() || value.strip_prefix('=').is_some_and(|value| !matches!(value, "0" | "false"))
+        })
+}
+
+/// Status codes that the server sends; others are counted together.
+const STATUSES: [u16; 25] = [
+    200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 408, 409, 410, 411, 413, 415, 417, 422, 429, 431, 500, 501,
+    503, 504,
+];
+
+/// Where a status stands in [`STATUSES`]; behind it, if it is none of them.
+fn status_index(status: u16) -> usize {
+    match status {
+        // Nearly all.
+        200 => 0,
+        status => STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len()),
+    }
+}
+
+/// kube-apiserver's bounds, in microseconds.
+const BOUNDS_US: [u64; 23] = [
+    5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000, 1_250_000, 1_500_000, 2_000_000,
+    3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000, 15_000_000, 20_000_000, 30_000_000, 45_000_000,
+    60_000_000,
+];
+
+/// Counts of requests.
+#[derive(Debug)]
+pub(super) struct RequestCounts {
+    by_status: Box<[[u64; STATUSES.len() + 1]; KINDS]>,
+    /// Those of this turn, whose duration is not known before its end.
+    in_turn: [u32; KINDS],
+    /// Bits of the kinds that stand in `in_turn`.
+    kinds_in_turn: u32,
+    durations: Box<[Histogram<{ BOUNDS_US.len() }>; KINDS]>,
+}
+
+const _: () = assert!(KINDS <= u32::BITS as usize);
+
+impl RequestCounts {
+    pub(super) fn new() -> Self {
+        Self {
+            by_status: Box::new([[0; STATUSES.len() + 1]; KINDS]),
+            in_turn: [0; KINDS],
+            kinds_in_turn: 0,
+            durations: Box::new([const { Histogram::new(&BOUNDS_US) }; KINDS]),
+        }
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, kind: RequestKind, status: u16) {
+        let at = kind as usize;
+        self.by_status[at][status_index(status)] += 1;
+        if !kind.is_watch() {
+            self.in_turn[at] += 1;
+            self.kinds_in_turn |= 1 << at;
+        }
+    }
+
+    /// Gives this turn's requests its duration.
+    pub(super) fn end_turn(&mut self, duration_us: u64) {
+        while self.kinds_in_turn != 0 {
+            let at = self.kinds_in_turn.trailing_zeros() as usize;
+            self.kinds_in_turn &= self.kinds_in_turn - 1;
+            let count = std::mem::take(&mut self.in_turn[at]);
+            self.durations[at].observe_many(duration_us, count.into());
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Exposition) {
+        const TOTAL: &str = "apiserver_request_total";
+        const DURATION: &str = "apiserver_request_duration_seconds";
+        out.counter(TOTAL, "Requests that were answered; a watch or a long list counts when its response begins.");
+        for (labels, by_status) in LABELS.iter().zip(self.by_status.iter()) {
+            for (at, count) in by_status.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let code = STATUSES.get(at).map_or_else(|| "other".to_owned(), u16::to_string);
+                let mut all = labels.pairs().to_vec();
+                all.push(("code", code.as_str()));
+                out.sample(TOTAL, &all, count);
+            }
+        }
+        out.histogram(
+            DURATION,
+            "Duration of the event loop's turn in which a request had arrived whole and was answered, from the wake-up \
+             to the last write: all requests of a turn count as long as the longest of them. Watches are left out; of \
+             a long list it is the first turn.",
+        );
+        for (labels, durations) in LABELS.iter().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
+            durations.encode(out, DURATION, &labels.pairs());
+        }
+    }
+}
+
+impl Labels {
+    fn pairs(&self) -> [(&'static str, &'static str); 8] {
+        let [preferred, ..] = &VERSIONS;
+        let of_resource = |label| if self.is_resource { label } else { "" };
+        [
+            ("verb", self.verb),
+            ("dry_run", self.dry_run),
+            ("group", of_resource(GROUP)),
+            ("version", of_resource(preferred.version)),
+            ("resource", of_resource(RESOURCE)),
+            ("subresource", self.subresource),
+            ("scope", self.scope),
+            ("component", COMPONENT),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::FieldLines;
+
+    struct NoLines;
+
+    impl FieldLines for NoLines {
+        fn for_each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+    }
+
+    fn kind(method: Method, target: &str, content_type: Option<&str>) -> RequestKind {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let content_type = content_type.map(str::as_bytes);
+        let head = RequestHead { method, path, query, accept: None, content_type, user_agent: None, fields: &NoLines };
+        RequestKind::of(&Route::of(path), &head)
+    }
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+
+    #[test]
+    fn kinds_have_the_labels_of_what_they_are() {
+        let lease = format!("{LEASES}/a");
+        for (kind, labels) in [
+            (kind(Method::Get, &lease, None), ("GET", "", "resource")),
+            (kind(Method::Put, &lease, None), ("PUT", "", "resource")),
+            (kind(Method::Put, &format!("{lease}?dryRun=All"), None), ("PUT", "All", "resource")),
+            (kind(Method::Patch, &lease, Some("application/merge-patch+json")), ("PATCH", "", "resource")),
+            (kind(Method::Patch, &lease, Some("application/apply-patch+yaml")), ("APPLY", "", "resource")),
+            (kind(Method::Delete, &lease, None), ("DELETE", "", "resource")),
+            (kind(Method::Post, &lease, None), ("other", "", "resource")),
+            (kind(Method::Post, LEASES, None), ("POST", "", "resource")),
+            (kind(Method::Delete, LEASES, None), ("DELETECOLLECTION", "", "namespace")),
+            (kind(Method::Head, LEASES, None), ("LIST", "", "namespace")),
+            (kind(Method::Get, &format!("{LEASES}?allowWatchBookmarks=true"), None), ("LIST", "", "namespace")),
+            (kind(Method::Get, &format!("{LEASES}?watch=false"), None), ("LIST", "", "namespace")),
+            (kind(Method::Get, &format!("{LEASES}?limit=1&watch"), None), ("WATCH", "", "namespace")),
+            (kind(Method::Get, "/apis/coordination.k8s.io/v1/leases", None), ("LIST", "", "cluster")),
+            (kind(Method::Get, "/apis/coordination.k8s.io/v1/leases?watch=1", None), ("WATCH", "", "cluster")),
+            (kind(Method::Get, "/readyz/ping", None), ("GET", "", "")),
+            (kind(Method::Get, "/openapi/v2", None), ("GET", "", "")),
+            (kind(Method::Post, "/apis", None), ("other", "", "")),
+            (kind(Method::Get, "/nothing", None), ("other", "", "")),
+        ] {
+            let found = &LABELS[kind as usize];
+            assert_eq!((found.verb, found.dry_run, found.scope), labels, "{kind:?}");
+        }
+        for (path, subresource) in [("/readyz", "/readyz"), ("/metrics", "/metrics"), ("/api", "/apis")] {
+            assert_eq!(LABELS[kind(Method::Get, path, None) as usize].subresource, subresource);
+        }
+    }
+
+    #[test]
+    fn a_turns_requests_last_as_long_as_the_turn() {
+        let mut counts = RequestCounts::new();
+        counts.count(RequestKind::Put, 200);
+        counts.count(RequestKind::Put, 409);
+        counts.count(RequestKind::WatchCluster, 200);
+        counts.end_turn(6_000);
+        counts.count(RequestKind::Put, 299);
+        counts.end_turn(100);
+        counts.end_turn(9_000_000);
+        let mut out = Exposition::new();
+        counts.encode(&mut out);
+        let text = String::from_utf8(out.finish()).expect("text");
+        let resource = "group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\",subresource=\"\"";
+        let put = format!("verb=\"PUT\",dry_run=\"\",{resource},scope=\"resource\",component=\"apiserver\"");
+        for line in [
+            format!("apiserver_request_total{{{put},code=\"200\"}} 1"),
+            format!("apiserver_request_total{{{put},code=\"409\"}} 1"),
+            format!("apiserver_request_total{{{put},code=\"other\"}} 1"),
+            format!("apiserver_request_duration_seconds_bucket{{{put},le=\"0.005\"}} 1"),
+            format!("apiserver_request_duration_seconds_bucket{{{put},le=\"0.025\"}} 3"),
+            format!("apiserver_request_duration_seconds_sum{{{put}}} 0.0121"),
+            format!("apiserver_request_duration_seconds_count{{{put}}} 3"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(text.contains("verb=\"WATCH\"") && !text.contains("seconds_count{verb=\"WATCH\""), "{text}");
+    }
+
+    #[test]
+    fn every_status_has_its_place() {
+        for (at, status) in STATUSES.into_iter().enumerate() {
+            assert_eq!(status_index(status), at);
+        }
+        assert_eq!(status_index(999), STATUSES.len());
+    }
+}

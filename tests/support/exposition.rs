@@ -1,0 +1,177 @@
+//! Prometheus' text format, version 0.0.4, read strictly: what a lenient scraper would forgive is an error here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What was read: every series, by its name with its labels as they were written, and its value.
+#[derive(Debug, Default)]
+pub(crate) struct Exposition {
+    pub(crate) series: BTreeMap<String, f64>,
+}
+
+impl Exposition {
+    /// The value of a series.
+    ///
+    /// # Panics
+    /// If it is not there.
+    #[track_caller]
+    pub(crate) fn value(&self, series: &str) -> f64 {
+        *self.series.get(series).unwrap_or_else(|| panic!("no {series} in {:#?}", self.series))
+    }
+
+    /// The sum of all series of a name whose labels contain all of `labels`.
+    pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let is_meant =
+            |series: &str| series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label));
+        self.series.iter().filter(|(series, _)| is_meant(series)).map(|(_, value)| value).sum()
+    }
+}
+
+/// A family, as its comments announce it.
+struct Family<'t> {
+    name: &'t str,
+    kind: &'t str,
+}
+
+/// One sample line.
+struct Sample<'t> {
+    name: &'t str,
+    labels: Vec<(&'t str, String)>,
+    value: f64,
+}
+
+/// Reads the whole text.
+///
+/// # Errors
+/// What is wrong, with the line.
+pub(crate) fn parse(text: &str) -> Result<Exposition, String> {
+    let mut exposition = Exposition::default();
+    let mut families = BTreeSet::new();
+    let mut help: Option<&str> = None;
+    let mut family: Option<Family<'_>> = None;
+    let mut buckets: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    if !text.ends_with('\n') {
+        return Err("the last line has no end".into());
+    }
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
+        let wrong = |what: &str| format!("{what}: {line:?}");
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, words) = rest.split_once(' ').ok_or_else(|| wrong("HELP without words"))?;
+            if !is_name(name, true) || !words.ends_with('.') || !are_escapes_known(words) {
+                return Err(wrong("HELP"));
+            }
+            if !families.insert(name) {
+                return Err(wrong("a family in two places"));
+            }
+            help = Some(name);
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').ok_or_else(|| wrong("TYPE without a type"))?;
+            if help.take() != Some(name) {
+                return Err(wrong("TYPE does not follow its HELP"));
+            }
+            if !matches!(kind, "counter" | "gauge" | "histogram") || (kind == "counter") != name.ends_with("_total") {
+                return Err(wrong("TYPE"));
+            }
+            family = Some(Family { name, kind });
+        } else {
+            let sample = sample(line).ok_or_else(|| wrong("no sample"))?;
+            let family = family.as_ref().ok_or_else(|| wrong("a sample without a family"))?;
+            let suffix = sample.name.strip_prefix(family.name).ok_or_else(|| wrong("a sample of another family"))?;
+            let bound = sample.labels.iter().find(|(label, _)| *label == "le").map(|(_, bound)| bound.clone());
+            let is_right = match (family.kind, suffix) {
+                ("histogram", "_bucket") => bound.is_some(),
+                ("histogram", "_sum" | "_count") | ("counter" | "gauge", "") => bound.is_none(),
+                _ => false,
+            };
+            if !is_right || (family.kind != "gauge" && sample.value < 0.0) {
+                return Err(wrong("a sample that its family has not"));
+            }
+            let series = line.rsplit_once(' ').map_or(line, |(series, _)| series);
+            if exposition.series.insert(series.to_owned(), sample.value).is_some() {
+                return Err(wrong("a series twice"));
+            }
+            if let Some(bound) = bound {
+                let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse().map_err(|_| wrong("le"))? };
+                let others: Vec<_> = sample.labels.iter().filter(|(label, _)| *label != "le").collect();
+                buckets.entry(format!("{}{others:?}", family.name)).or_default().push((bound, sample.value));
+            } else if suffix == "_count" {
+                let of = buckets.get(&format!("{}{:?}", family.name, sample.labels.iter().collect::<Vec<_>>()));
+                let last = of.and_then(|of| of.last()).ok_or_else(|| wrong("a count without buckets"))?;
+                if last.0.is_finite() || (last.1 - sample.value).abs() > f64::EPSILON {
+                    return Err(wrong("the count is not that of the last bucket"));
+                }
+            }
+        }
+    }
+    if help.is_some() {
+        return Err("a HELP without TYPE at the end".into());
+    }
+    for (name, buckets) in buckets {
+        if !buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1) {
+            return Err(format!("buckets of {name} do not ascend: {buckets:?}"));
+        }
+    }
+    Ok(exposition)
+}
+
+/// A sample: name, labels, one space, value, and nothing else.
+fn sample(line: &str) -> Option<Sample<'_>> {
+    let name_end = line.find(['{', ' '])?;
+    let (name, mut rest) = line.split_at(name_end);
+    let mut labels = Vec::new();
+    if let Some(inside) = rest.strip_prefix('{') {
+        rest = inside;
+        loop {
+            let (label, after) = rest.split_once("=\"")?;
+            let (value, after) = quoted(after)?;
+            if !is_name(label, false) || labels.iter().any(|(other, _)| *other == label) {
+                return None;
+            }
+            labels.push((label, value));
+            rest = after;
+            match rest.strip_prefix(',') {
+                Some(more) => rest = more,
+                None => break,
+            }
+        }
+        rest = rest.strip_prefix('}')?;
+    }
+    let value = rest.strip_prefix(' ')?;
+    let is_number = value.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+        && value.bytes().all(|b| b.is_ascii_digit() || b"+-.e".contains(&b));
+    let value: f64 = value.parse().ok().filter(|_| is_number)?;
+    is_name(name, true).then_some(Sample { name, labels, value })
+}
+
+/// The rest of a quoted value, and what follows it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, c)) = characters.next() {
+        match c {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => match characters.next()?.1 {
+                'n' => value.push('\n'),
+                escaped @ ('\\' | '"') => value.push(escaped),
+                _ => return None,
+            },
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+/// Whether a backslash only stands where it may.
+fn are_escapes_known(text: &str) -> bool {
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        if c == '\\' && !matches!(characters.next(), Some('\\' | 'n')) {
+            return false;
+        }
+    }
+    true
+}
+
+fn is_name(name: &str, is_metric: bool) -> bool {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || c == '_' || (is_metric && c == ':');
+    !name.is_empty() && name.chars().all(is_good) && !name.starts_with(|c: char| c.is_ascii_digit())
+}

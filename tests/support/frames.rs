@@ -1,0 +1,314 @@
+//! HTTP/2 by hand (RFC 9113 §4 and §6): frames written octet by octet, right or wrong, and read as they come.
+
+use super::stream::{Endpoint, Stream};
+use super::{eventually, shown};
+use coordination_apiserver::hpack::{Decoder, DecoderLimits, FieldBuf};
+use std::io::{self, Read, Write};
+use std::thread::{self, JoinHandle};
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+pub(crate) const END_STREAM: u8 = 0x1;
+pub(crate) const ACK: u8 = 0x1;
+pub(crate) const END_HEADERS: u8 = 0x4;
+
+/// `SETTINGS_INITIAL_WINDOW_SIZE`.
+pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// What a client sends first.
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A frame.
+pub(crate) fn frame(frame_type: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a test writes no such frame").to_be_bytes();
+    [&length[1..], &[frame_type, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// SETTINGS with these values.
+pub(crate) fn settings(values: &[(u16, u32)]) -> Vec<u8> {
+    let payload: Vec<u8> =
+        values.iter().flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
+/// WINDOW_UPDATE.
+pub(crate) fn window_update(stream: u32, increment: u32) -> Vec<u8> {
+    frame(WINDOW_UPDATE, 0, stream, &increment.to_be_bytes())
+}
+
+/// RST_STREAM that says CANCEL.
+pub(crate) fn cancel(stream: u32) -> Vec<u8> {
+    frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())
+}
+
+/// HEADERS of a request, in one frame.
+pub(crate) fn request(stream: u32, method: &str, path: &str, more: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
+    let block = request_block(method, path, more);
+    frame(HEADERS, END_HEADERS | if end_stream { END_STREAM } else { 0 }, stream, &block)
+}
+
+/// The field block of a request; it refers to no dynamic table and leaves none changed.
+pub(crate) fn request_block(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+    let pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
+    pseudo.iter().chain(more).flat_map(|(name, value)| literal(name, value)).collect()
+}
+
+/// A literal field that is not indexed, its name neither (RFC 7541 §6.2.2).
+pub(crate) fn literal(name: &str, value: &str) -> Vec<u8> {
+    [&[0][..], &string(name), &string(value)].concat()
+}
+
+/// A string literal without Huffman coding (RFC 7541 §5.2).
+fn string(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = text.len();
+    if rest < 127 {
+        out.extend(u8::try_from(rest));
+    } else {
+        out.push(127);
+        rest -= 127;
+        while rest >= 128 {
+            out.extend(u8::try_from(rest % 128 + 128));
+            rest /= 128;
+        }
+        out.extend(u8::try_from(rest));
+    }
+    out.extend_from_slice(text.as_bytes());
+    out
+}
+
+/// A frame that the server sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) frame_type: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Frame {
+    /// Whether it ends its stream.
+    pub(crate) fn ends_stream(&self) -> bool {
+        matches!(self.frame_type, DATA | HEADERS) && self.flags & END_STREAM != 0
+    }
+
+    /// The code of RST_STREAM or GOAWAY.
+    pub(crate) fn code(&self) -> Option<u32> {
+        let at = match self.frame_type {
+            RST_STREAM => 0,
+            GOAWAY => 4,
+            _ => return None,
+        };
+        self.payload.get(at..at + 4).and_then(|code| code.try_into().ok()).map(u32::from_be_bytes)
+    }
+}
+
+/// A connection on which the test writes and reads frames itself.
+pub(crate) struct Frames {
+    /// The connection; public, so that a test may mistreat it.
+    pub(crate) stream: Stream,
+    received: Vec<u8>,
+    decoder: Decoder,
+}
+
+impl Frames {
+    /// Connects with prior knowledge, or ALPN, and sends preface and empty SETTINGS.
+    ///
+    /// # Panics
+    /// If nobody listens.
+    #[track_caller]
+    pub(crate) fn open(endpoint: &Endpoint) -> Self {
+        Self::open_with(endpoint, &[])
+    }
+
+    /// The same with these settings.
+    #[track_caller]
+    pub(crate) fn open_with(endpoint: &Endpoint, values: &[(u16, u32)]) -> Self {
+        let mut frames = Self::connect(endpoint);
+        frames.send([PREFACE, &settings(values), &frame(SETTINGS, ACK, 0, &[])].concat());
+        frames
+    }
+
+    /// Connects, and sends nothing.
+    #[track_caller]
+    pub(crate) fn connect(endpoint: &Endpoint) -> Self {
+        let stream = endpoint.with_alpn(b"h2").connect();
+        let stream = stream.unwrap_or_else(|error| panic!("no connection to {}: {error}", endpoint.address));
+        let limits = DecoderLimits { list_size_max: 1 << 20, list_size_abort: 1 << 20 };
+        Self { stream, received: Vec::new(), decoder: Decoder::new(4096, limits) }
+    }
+
+    /// Sends octets as they are.
+    ///
+    /// # Panics
+    /// If they cannot be written.
+    #[track_caller]
+    pub(crate) fn send(&mut self, octets: impl AsRef<[u8]>) {
+        let octets = octets.as_ref();
+        self.try_send(octets).unwrap_or_else(|error| panic!("not sent ({error}): {}", shown(octets)));
+    }
+
+    /// Sends octets as they are, to a peer that may have hung up.
+    pub(crate) fn try_send(&mut self, octets: &[u8]) -> io::Result<()> {
+        self.stream.write_all(octets)?;
+        self.stream.flush()
+    }
+
+    /// Sends octets from a thread of its own, so that reading can go on; the server may hang up meanwhile. Cleartext only.
+    ///
+    /// # Panics
+    /// If this is TLS.
+    pub(crate) fn send_aside(&self, octets: Vec<u8>) -> JoinHandle<()> {
+        let Stream::Cleartext(socket) = &self.stream else { panic!("TLS has one user") };
+        let mut socket = socket.try_clone().expect("a socket can be cloned");
+        thread::spawn(move || _ = socket.write_all(&octets))
+    }
+
+    /// The next octets, up to and with `end`: of HTTP/1.1, before an upgrade.
+    #[track_caller]
+    pub(crate) fn recv_through(&mut self, end: &[u8]) -> Vec<u8> {
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.received, end) {
+                return self.received.drain(..at + end.len()).collect();
+            }
+            self.fill().unwrap_or_else(|error| panic!("{error}; got only {}", shown(&self.received)));
+        }
+    }
+
+    /// The next frame, if one comes.
+    pub(crate) fn try_recv(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some((head, rest)) = self.received.split_first_chunk::<9>() {
+                let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+                if let Some(payload) = rest.get(..length) {
+                    let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+                    let frame = Frame { frame_type: head[3], flags: head[4], stream, payload: payload.to_vec() };
+                    self.received.drain(..9 + length);
+                    return Ok(frame);
+                }
+            }
+            self.fill()?;
+        }
+    }
+
+    /// The next frame.
+    ///
+    /// # Panics
+    /// If none comes.
+    #[track_caller]
+    pub(crate) fn recv(&mut self) -> Frame {
+        self.try_recv().unwrap_or_else(|error| panic!("no frame ({error}); got {}", shown(&self.received)))
+    }
+
+    /// The next frame that `is_wanted`; those before are dropped.
+    #[track_caller]
+    pub(crate) fn recv_until(&mut self, is_wanted: impl Fn(&Frame) -> bool) -> Frame {
+        loop {
+            let frame = self.recv();
+            if is_wanted(&frame) {
+                return frame;
+            }
+            assert_ne!(frame.frame_type, GOAWAY, "{frame:?}");
+        }
+    }
+
+    /// All frames until this stream ends, its own and others.
+    #[track_caller]
+    pub(crate) fn recv_to_end_of(&mut self, stream: u32) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        loop {
+            let frame = self.recv();
+            assert_ne!(frame.frame_type, GOAWAY, "{frame:?} after {frames:?}");
+            let is_last = frame.stream == stream && (frame.ends_stream() || frame.frame_type == RST_STREAM);
+            frames.push(frame);
+            if is_last {
+                return frames;
+            }
+        }
+    }
+
+    /// Reads the status of a response's HEADERS. All of them must be read, in order, since they share a table.
+    #[track_caller]
+    pub(crate) fn status_of(&mut self, headers: &Frame) -> u16 {
+        self.fields_of(headers)
+            .iter()
+            .find(|(name, _)| name == ":status")
+            .and_then(|(_, value)| value.parse().ok())
+            .unwrap_or_else(|| panic!("no status: {headers:?}"))
+    }
+
+    /// The fields of HEADERS.
+    #[track_caller]
+    pub(crate) fn fields_of(&mut self, headers: &Frame) -> Vec<(String, String)> {
+        assert!(headers.frame_type == HEADERS && headers.flags & END_HEADERS != 0, "{headers:?}");
+        let mut fields = FieldBuf::new();
+        self.decoder.decode(&headers.payload, &mut fields).unwrap_or_else(|error| panic!("{error}: {headers:?}"));
+        let text = |octets: &[u8]| String::from_utf8_lossy(octets).into_owned();
+        fields.iter().map(|field| (text(field.name), text(field.value))).collect()
+    }
+
+    /// A round trip: all that was sent before has been seen.
+    ///
+    /// # Panics
+    /// If there is no answer.
+    #[track_caller]
+    pub(crate) fn round_trip(&mut self) {
+        self.send(frame(PING, 0, 0, b"all seen"));
+        self.recv_until(|frame| frame.frame_type == PING && frame.flags & ACK != 0);
+    }
+
+    /// Reads up to the end of the connection. Gives the code of the GOAWAY that ends it.
+    ///
+    /// # Panics
+    /// If there is none, or the connection stays open.
+    #[track_caller]
+    pub(crate) fn recv_goaway(&mut self) -> u32 {
+        let mut last = None;
+        loop {
+            match self.try_recv() {
+                Ok(frame) => last = Some(frame),
+                Err(error) if super::client::is_timeout(&error) => panic!("still open; the last was {last:?}"),
+                Err(_closed) => break,
+            }
+        }
+        let code = last.as_ref().filter(|frame| frame.frame_type == GOAWAY).and_then(Frame::code);
+        code.unwrap_or_else(|| panic!("no GOAWAY at the end but {last:?}"))
+    }
+
+    /// Waits until nothing more comes for a moment; gives the octets that came, frames and all.
+    pub(crate) fn drain(&mut self) -> usize {
+        let before = self.received.len();
+        self.stream.set_read_timeout(Some(QUIET));
+        let mut got = before;
+        eventually("the server is quiet", || {
+            let is_quiet = self.fill().is_err();
+            got = self.received.len();
+            is_quiet
+        });
+        self.stream.set_read_timeout(Some(super::PATIENCE));
+        got - before
+    }
+
+    /// Reads once more.
+    fn fill(&mut self) -> io::Result<()> {
+        let mut piece = [0; 16 * 1024];
+        match self.stream.read(&mut piece)? {
+            0 => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server hung up")),
+            count => {
+                self.received.extend_from_slice(&piece[..count]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How long nothing comes from a server that has nothing to say.
+const QUIET: std::time::Duration = std::time::Duration::from_millis(300);
