@@ -4,6 +4,7 @@
 //! kube-apiserver's word for word, since people search for them.
 
 use crate::lease::{GROUP, KIND, RESOURCE};
+use crate::media_type::Unacceptable;
 use std::fmt::Write as _;
 
 /// One complaint about one field (`field.Error` of apimachinery).
@@ -130,6 +131,15 @@ impl FieldError {
     }
 }
 
+/// A field that a server-side apply may not change, since it is another manager's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldManagerConflict {
+    /// The manager, quoted, and how it came to own the field.
+    pub manager: String,
+    /// Path of the field: `.spec.holderIdentity`.
+    pub field: String,
+}
+
 /// Why a request is refused, as facts. [`ApiError::status`] derives what the client sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
@@ -139,6 +149,11 @@ pub enum ApiError {
         name: String,
         /// Whether it is there only because finalizers hold it.
         being_deleted: bool,
+    },
+    /// A server-side apply would change what others own.
+    ApplyConflict {
+        /// What, by manager; never empty.
+        conflicts: Vec<FieldManagerConflict>,
     },
     /// The request makes no sense.
     BadRequest {
@@ -186,13 +201,20 @@ pub enum ApiError {
     JsonPatchRejected,
     /// The path does not take this method.
     MethodNotAllowed,
-    /// No representation of the response suits `Accept`.
-    NotAcceptable {
-        /// Whether the request may open a watch, which has representations of its own.
-        streaming: bool,
+    /// No namespace of this name.
+    NamespaceNotFound {
+        /// The namespace.
+        namespace: String,
     },
-    /// `Accept` asks for a transformation (`as=`) that is not served.
-    NotAcceptableTransform,
+    /// The namespace is being deleted, and takes nothing new.
+    NamespaceTerminating {
+        /// The namespace.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+    },
+    /// No representation of the response suits `Accept`.
+    NotAcceptable(Unacceptable),
     /// No Lease of this name.
     NotFound {
         /// Name of the Lease.
@@ -237,6 +259,13 @@ pub enum ApiError {
     Unclassified {
         /// Its words.
         message: String,
+    },
+    /// A patch names the UID of an object that is not there.
+    UidGone {
+        /// Name of the Lease.
+        name: String,
+        /// UID that the client has.
+        requested: String,
     },
     /// `UID in precondition` of an update: another object of this name.
     UidMismatch {
@@ -327,8 +356,6 @@ pub struct StatusCause {
 
 /// Media types of a request body, in the order in which kube-apiserver names them.
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// The same with the stream types that a path with a watch adds.
-const MEDIA_TYPES_STREAMING: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 impl ApiError {
     /// The `Status` that tells a client of this error. There is no catch-all arm: a new variant does not compile until
@@ -352,6 +379,16 @@ impl ApiError {
                 let why = if *being_deleted { "object is being deleted: " } else { "" };
                 let message = format!("{why}{RESOURCE}.{GROUP} {} already exists", go_quoted(name));
                 failure(409, "AlreadyExists", message, of(name, RESOURCE))
+            }
+            Self::ApplyConflict { conflicts } => {
+                let cause = |conflict: &FieldManagerConflict| StatusCause {
+                    reason: "FieldManagerConflict",
+                    message: format!("conflict with {}", conflict.manager),
+                    field: conflict.field.clone(),
+                };
+                let causes = conflicts.iter().map(cause).collect();
+                let details = StatusDetails { causes, ..StatusDetails::default() };
+                failure(409, "Conflict", apply_conflict_message(conflicts), Some(details))
             }
             Self::BadRequest { message } => failure(400, "BadRequest", message.clone(), None),
             Self::Conflict { name } => {
@@ -394,17 +431,32 @@ impl ApiError {
                 let message = "the server does not allow this method on the requested resource";
                 failure(405, "MethodNotAllowed", message.into(), nothing())
             }
-            Self::NotAcceptable { streaming } => {
-                let types = if *streaming { MEDIA_TYPES_STREAMING } else { MEDIA_TYPES };
-                let message = format!("406: Not Acceptable\n\nAvailable representations: {types}");
-                failure(406, "NotAcceptable", message, nothing())
+            Self::NamespaceNotFound { namespace } => {
+                let details = StatusDetails { name: namespace.clone(), kind: "namespaces", ..Default::default() };
+                failure(404, "NotFound", format!("namespaces {} not found", go_quoted(namespace)), Some(details))
             }
-            Self::NotAcceptableTransform => failure(
-                406,
-                "NotAcceptable",
-                format!("only the following media types are accepted: {MEDIA_TYPES}"),
-                None,
-            ),
+            Self::NamespaceTerminating { namespace, name } => {
+                let message = format!(
+                    "{RESOURCE}.{GROUP} {} is forbidden: unable to create new content in namespace {namespace} because it is being terminated",
+                    go_quoted(name)
+                );
+                let cause = StatusCause {
+                    reason: "NamespaceTerminating",
+                    message: format!("namespace {namespace} is being terminated"),
+                    field: "metadata.namespace".into(),
+                };
+                let details = StatusDetails {
+                    causes: vec![cause],
+                    name: name.clone(),
+                    group: GROUP,
+                    kind: RESOURCE,
+                    ..Default::default()
+                };
+                failure(403, "Forbidden", message, Some(details))
+            }
+            Self::NotAcceptable(why) => {
+                failure(406, "NotAcceptable", why.to_string(), why.has_details().then(StatusDetails::default))
+            }
             Self::NotFound { name } => {
                 let message = format!("{RESOURCE}.{GROUP} {} not found", go_quoted(name));
                 failure(404, "NotFound", message, of(name, RESOURCE))
@@ -439,6 +491,13 @@ impl ApiError {
             }
             Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
             Self::Unclassified { message } => failure(500, "", message.clone(), None),
+            Self::UidGone { name, requested } => {
+                let message = format!(
+                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: uid mismatch: the provided object specified uid {requested}, and no existing object was found",
+                    go_quoted(name)
+                );
+                failure(409, "Conflict", message, of(name, RESOURCE))
+            }
             Self::UidMismatch { namespace, name, requested, found } => {
                 let message = format!(
                     "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: /registry/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {requested}, UID in object meta: {found}",
@@ -467,6 +526,22 @@ impl Status {
             StatusDetails { name: name.into(), group: GROUP, kind: RESOURCE, uid: uid.into(), ..Default::default() };
         Self { success: true, details: Some(details), ..Self::default() }
     }
+}
+
+/// One conflict in one line, several by manager.
+fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
+    if let [only] = conflicts {
+        return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
+    }
+    let mut message = format!("Apply failed with {} conflicts: ", conflicts.len());
+    for (at, conflict) in conflicts.iter().enumerate() {
+        let line_feed = if at == 0 { "" } else { "\n" };
+        if at == 0 || conflicts.get(at - 1).is_some_and(|last| last.manager != conflict.manager) {
+            _ = write!(message, "{line_feed}conflicts with {}:", conflict.manager);
+        }
+        _ = write!(message, "\n- {}", conflict.field);
+    }
+    message
 }
 
 /// Several complaints in one sentence, each once (apimachinery `util/errors`, `aggregate.Error`).

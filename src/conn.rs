@@ -1,6 +1,6 @@
 //! One connection: its transport, its buffers, the protocol that it speaks, and when it has waited long enough.
 
-use crate::auth::Caller;
+use crate::auth::Credentials;
 use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
 use crate::http2::StreamKey;
@@ -10,18 +10,16 @@ use crate::limits::{
 };
 use crate::serve::{Budget, Peer, Protocol, Served, Service};
 use crate::tls::config::ALPN_HTTP_2;
-use crate::tls::identity::identity_of;
 use crate::transport::{Output, Transport};
 use crate::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::io;
-use std::rc::Rc;
 
 /// A connection, from accept to close.
 #[derive(Debug)]
 pub struct Conn {
     transport: Transport,
-    caller: Caller,
+    credentials: Credentials,
     protocol: Protocol,
     input: ByteBuf,
     output: Output,
@@ -81,14 +79,17 @@ pub enum Next {
 }
 
 impl Conn {
-    /// A connection of `caller`, who is nobody yet if this is TLS.
+    /// A connection whose peer has proven nothing yet, and need not if this is cleartext.
     #[must_use]
     pub fn new(transport: Transport, now: Now) -> Self {
-        let (caller, phase) =
-            if transport.is_tls() { (Caller::Anonymous, Phase::Handshake) } else { (Caller::Insecure, Phase::Open) };
+        let (credentials, phase) = if transport.is_tls() {
+            (Credentials::unproven(), Phase::Handshake)
+        } else {
+            (Credentials::insecure(), Phase::Open)
+        };
         Self {
             transport,
-            caller,
+            credentials,
             protocol: Protocol::Undecided,
             input: ByteBuf::default(),
             output: Output::default(),
@@ -111,6 +112,9 @@ impl Conn {
         if self.read_and_serve(connection, service, pool, now).is_err() {
             // The peer has gone, or speaks no TLS that we accept. If rustls has words for it, they are sent.
             self.transport.send_alert();
+            if self.phase == Phase::Handshake {
+                service.api.metrics.count_tls_handshake(false);
+            }
             self.phase = Phase::Closed;
         }
         self.input.release(pool);
@@ -133,7 +137,7 @@ impl Conn {
         let has_room = self.output.len() < QUEUED_BYTES_HIGH;
         if has_room {
             for key in self.behind.drain(..) {
-                service.watchers.mark_dirty(key);
+                service.watchers.unpark(key);
             }
         }
         match (self.phase, self.stopped) {
@@ -147,7 +151,7 @@ impl Conn {
                 self.waiting_since_ms = now.ms;
                 Next::Again
             }
-            (Phase::Open, Stopped::Budget) => Next::Again,
+            (Phase::Open | Phase::Lingering, Stopped::Budget) => Next::Again,
             (Phase::Open, Stopped::Room) if has_room => Next::Again,
             _ => Next::Wait,
         }
@@ -163,7 +167,7 @@ impl Conn {
         now: Now,
     ) -> Option<Fill> {
         if self.output.len() >= QUEUED_BYTES_HIGH {
-            self.behind.push(key);
+            self.put_behind(key, service);
             return Some(Fill::Idle);
         }
         let output = self.output.buffer(pool);
@@ -173,9 +177,15 @@ impl Conn {
             self.waiting_since_ms = now.ms;
         }
         if fill == Fill::More && output.len() >= QUEUED_BYTES_HIGH {
-            self.behind.push(key);
+            self.put_behind(key, service);
         }
         Some(fill)
+    }
+
+    /// Leaves a watcher alone until there is room again.
+    fn put_behind(&mut self, key: WatcherKey, service: &mut Service) {
+        service.watchers.park(key);
+        self.behind.push(key);
     }
 
     /// Bytes that wait to be sent.
@@ -213,10 +223,7 @@ impl Conn {
                 let was_idle = self.protocol.is_idle(&self.input);
                 self.protocol.on_shutdown(service, self.output.buffer(pool));
                 if was_idle {
-                    // Nothing is owed in either direction once this is sent.
-                    let _ = self.transport.send(&mut self.output);
-                    self.transport.close_write(&mut self.output);
-                    self.phase = if self.output.is_empty() { Phase::Closed } else { Phase::Closing };
+                    self.phase = Phase::Closing;
                 } else {
                     // It closes by itself when what is under way has ended.
                     self.stopped = Stopped::Budget;
@@ -271,6 +278,13 @@ impl Conn {
                 Phase::Lingering => return self.linger(pool),
                 Phase::Handshake | Phase::Open => {}
             }
+            // What is here comes first: a peer that sends faster than it is served waits in its own kernel.
+            if self.phase == Phase::Open
+                && self.input.len() >= BUFFER_BYTES
+                && self.serve(connection, service, pool, now, &mut budget)
+            {
+                return Ok(());
+            }
             // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
@@ -281,7 +295,8 @@ impl Conn {
                     self.waiting_since_ms = now.ms;
                 }
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
-                    self.on_handshake(now, pool);
+                    self.on_handshake(service, pool, now);
+                    service.api.metrics.count_tls_handshake(true);
                 }
             }
             if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
@@ -311,11 +326,15 @@ impl Conn {
         now: Now,
         budget: &mut Budget,
     ) -> bool {
+        self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         let output = self.output.buffer(pool);
         let was_empty = output.is_empty();
-        let peer = Peer { connection, caller: &self.caller };
+        let input_bytes = self.input.len();
+        let peer = Peer { connection, credentials: &self.credentials };
         let served = self.protocol.serve(service, peer, now, &mut self.input, output, budget);
-        if was_empty && !output.is_empty() {
+        // A frame that has come whole begins the time of the next one.
+        let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
+        if is_frame_done || was_empty && !output.is_empty() {
             self.waiting_since_ms = now.ms;
         }
         match served {
@@ -327,15 +346,14 @@ impl Conn {
         true
     }
 
-    fn on_handshake(&mut self, now: Now, pool: &mut Pool) {
+    fn on_handshake(&mut self, service: &Service, pool: &mut Pool, now: Now) {
         self.phase = Phase::Open;
         self.waiting_since_ms = now.ms;
-        let identity = self.transport.peer_certificate().and_then(identity_of);
-        self.caller = identity.map_or(Caller::Anonymous, |identity| Caller::User(Rc::new(identity)));
+        self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         self.protocol = if self.transport.alpn() == Some(ALPN_HTTP_2) {
-            Protocol::http2(&self.caller, now, self.output.buffer(pool))
+            Protocol::http2(&self.credentials, now, self.output.buffer(pool))
         } else {
-            Protocol::http1(&self.caller)
+            Protocol::http1(&self.credentials)
         };
     }
 
@@ -344,6 +362,9 @@ impl Conn {
         scratch.resize(BUFFER_BYTES, 0);
         let is_over = self.transport.discard(&mut scratch);
         pool.give(scratch);
+        if self.transport.is_readable() {
+            self.stopped = Stopped::Budget;
+        }
         if is_over? {
             self.phase = Phase::Closed;
         }

@@ -1,8 +1,8 @@
 //! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and later `http2` read and
 //! write these; the API knows only these.
 
-use crate::api_error::ApiError;
-use crate::codec::json::encode_status_into;
+use crate::api_error::{ApiError, Status};
+use crate::form::Form;
 use bytes::Bytes;
 use std::fmt;
 
@@ -82,10 +82,22 @@ impl fmt::Debug for RequestHead<'_> {
 /// Media types of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {
+    /// Aggregated discovery, `apidiscovery.k8s.io/v2`.
+    DiscoveryV2,
+    /// Aggregated discovery, `apidiscovery.k8s.io/v2beta1`.
+    DiscoveryV2beta1,
     /// `application/json`
     Json,
+    /// Prometheus' text format, version 0.0.4.
+    Metrics,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+    /// `application/vnd.kubernetes.protobuf;stream=watch`
+    ProtobufWatch,
     /// `text/plain; charset=utf-8`
     Text,
+    /// `application/yaml`
+    Yaml,
 }
 
 impl ContentType {
@@ -93,8 +105,14 @@ impl ContentType {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::DiscoveryV2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::DiscoveryV2beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
             Self::Json => "application/json",
+            Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+            Self::ProtobufWatch => "application/vnd.kubernetes.protobuf;stream=watch",
             Self::Text => "text/plain; charset=utf-8",
+            Self::Yaml => "application/yaml",
         }
     }
 }
@@ -110,29 +128,59 @@ pub struct Response {
     pub warnings: Vec<String>,
     /// Seconds for `Retry-After`; 0 is none.
     pub retry_after_seconds: u32,
+    /// `Cache-Control`.
+    pub cache_control: &'static str,
+    /// Further fields, names in lower case; of few responses. Values hold no control characters.
+    pub fields: Vec<(&'static str, String)>,
     /// The body, shared with whoever else sends the same bytes.
     pub body: Bytes,
 }
 
 impl Response {
-    /// The `Status` of an error, with a line feed behind it.
+    /// The `Status` of an error, in JSON.
     #[cold]
     #[must_use]
     pub fn from_error(error: &ApiError) -> Self {
-        let status = error.status();
-        let mut body = Vec::with_capacity(512);
-        encode_status_into(&mut body, &status);
-        body.push(b'\n');
+        Self::from_status(&error.status(), Form::default())
+    }
+
+    /// A `Status` that tells of an error.
+    #[cold]
+    #[must_use]
+    pub fn from_status(status: &Status, form: Form) -> Self {
         let retry_after_seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-        Self { retry_after_seconds, ..Self::new(status.code, ContentType::Json, body.into()) }
+        Self { retry_after_seconds, ..Self::new(status.code, form.content_type(), form.status_body(status)) }
     }
 
     /// A response with nothing special.
     #[must_use]
     pub fn new(status: u16, content_type: ContentType, body: Bytes) -> Self {
-        Self { status, content_type, warnings: Vec::new(), retry_after_seconds: 0, body }
+        Self {
+            status,
+            content_type,
+            warnings: Vec::new(),
+            retry_after_seconds: 0,
+            cache_control: NOT_TO_BE_KEPT,
+            fields: Vec::new(),
+            body,
+        }
+    }
+
+    /// Whether the head has the fields that all have, and no others.
+    #[must_use]
+    pub fn has_plain_head(&self) -> bool {
+        self.warnings.is_empty() && self.retry_after_seconds == 0 && self.fields.is_empty() && self.has_content_fields()
+    }
+
+    /// Whether the head tells of content. That of a 304 would speak of what is not sent (RFC 9110 §15.4.5).
+    #[must_use]
+    pub fn has_content_fields(&self) -> bool {
+        self.status != 304
     }
 }
+
+/// `Cache-Control` of all that may be another thing the next time.
+const NOT_TO_BE_KEPT: &str = "no-cache, private";
 
 /// Reason phrase of a status code (RFC 9110 §15).
 #[must_use]
@@ -141,6 +189,8 @@ pub fn reason_phrase(status: u16) -> &'static str {
         200 => "OK",
         201 => "Created",
         202 => "Accepted",
+        301 => "Moved Permanently",
+        304 => "Not Modified",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",

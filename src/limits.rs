@@ -16,9 +16,12 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of bodies that are not whole yet, on all streams of one HTTP/2 connection; more ends it. kube-apiserver
-/// multiplexes a whole cluster over one, and none of its bodies is near the bound of one body.
-pub const CONNECTION_BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How many bodies of the greatest size an HTTP/2 connection may have that are not whole yet, in bytes and with their
+/// heads; more ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
+pub const CONNECTION_BODIES_MAX: usize = 10;
+
+/// Lists and deletions of one HTTP/2 connection that go on by a step in one turn; the others follow in the next.
+pub const JOB_STEPS_PER_TURN: usize = 8;
 
 /// Bytes read from one connection in one turn before the others have theirs.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
@@ -91,6 +94,5 @@ pub const WATCH_SECONDS_MIN: u64 = 1800;
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
 const _: () = assert!(BUFFER_BYTES >= crate::http2::limits::RECV_BUFFER_BYTES_MIN);
-const _: () = assert!(CONNECTION_BODY_BYTES_MAX > BODY_BYTES_MAX);
 const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
 const _: () = assert!(HEAD_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);

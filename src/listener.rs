@@ -5,13 +5,19 @@ use crate::transport::Transport;
 use mio::net::TcpListener;
 use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Connections that the kernel holds for us; it takes no more than its own `somaxconn`.
 const BACKLOG: i32 = 4096;
+
+/// How the kernel asks a silent peer whether it is there.
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4)
+}
 
 /// A listening socket, with or without TLS.
 #[derive(Debug)]
@@ -51,6 +57,13 @@ impl Listener {
         let socket = TcpListener::from_std(socket.into());
         let local_addr = socket.local_addr()?;
         Ok(Self { socket, local_addr, tls, readable: false, resume_ms: None })
+    }
+
+    /// Serves the handshakes that begin from now on with another configuration, if it serves TLS at all.
+    pub fn set_tls(&mut self, config: &Arc<ServerConfig>) {
+        if let Some(own) = &mut self.tls {
+            *own = Arc::clone(config);
+        }
     }
 
     /// Where it listens, with the port that the system chose if none was named.
@@ -105,6 +118,8 @@ impl Listener {
                 Ok((socket, _)) => {
                     // Responses are written whole; holding one back for the acknowledgement of the last costs 40 ms.
                     let _ = socket.set_nodelay(true);
+                    // A peer that is gone without a word is noticed in some minutes, also behind a quiet watch.
+                    let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive());
                     let transport = match &self.tls {
                         None => Ok(Transport::cleartext(socket)),
                         Some(config) => Transport::tls(socket, Arc::clone(config)),

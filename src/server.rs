@@ -11,19 +11,25 @@
 //! what a budget leaves undone stands in the run queue, and the next wait does not wait.
 
 use crate::api::Api;
+use crate::api::health::CheckId;
 use crate::buffer::Pool;
 use crate::clock::{Clock, HttpDate, Now, wall_micros};
+use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, SHUTDOWN_MS_MAX};
 use crate::listener::{Accepted, Listener};
+use crate::metrics::TurnEnd;
+use crate::route::Probe;
 use crate::serve::{Scratch, Service};
 use crate::table::Table;
+use crate::tls::config::Secure;
+use crate::tls::trust::Trust;
 use crate::transport::Transport;
+use crate::updates::{self, Update, UpdateSender, Updates};
 use crate::watch::{Fill, Watchers};
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
-use rustls::ServerConfig;
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,15 +37,17 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a server is told at its start.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to serve TLS, and how.
-    pub secure: Option<(SocketAddr, Arc<ServerConfig>)>,
+    pub secure: Option<(SocketAddr, Secure)>,
     /// Where to serve cleartext: full rights for everybody who can connect, so loopback only.
     pub insecure: Option<SocketAddr>,
+    /// Which namespaces there are.
+    pub namespaces: Namespaces,
     /// Connections at the most; further ones wait in the listen queue.
     pub max_connections: usize,
     /// Events that the log keeps, at the most.
@@ -53,6 +61,7 @@ impl Default for Config {
         Self {
             secure: None,
             insecure: None,
+            namespaces: Namespaces::default(),
             max_connections: 16_384,
             watch_window_events: 100_000,
             watch_window_bytes: 256 * 1024 * 1024,
@@ -114,8 +123,18 @@ pub struct Server {
     with_jobs: Vec<Token>,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
     shutdown: ShutdownHandle,
+    updates: Updates,
+    update_sender: UpdateSender,
+    awaited: Awaited,
     /// Milliseconds at which the stop is no longer orderly.
     stop_ms: Option<u64>,
+}
+
+/// Checks of `/readyz` that wait for what only the cluster knows.
+#[derive(Debug)]
+struct Awaited {
+    request_header: Option<CheckId>,
+    namespaces: Option<CheckId>,
 }
 
 /// A connection in its slot.
@@ -124,6 +143,8 @@ struct Entry {
     token: Token,
     conn: Conn,
     is_touched: bool,
+    /// Bytes that waited to be sent when they were counted last.
+    queued_bytes: usize,
 }
 
 /// Tokens from here up are listeners; the waker is the last.
@@ -141,9 +162,11 @@ impl Server {
             move |cause| ServerError { what, cause }
         };
         let poll = Poll::new().map_err(failed("cannot make a poll"))?;
-        let waker = Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
+        let (update_sender, updates) = updates::queue(Arc::clone(&waker));
         let mut listeners = Vec::new();
-        let secure = config.secure.map(|(addr, tls)| (addr, Some(tls)));
+        let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
+        let secure = config.secure.map(|(addr, secure)| (addr, Some(secure.config)));
         for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
             let mut listener = Listener::bind(addr, tls).map_err(failed(&format!("cannot listen on {addr}")))?;
             let token = Token(LISTENER_TOKENS + listeners.len());
@@ -151,10 +174,19 @@ impl Server {
             listeners.push(listener);
         }
         let version = ResourceVersion(wall_micros());
+        let mut api = Api::new();
+        api.namespaces = config.namespaces;
+        let awaited = Awaited {
+            request_header: (!trust.is_complete())
+                .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),
+            namespaces: (api.namespaces.is_awaited())
+                .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
+        };
         let service = Service {
-            api: Api::new(),
+            api,
             table: Table::new(version, config.watch_window_events, config.watch_window_bytes),
             watchers: Watchers::new(version),
+            trust,
             date: HttpDate::default(),
             scratch: Scratch::default(),
         };
@@ -171,7 +203,10 @@ impl Server {
             touched: Vec::new(),
             with_jobs: Vec::new(),
             timers: BinaryHeap::new(),
-            shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker: Arc::new(waker) },
+            shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
+            updates,
+            update_sender,
+            awaited,
             stop_ms: None,
         })
     }
@@ -194,6 +229,12 @@ impl Server {
         self.shutdown.clone()
     }
 
+    /// Something to hand it what helper threads have found out.
+    #[must_use]
+    pub fn update_sender(&self) -> UpdateSender {
+        self.update_sender.clone()
+    }
+
     /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
     ///
     /// # Errors
@@ -213,8 +254,10 @@ impl Server {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             other => other?,
         }
+        let woken = Instant::now();
         let now = self.clock.now();
         self.service.date.update(now.wall);
+        self.take_updates();
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
             self.begin_shutdown(now);
         }
@@ -233,7 +276,39 @@ impl Server {
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
+        self.service.api.metrics.step(&self.service.table, now);
+        self.service.api.metrics.end_turn(TurnEnd {
+            duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
+            connections: self.conns.len(),
+            watchers: self.service.watchers.len(),
+            connections_with_jobs: self.with_jobs.len(),
+        });
         Ok(())
+    }
+
+    /// Takes in what helper threads have found out.
+    fn take_updates(&mut self) {
+        while let Some(update) = self.updates.next() {
+            match update {
+                Update::Namespaces(change) => {
+                    self.service.api.namespaces.apply(change);
+                    if let Some(check) = self.awaited.namespaces
+                        && !self.service.api.namespaces.is_awaited()
+                    {
+                        self.service.api.health.set(check, Ok(()));
+                    }
+                }
+                Update::Secure(Secure { config, trust }) => {
+                    self.listeners.iter_mut().for_each(|listener| listener.set_tls(&config));
+                    if let Some(check) = self.awaited.request_header
+                        && trust.is_complete()
+                    {
+                        self.service.api.health.set(check, Ok(()));
+                    }
+                    self.service.trust = trust;
+                }
+            }
+        }
     }
 
     /// How long to wait: not at all while something can go on, else until the next timer.
@@ -244,9 +319,10 @@ impl Server {
         }
         let now_ms = self.clock.now().ms;
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
-        let accept_ms = self.listeners.iter().filter_map(Listener::resume_ms).min();
-        let due_ms =
-            [connection_ms, self.service.watchers.due_ms(), accept_ms, self.stop_ms].into_iter().flatten().min()?;
+        let may_accept = self.conns.len() < self.max_connections;
+        let accept_ms = self.listeners.iter().filter_map(Listener::resume_ms).min().filter(|_| may_accept);
+        let (watchers_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
+        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, self.stop_ms].into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
     }
@@ -281,6 +357,7 @@ impl Server {
                     Accepted::Connection(transport) => self.add(transport, now, ready),
                     Accepted::Nothing => break,
                     Accepted::Exhausted(error) => {
+                        self.service.api.metrics.count_accept_error();
                         tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
                         break;
                     }
@@ -300,7 +377,8 @@ impl Server {
         }
         let mut conn = Conn::new(transport, now);
         conn.is_queued = true;
-        entry.insert(Entry { token, conn, is_touched: false });
+        entry.insert(Entry { token, conn, is_touched: false, queued_bytes: 0 });
+        self.service.api.metrics.count_connection();
         ready.push(token);
     }
 
@@ -345,6 +423,7 @@ impl Server {
                 Some(Fill::More | Fill::Idle) => {}
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
+                    self.service.api.metrics.count_watch_end(why);
                     // Requests behind the watch, or the end of the connection, have waited for that.
                     if !std::mem::replace(&mut entry.conn.is_queued, true) {
                         self.run_queue.push(owner.connection);
@@ -372,6 +451,9 @@ impl Server {
     /// Does what a connection's state asks for.
     fn go_on(&mut self, token: Token, next: Next) {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let queued_bytes = if next == Next::Close { 0 } else { entry.conn.queued_bytes() };
+        let before = std::mem::replace(&mut entry.queued_bytes, queued_bytes);
+        self.service.api.metrics.queued_bytes_changed(before, queued_bytes);
         match next {
             Next::Close => self.close(token),
             Next::Again if std::mem::replace(&mut entry.conn.is_queued, true) => {}
@@ -420,6 +502,7 @@ impl Server {
 
     fn begin_shutdown(&mut self, now: Now) {
         tracing::info!(connections = self.conns.len(), "stopping");
+        self.service.api.health.begin_shutdown();
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
         let tokens: Vec<_> = self.conns.iter().map(|(_, entry)| entry.token).collect();

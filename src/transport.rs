@@ -4,6 +4,7 @@
 //! within TLS raise no event, so everything decrypted is handed over in the call that read it.
 
 use crate::buffer::{ByteBuf, Pool};
+use crate::limits::READ_BYTES_PER_TURN;
 use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 use rustls_pki_types::CertificateDer;
@@ -22,6 +23,9 @@ pub struct Transport {
     /// The peer will send no more.
     is_eof: bool,
 }
+
+/// Plaintext that is encrypted before the socket has taken what was encrypted before it.
+const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
 
 /// What a refused or broken TLS session is to the loop: the end of the connection.
 fn tls_error(e: rustls::Error) -> io::Error {
@@ -89,10 +93,10 @@ impl Transport {
         self.tls.as_ref()?.alpn_protocol()
     }
 
-    /// The certificate with which the peer proved itself, after the handshake.
+    /// The certificates that the peer has shown, its own first, after the handshake. Empty if it has none.
     #[must_use]
-    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
-        self.tls.as_ref()?.peer_certificates()?.first()
+    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+        self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
     }
 
     /// Reads once: plaintext is appended to `input`. Gives the number of bytes that came off the socket; 0 when there
@@ -170,7 +174,8 @@ impl Transport {
             if output.is_empty() || tls.is_handshaking() {
                 return Ok(output.is_empty());
             }
-            let taken = tls.writer().write(output.pending())?;
+            let pending = output.pending();
+            let taken = tls.writer().write(&pending[..pending.len().min(ENCRYPTED_BYTES_MAX)])?;
             output.consume(taken);
         }
     }
@@ -192,13 +197,14 @@ impl Transport {
         }
     }
 
-    /// Reads and drops what the peer still sends (RFC 9112 §9.6). `Ok(true)` at its end.
+    /// Reads and drops what the peer still sends (RFC 9112 §9.6), as much as a turn allows. `Ok(true)` at its end.
     ///
     /// # Errors
     /// The socket's.
     pub fn discard(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
-        while self.is_readable() {
-            read_socket(&self.socket, scratch, &mut self.readable, &mut self.is_eof)?;
+        let mut bytes = 0;
+        while self.is_readable() && bytes < READ_BYTES_PER_TURN {
+            bytes += read_socket(&self.socket, scratch, &mut self.readable, &mut self.is_eof)?;
         }
         Ok(self.is_eof)
     }

@@ -1,5 +1,5 @@
 //! What a real kube-apiserver answered is what this server answers: replays the traces in `tests/conformance/`, each
-//! over the cleartext port and over TLS with a client certificate.
+//! over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
 //!
 //! `support/trace/` describes the format. Each replay has a server of its own: some traces show that the version stands
 //! still while nobody writes.
@@ -17,18 +17,11 @@ use std::thread;
 use support::server::TestServer;
 use support::stream::Endpoint;
 use trace::format::Trace;
-use trace::replay::Replayer;
+use trace::replay::{Protocol, Replayer};
 
 /// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
 const TO_COME: &[(&str, &str)] = &[
     ("discovery", "discovery documents come with the API rules"),
-    ("managed-fields", "field management comes with the API rules"),
-    ("media-types", "negotiation, YAML and protobuf come with the API rules"),
-    ("partial-metadata", "PartialObjectMetadata comes with the API rules"),
-    ("server-side-apply", "server-side apply needs field management"),
-    ("strategic-merge-patch", "strategic merge patch comes with the API rules"),
-    ("tables", "Tables come with the API rules"),
-    ("watch-as", "watches of Tables and PartialObjectMetadata come with the API rules"),
 ];
 
 /// The traces that there are, each a test.
@@ -87,39 +80,42 @@ traces! {
     watch_selector: "watch-selector",
 }
 
-/// Replays a trace over both transports at once; most of a watch's trace is waiting.
+/// Replays a trace in each way at once; most of a watch's trace is waiting.
 fn check(name: &str) {
-    let (cleartext, tls) = thread::scope(|scope| {
-        let cleartext = scope.spawn(|| {
-            let server = TestServer::start();
-            replay(name, server.endpoint())
+    const WAYS: [(&str, bool, Protocol); 4] = [
+        ("HTTP/1.1 in the clear", false, Protocol::Http1),
+        ("HTTP/1.1 over TLS", true, Protocol::Http1),
+        ("HTTP/2 in the clear", false, Protocol::Http2),
+        ("HTTP/2 over TLS", true, Protocol::Http2),
+    ];
+    let outcomes = thread::scope(|scope| {
+        let replays = WAYS.map(|(way, is_secure, protocol)| {
+            let replay = scope.spawn(move || {
+                let server = if is_secure { TestServer::start_secure() } else { TestServer::start() };
+                let endpoint = if is_secure { server.secure_endpoint() } else { server.endpoint() };
+                replay(name, endpoint, protocol)
+            });
+            (way, replay)
         });
-        let tls = scope.spawn(|| {
-            let server = TestServer::start_secure();
-            replay(name, server.secure_endpoint())
-        });
-        (cleartext.join(), tls.join())
+        replays.map(|(way, replay)| (way, replay.join().unwrap_or_else(|_| Err("the replayer panicked".to_owned()))))
     });
-    let [cleartext, tls] = [cleartext, tls].map(|end| end.unwrap_or_else(|_| Err("the replayer panicked".to_owned())));
-    match TO_COME.iter().find(|(to_come, _)| *to_come == name) {
-        Some((_, reason)) => {
-            assert!(cleartext.is_err() || tls.is_err(), "{name} passes: remove it from TO_COME (\"{reason}\")");
-        }
-        None => {
-            for (transport, outcome) in [("cleartext", cleartext), ("TLS", tls)] {
-                if let Err(why) = outcome {
-                    panic!("over {transport}: {why}");
-                }
-            }
+    if let Some((_, reason)) = TO_COME.iter().find(|(to_come, _)| *to_come == name) {
+        let fails = outcomes.iter().any(|(_, outcome)| outcome.is_err());
+        assert!(fails, "{name} passes: remove it from TO_COME (\"{reason}\")");
+        return;
+    }
+    for (way, outcome) in outcomes {
+        if let Err(why) = outcome {
+            panic!("{way}: {why}");
         }
     }
 }
 
-fn replay(name: &str, endpoint: Endpoint) -> Result<(), String> {
+fn replay(name: &str, endpoint: Endpoint, protocol: Protocol) -> Result<(), String> {
     let path = folder().join(format!("{name}.json"));
     let text = fs::read(&path).map_err(|error| format!("{name}.json: {error}"))?;
     let trace: Trace = serde_json::from_slice(&text).map_err(|error| format!("{name}.json: {error}"))?;
-    Replayer::new(endpoint).run(&trace)
+    Replayer::new(endpoint, protocol).run(&trace)
 }
 
 fn folder() -> PathBuf {

@@ -32,11 +32,16 @@ pub fn push_head(out: &mut Vec<u8>, response: &Response, length: Length, keep_al
             out.extend_from_slice(b"\r\n");
         }
     }
-    out.extend_from_slice(b"Cache-Control: no-cache, private\r\nContent-Type: ");
-    out.extend_from_slice(response.content_type.as_str().as_bytes());
+    out.extend_from_slice(b"Cache-Control: ");
+    out.extend_from_slice(response.cache_control.as_bytes());
+    if response.has_content_fields() {
+        out.extend_from_slice(b"\r\nContent-Type: ");
+        out.extend_from_slice(response.content_type.as_str().as_bytes());
+    }
     out.extend_from_slice(b"\r\nDate: ");
     out.extend_from_slice(date);
     match length {
+        Length::Known(_) if !response.has_content_fields() => {}
         Length::Known(bytes) => {
             out.extend_from_slice(b"\r\nContent-Length: ");
             out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes());
@@ -48,6 +53,12 @@ pub fn push_head(out: &mut Vec<u8>, response: &Response, length: Length, keep_al
         out.extend_from_slice(b"\r\nWarning: ");
         // What the client sent stands quoted in a warning; a line break in it would be a line of the head.
         out.extend(warning.bytes().filter(|b| !b.is_ascii_control()));
+    }
+    for (name, value) in &response.fields {
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
     }
     if response.retry_after_seconds != 0 {
         out.extend_from_slice(b"\r\nRetry-After: ");
@@ -75,6 +86,9 @@ pub struct OpenChunk {
 const SIZE_DIGITS: usize = 8;
 
 impl OpenChunk {
+    /// Bytes that stand before the data.
+    pub const HEAD_BYTES: usize = SIZE_DIGITS + 2;
+
     /// Begins a chunk at the end of `out`.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(b"00000000\r\n");
@@ -114,6 +128,19 @@ mod tests {
             String::from_utf8(out).expect("ASCII"),
             "HTTP/1.1 409 Conflict\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n\
              Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Length: 7\r\nWarning: 299 - \"aX: y\"\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_head_without_content_says_nothing_of_content() {
+        let mut response = Response::new(304, ContentType::Json, Bytes::new());
+        response.cache_control = "public";
+        response.fields.push(("etag", "\"a\"".into()));
+        let mut out = Vec::new();
+        push_head(&mut out, &response, Length::Known(0), true, b"Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(
+            String::from_utf8(out).expect("ASCII"),
+            "HTTP/1.1 304 Not Modified\r\nCache-Control: public\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\netag: \"a\"\r\n\r\n"
         );
     }
 

@@ -4,7 +4,6 @@ use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
 use crate::api_error::ApiError;
-use crate::auth::Caller;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http::{ContentType, RequestHead, Response};
@@ -115,10 +114,10 @@ impl Http1 {
             let step = self.parser.next(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = service.api.handle(&mut service.table, request, body, from.caller, now);
+                let reply = service.api.handle(&mut service.table, request, body, from.credentials, now);
                 // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1).
                 if after.wants_h2c
-                    && matches!(from.caller, Caller::Insecure)
+                    && from.credentials.is_insecure()
                     && let Some(settings) = http2_settings(request)
                 {
                     output.extend_from_slice(SWITCHING_PROTOCOLS);
@@ -135,6 +134,7 @@ impl Http1 {
                     return Served::Starved;
                 }
                 Err(error) => {
+                    service.api.metrics.count_malformed_request();
                     if error != RequestError::NotHttp {
                         refuse(error, service, output);
                     }
@@ -158,7 +158,9 @@ impl Http1 {
             return None;
         }
         let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-        let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH);
+        let events_start = output.len();
+        let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
+        service.api.metrics.count_watch_events(&output[events_start..]);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
@@ -276,10 +278,10 @@ fn respond(
     now: Now,
     output: &mut Vec<u8>,
 ) -> InProgress {
-    let head_of_stream = |service: &Service, output: &mut Vec<u8>| {
+    let head_of_stream = |content_type: ContentType, service: &Service, output: &mut Vec<u8>| {
         let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
         let stream = Stream { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
-        let head = Response::new(200, ContentType::Json, Bytes::new());
+        let head = Response::new(200, content_type, Bytes::new());
         push_head(output, &head, length, stream.keep_alive, service.date.as_bytes());
         stream
     };
@@ -294,7 +296,7 @@ fn respond(
             let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
             match stepped {
                 Ok(true) => {
-                    push_response(&Response::new(200, ContentType::Json, body.into()), after, service, output);
+                    push_response(&Response::new(200, job.content_type(), body.into()), after, service, output);
                     return InProgress::Nothing;
                 }
                 Ok(false) => {}
@@ -304,7 +306,7 @@ fn respond(
                     return InProgress::Nothing;
                 }
             }
-            let stream = head_of_stream(service, output);
+            let stream = head_of_stream(job.content_type(), service, output);
             if after.head_only {
                 return InProgress::Nothing;
             }
@@ -316,11 +318,12 @@ fn respond(
             InProgress::Job(job, stream)
         }
         Reply::Watch(spec) => {
-            let stream = head_of_stream(service, output);
+            let stream = head_of_stream(spec.form.stream_content_type(), service, output);
             if after.head_only {
                 return InProgress::Nothing;
             }
             let owner = Owner { connection, stream: None };
+            service.api.metrics.count_watch();
             InProgress::Watch(service.watchers.add(owner, *spec, now), stream)
         }
     }
@@ -329,7 +332,7 @@ fn respond(
 /// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
 fn step_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH);
+    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
     if let Some(chunk) = chunk {
         chunk.end(output);
     }

@@ -11,11 +11,11 @@ use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::hpack::{FieldBuf, FieldName, NameId};
-use crate::http::{ContentType, FieldLines, Method, RequestHead, Response};
+use crate::http::{FieldLines, Method, RequestHead, Response};
 use crate::http2::{self, Connection, ErrorCode, Event, SendField, StreamGone, StreamKey};
 use crate::limits::{
-    BODY_MS_MAX, CONNECTION_BODY_BYTES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH,
-    WRITE_STALL_MS_MAX,
+    BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_STEPS_PER_TURN, LIST_WHOLE_BYTES_MAX,
+    QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
 };
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
@@ -36,9 +36,11 @@ pub struct Http2 {
     receiving: VecDeque<(u64, StreamKey)>,
     /// When each response last could not go on for want of a window, or could not then; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
-    /// Bytes of bodies that are not whole.
-    body_bytes: usize,
+    /// Bytes of requests whose bodies are not whole: the fields of their heads, and what there is of the bodies.
+    received_bytes: usize,
     body_bytes_max: usize,
+    /// Bytes that `received_bytes` may reach before the connection ends.
+    received_bytes_max: usize,
 }
 
 /// What serving a connection needs of everything else.
@@ -108,7 +110,7 @@ impl Http2 {
     ) -> Option<Self> {
         let config = http2::Config::default();
         let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output).ok()?;
-        let mut http2 = Self::of(connection, super::body_bytes_max(from.caller));
+        let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
         http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
         Some(http2)
     }
@@ -121,8 +123,9 @@ impl Http2 {
             jobs_open: 0,
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
-            body_bytes: 0,
+            received_bytes: 0,
             body_bytes_max,
+            received_bytes_max: body_bytes_max.saturating_mul(CONNECTION_BODIES_MAX),
         }
     }
 
@@ -151,6 +154,7 @@ impl Http2 {
                 Ok(received) => received,
                 Err(error) => {
                     tracing::debug!(%error, "HTTP/2 connection ends");
+                    turn.service.api.metrics.count_malformed_request();
                     self.remove_watchers(&mut turn.service.watchers);
                     self.streams.clear();
                     return Served::Close;
@@ -195,14 +199,20 @@ impl Http2 {
         }
         let room = self.connection.send_room(stream);
         if !unsent.is_empty() || room == 0 {
-            // When its window opens it is filled again.
+            // When its window opens it is filled again; until then it is left alone, for a while.
             self.connection.want_write(stream);
+            service.watchers.park(key);
+            if stalled_ms.is_none() {
+                *stalled_ms = Some(now.ms);
+                self.stalled.push_back((now.ms, stream));
+            }
             return Some(Fill::Idle);
         }
         let events = &mut service.scratch.body;
         events.clear();
         let bytes_max = room.min(QUEUED_BYTES_HIGH.saturating_sub(output.len()));
         let fill = service.watchers.fill(key, &service.table, now, events, bytes_max);
+        service.api.metrics.count_watch_events(events);
         let is_end = matches!(fill, Fill::Ended(_));
         if is_end {
             *source = Source::End;
@@ -213,9 +223,10 @@ impl Http2 {
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
             *unsent = Bytes::copy_from_slice(&events[sent..]);
-            if is_end {
-                *stalled_ms = Some(now.ms);
-                self.stalled.push_back((now.ms, stream));
+            *stalled_ms = Some(now.ms);
+            self.stalled.push_back((now.ms, stream));
+            if !is_end {
+                service.watchers.park(key);
             }
             return Some(if is_end { fill } else { Fill::Idle });
         }
@@ -370,6 +381,11 @@ impl Http2 {
         if fields.iter().any(|field| field.id == NameId::EXPECT && field.value.eq_ignore_ascii_case(b"100-continue")) {
             let _ = self.connection.send_head(key, 100, &[], false, turn.output);
         }
+        // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
+        self.received_bytes += fields.list_size();
+        if self.received_bytes > self.received_bytes_max {
+            self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+        }
         self.put(key, Work::Receiving(Box::new(Receiving { fields, head, body: Vec::new() })));
         self.receiving.push_back((turn.now.ms, key));
     }
@@ -381,12 +397,12 @@ impl Http2 {
             self.take_receiving(key);
             return self.refuse_body(key, turn);
         }
-        if self.body_bytes + data.len() > CONNECTION_BODY_BYTES_MAX {
+        if self.received_bytes + data.len() > self.received_bytes_max {
             self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
             return;
         }
         receiving.body.extend_from_slice(data);
-        self.body_bytes += data.len();
+        self.received_bytes += data.len();
         if end_stream && let Some(mut receiving) = self.take_receiving(key) {
             let Receiving { fields, head, body } = &mut *receiving;
             self.dispatch(key, fields, *head, body, turn);
@@ -440,7 +456,7 @@ impl Http2 {
             }
         }
         let head_only = request.method == Method::Head;
-        let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.caller, turn.now);
+        let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.credentials, turn.now);
         self.respond(key, reply, head_only, turn);
     }
 
@@ -451,10 +467,11 @@ impl Http2 {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
             Reply::Job(job) => self.start_job(key, job, head_only, turn),
             Reply::Watch(spec) => {
-                let response = Response::new(200, ContentType::Json, Bytes::new());
+                let response = Response::new(200, spec.form.stream_content_type(), Bytes::new());
                 let sent = self.send_head(key, &response, None, head_only, turn);
                 if sent.is_ok() && !head_only {
                     let owner = Owner { connection: turn.from.connection, stream: Some(key) };
+                    turn.service.api.metrics.count_watch();
                     let watcher = turn.service.watchers.add(owner, *spec, turn.now);
                     self.put_sending(key, Bytes::new(), Source::Watch(watcher));
                 }
@@ -491,9 +508,11 @@ impl Http2 {
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
         let mut body = Vec::new();
-        match job.step(&mut turn.service.table, turn.now, &mut body, LIST_WHOLE_BYTES_MAX) {
+        // No more than the windows let through, or a client that opens none would have much kept for it.
+        let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
+        match job.step(&mut turn.service.table, turn.now, &mut body, bytes_max) {
             Ok(true) => {
-                let response = Response::new(200, ContentType::Json, body.into());
+                let response = Response::new(200, job.content_type(), body.into());
                 return self.send_response(key, &response, head_only, turn);
             }
             Ok(false) => {}
@@ -502,7 +521,7 @@ impl Http2 {
                 return self.send_response(key, &Response::from_error(&error), head_only, turn);
             }
         }
-        let response = Response::new(200, ContentType::Json, Bytes::new());
+        let response = Response::new(200, job.content_type(), Bytes::new());
         self.send_head(key, &response, None, head_only, turn)?;
         if !head_only {
             let sent = self.connection.send_data(key, &body, false, turn.output)?;
@@ -528,7 +547,7 @@ impl Http2 {
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
         let content_type = SendField::repeated(CONTENT_TYPE, response.content_type.as_str().as_bytes());
-        let cache_control = SendField::repeated(CACHE_CONTROL, b"no-cache, private");
+        let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_bytes());
         let date = SendField::repeated(DATE, turn.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
         let Some(length) = length else {
@@ -541,14 +560,20 @@ impl Http2 {
             );
         };
         let length = SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes());
-        if response.warnings.is_empty() && response.retry_after_seconds == 0 {
+        if response.has_plain_head() {
             let fields = [cache_control, content_type, date, length];
             return self.connection.send_head(key, response.status, &fields, is_end, turn.output);
         }
         let warnings: Vec<_> =
             response.warnings.iter().map(|warning| warning.replace(|c: char| c.is_ascii_control(), "")).collect();
         let retry_after = response.retry_after_seconds.to_string();
-        let mut fields = vec![cache_control, content_type, date, length];
+        let mut fields = vec![cache_control, date];
+        if response.has_content_fields() {
+            fields.extend([content_type, length]);
+        }
+        let further = response.fields.iter();
+        fields
+            .extend(further.map(|(name, value)| SendField::varying(FieldName::new(name.as_bytes()), value.as_bytes())));
         fields.extend(warnings.iter().map(|warning| SendField::varying(WARNING, warning.as_bytes())));
         if response.retry_after_seconds != 0 {
             fields.push(SendField::varying(RETRY_AFTER, retry_after.as_bytes()));
@@ -588,14 +613,14 @@ impl Http2 {
             match source {
                 Source::End => self.forget(key),
                 Source::Job(_) => self.jobs.push_back(key),
-                Source::Watch(watcher) => turn.service.watchers.mark_dirty(*watcher),
+                Source::Watch(watcher) => turn.service.watchers.unpark(*watcher),
             }
         }
     }
 
     /// One step of each job that can go on. Whether there are more.
     fn step_jobs(&mut self, turn: &mut Turn<'_>) -> bool {
-        for _ in 0..self.jobs.len() {
+        for _ in 0..self.jobs.len().min(JOB_STEPS_PER_TURN) {
             if turn.output.len() >= QUEUED_BYTES_HIGH {
                 break;
             }
@@ -671,7 +696,7 @@ impl Http2 {
         let Some(Stream { work: Work::Receiving(receiving), .. }) = self.streams.get_mut(key.slot())?.take() else {
             return None;
         };
-        self.body_bytes -= receiving.body.len();
+        self.received_bytes -= receiving.body.len() + receiving.fields.list_size();
         // Whoever is first in line and done is not waited for.
         while let Some((_, first)) = self.receiving.front()
             && !matches!(self.streams.get(first.slot()), Some(Some(Stream { key, work: Work::Receiving(_) })) if key == first)
@@ -710,6 +735,9 @@ impl FieldLines for Lines<'_> {
         }
     }
 }
+
+/// Bytes of a list that are made however small the window is.
+const PIECE_BYTES_MIN: usize = 16 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");
 const CONTENT_LENGTH: FieldName<'static> = FieldName::new(b"content-length");

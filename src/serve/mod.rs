@@ -8,15 +8,17 @@ pub use http1::Http1;
 pub use http2::Http2;
 
 use crate::api::Api;
-use crate::auth::Caller;
+use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
 use crate::http2::{PREFACE, StreamKey};
 use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, BODY_BYTES_MAX, HEAD_MS_MAX};
 use crate::table::Table;
+use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
+use std::sync::Arc;
 
 /// To whom a watcher belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +34,8 @@ pub struct Owner {
 pub struct Peer<'a> {
     /// The connection, to which watches will belong.
     pub connection: Token,
-    /// Whose requests they are.
-    pub caller: &'a Caller,
+    /// What it has proven, and so whose requests they are.
+    pub credentials: &'a Credentials,
 }
 
 /// What all connections share.
@@ -45,6 +47,8 @@ pub struct Service {
     pub table: Table,
     /// All watchers.
     pub watchers: Watchers<Owner>,
+    /// Who is believed.
+    pub trust: Arc<Trust>,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -94,14 +98,14 @@ pub enum Protocol {
 impl Protocol {
     /// HTTP/1.1 for a caller of this kind.
     #[must_use]
-    pub fn http1(caller: &Caller) -> Self {
-        Self::Http1(Http1::new(body_bytes_max(caller)))
+    pub fn http1(credentials: &Credentials) -> Self {
+        Self::Http1(Http1::new(body_bytes_max(credentials)))
     }
 
     /// HTTP/2, whose first frame goes to `output`.
     #[must_use]
-    pub fn http2(caller: &Caller, now: Now, output: &mut Vec<u8>) -> Self {
-        Self::Http2(Box::new(Http2::new(body_bytes_max(caller), now, output)))
+    pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
+        Self::Http2(Box::new(Http2::new(body_bytes_max(credentials), now, output)))
     }
 
     /// Serves what is in `input` as far as `output` has room and `budget` lasts.
@@ -122,9 +126,9 @@ impl Protocol {
                         return Served::Starved;
                     }
                     *self = if PREFACE.starts_with(begun) {
-                        Self::http2(from.caller, now, output)
+                        Self::http2(from.credentials, now, output)
                     } else {
-                        Self::http1(from.caller)
+                        Self::http1(from.credentials)
                     };
                 }
                 Self::Http2(http2) => return http2.serve(service, from, now, input, output, budget),
@@ -249,9 +253,6 @@ impl Protocol {
 const SNIFFED_BYTES: usize = 4;
 
 /// How much body is taken from a caller. One without a certificate is refused whatever it sends.
-fn body_bytes_max(caller: &Caller) -> usize {
-    match caller {
-        Caller::Anonymous => ANONYMOUS_BODY_BYTES_MAX,
-        Caller::Insecure | Caller::User(_) => BODY_BYTES_MAX,
-    }
+fn body_bytes_max(credentials: &Credentials) -> usize {
+    if credentials.is_nobody() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
 }

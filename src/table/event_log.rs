@@ -17,6 +17,12 @@ pub struct Event {
 }
 
 impl Event {
+    /// An estimate of the memory that it holds, in bytes. The state before is often an earlier event's state after and
+    /// then counts twice; where it is not, nothing else counts it.
+    fn memory_bytes(&self) -> usize {
+        self.after.memory_bytes() + self.before.as_ref().map_or(0, |before| before.memory_bytes())
+    }
+
     /// Version of the change.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
@@ -37,7 +43,7 @@ pub struct EventLog {
     events: VecDeque<Event>,
     /// Version of the last event that is gone; the table's first version if none is.
     floor: ResourceVersion,
-    /// Sum of [`Object::memory_bytes`] of the events' objects.
+    /// Sum of what the events hold, in bytes.
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
@@ -97,11 +103,11 @@ impl EventLog {
     /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
-        self.bytes += event.after.memory_bytes();
+        self.bytes += event.memory_bytes();
         self.events.push_back(event);
         while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
             let Some(gone) = self.events.pop_front() else { break };
-            self.bytes -= gone.after.memory_bytes();
+            self.bytes -= gone.memory_bytes();
             self.floor = gone.version();
         }
     }
@@ -138,7 +144,7 @@ mod tests {
 
     #[test]
     fn bytes_bound_the_log_too_but_one_event_stays() {
-        let one = event(1).after.memory_bytes();
+        let one = event(1).memory_bytes();
         let mut log = EventLog::new(ResourceVersion(0), 1000, one * 2 + 1);
         for version in 1..=5 {
             log.append(event(version));

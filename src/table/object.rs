@@ -1,8 +1,10 @@
 //! One state of one Lease, and its encodings, shared by the table, the event log, responses and watchers.
 
 use crate::codec::json::encode_lease_into;
-use crate::lease::{Lease, ResourceVersion, Time};
+use crate::codec::protobuf;
+use crate::lease::{API_VERSION, Lease, OwnerReference, ResourceVersion, Time};
 use bytes::Bytes;
+use compact_str::CompactString;
 use std::borrow::Borrow;
 use std::cell::OnceCell;
 use std::fmt;
@@ -62,7 +64,14 @@ pub struct Object {
     pub lease: Lease,
     /// JSON with a line feed behind it, made when first asked for.
     json: OnceCell<Bytes>,
+    /// Protobuf with its envelope, made when first asked for.
+    protobuf: OnceCell<Bytes>,
 }
+
+/// Bytes of the encodings that no string accounts for: names of members, times, numbers.
+const ENCODED_BYTES: usize = 512;
+/// Bytes of a pair of a map besides its text.
+const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
 
 /// Bytes of [`Object::json`] before the members that a list item has too: `{"kind":…,"apiVersion":…,`.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
@@ -71,16 +80,26 @@ impl Object {
     /// A state of the table.
     #[must_use]
     pub fn new(key: Key, version: ResourceVersion, lease: Lease) -> Self {
-        Self { key, version, lease, json: OnceCell::new() }
+        Self { key, version, lease, json: OnceCell::new(), protobuf: OnceCell::new() }
     }
 
     /// The body of a response: the JSON object and a line feed, as kube-apiserver ends it.
     #[must_use]
     pub fn json_body(&self) -> &Bytes {
         self.json.get_or_init(|| {
-            let mut out = Vec::with_capacity(512);
+            let mut out = Vec::new();
             encode_lease_into(&mut out, &self.lease, Some(self.version), true);
             out.push(b'\n');
+            out.into()
+        })
+    }
+
+    /// The body of a response in protobuf.
+    #[must_use]
+    pub fn protobuf_body(&self) -> &Bytes {
+        self.protobuf.get_or_init(|| {
+            let mut out = Vec::new();
+            protobuf::encode_lease_into(&mut out, &self.lease, Some(self.version), API_VERSION);
             out.into()
         })
     }
@@ -104,17 +123,28 @@ impl Object {
         self.lease.metadata.deletion_timestamp.is_some()
     }
 
-    /// An estimate of the memory it takes, in bytes: what the event log counts.
+    /// An estimate of the memory it takes, in bytes: what the event log counts. Every string stands once in the object
+    /// and once in each of its two encodings, whether or not they are made: the bound is to be on the safe side.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let meta = &self.lease.metadata;
-        let maps: usize = [&meta.labels, &meta.annotations]
+        let (meta, spec) = (&self.lease.metadata, &self.lease.spec);
+        let maps = [&meta.labels, &meta.annotations];
+        let pairs: usize = maps.iter().flat_map(|map| map.iter()).map(|(k, v)| k.len() + v.len() + PAIR_BYTES).sum();
+        let owners: usize = meta
+            .owner_references
             .iter()
-            .flat_map(|map| map.iter())
-            .map(|(k, v)| k.len() + v.len() + 2 * size_of::<usize>() * 3)
+            .map(|owner| owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len())
+            .map(|text| text + size_of::<OwnerReference>())
             .sum();
-        // The JSON repeats every string once; counting it whether or not it is made keeps the bound on the safe side.
-        size_of::<Self>() + 512 + 2 * maps + meta.owner_references.len() * 400
+        let finalizers: usize = meta.finalizers.iter().map(|name| name.len() + size_of::<CompactString>()).sum();
+        let spec: usize = [&spec.holder_identity, &spec.strategy, &spec.preferred_holder]
+            .into_iter()
+            .flatten()
+            .map(CompactString::len)
+            .sum();
+        let names = meta.name.len() + meta.namespace.len() + meta.generate_name.len() + meta.uid.len();
+        let text = pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes();
+        size_of::<Self>() + ENCODED_BYTES + 3 * text
     }
 
     /// When it was created; the epoch if that is unknown.

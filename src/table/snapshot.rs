@@ -187,6 +187,7 @@ impl Snapshot {
         };
         let mut last = None;
         let mut wanted = true;
+        let mut is_one_more = false;
         let mut may_be_more = true;
         for _ in 0..keys_max {
             let Some((key, object)) = keys.next(table) else {
@@ -200,12 +201,15 @@ impl Snapshot {
             };
             if !wanted {
                 // One more, only to know that there is one.
+                is_one_more = true;
                 break;
             }
             last = Some(key.clone());
             self.remaining = self.remaining.saturating_sub(1);
             wanted = each(object);
         }
+        // The last key that was looked at may have been the last there is.
+        may_be_more &= is_one_more || keys.present.peek().is_some() || keys.changed.peek().is_some();
         if let Some(last) = last {
             self.start.clear();
             self.start.push_str(last.as_str());

@@ -179,6 +179,16 @@ fn a_page_ends_exactly_where_there_is_no_more() {
             })
             .expect("kept");
         assert_eq!(more, limit < total);
+        // The same when the number of keys that may be looked at ends it.
+        let mut snapshot = Snapshot::now(&model.table, Range::All);
+        let mut left = limit;
+        let more = snapshot
+            .next(&model.table, limit, |_| {
+                left -= 1;
+                left > 0
+            })
+            .expect("kept");
+        assert_eq!(more, limit < total);
     }
 }
 

@@ -20,12 +20,13 @@ pub(crate) use event::is_selected;
 
 use crate::api_error::ApiError;
 use crate::clock::Now;
+use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
-use event::{push_added, push_bookmark, push_change, push_error};
+use event::push_change;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
@@ -52,6 +53,8 @@ pub struct WatchSpec {
     pub bookmarks: bool,
     /// Milliseconds after which it ends.
     pub timeout_ms: u64,
+    /// How events are written.
+    pub form: Form,
 }
 
 /// Where a watch begins.
@@ -101,6 +104,8 @@ pub struct Watchers<O> {
     /// Version up to which [`Watchers::notify`] has looked.
     notified: ResourceVersion,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
+    /// Those that still get what was there first: their snapshots must follow the log.
+    initial: Vec<WatcherKey>,
 }
 
 #[derive(Debug)]
@@ -118,6 +123,9 @@ struct Watcher<O> {
     cursor: ResourceVersion,
     is_dirty: bool,
     bookmarks: bool,
+    form: Form,
+    /// Of a Table: no event has carried the columns yet.
+    wants_columns: bool,
     /// Milliseconds at which the next bookmark is due.
     bookmark_ms: u64,
     /// Milliseconds at which it ends.
@@ -149,6 +157,7 @@ impl<O: Copy> Watchers<O> {
             dirty: VecDeque::new(),
             notified: version,
             timers: BinaryHeap::new(),
+            initial: Vec::new(),
         }
     }
 
@@ -187,6 +196,7 @@ impl<O: Copy> Watchers<O> {
                 (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark }, version)
             }
         };
+        let is_initial = matches!(progress, Progress::Initial { .. });
         let end_ms = now.ms.saturating_add(spec.timeout_ms);
         entry.insert(Watcher {
             owner,
@@ -199,11 +209,16 @@ impl<O: Copy> Watchers<O> {
             cursor,
             is_dirty: false,
             bookmarks: spec.bookmarks,
+            form: spec.form,
+            wants_columns: true,
             bookmark_ms: now.ms + BOOKMARK_SECONDS * 1000,
             end_ms,
             armed_ms: 0,
         });
         let key = WatcherKey { slot, generation };
+        if is_initial {
+            self.initial.push(key);
+        }
         self.arm_timer(key);
         self.mark_dirty(key);
         key
@@ -227,6 +242,11 @@ impl<O: Copy> Watchers<O> {
             self.watchers[*moved as usize].place = gone.place;
         } else if let (true, Some(group)) = (members.is_empty(), &gone.group) {
             self.narrow.remove(group.as_str());
+        }
+        // Its timer stays until it is due, which may be in an hour; many such are swept out together.
+        if self.timers.len() > TIMERS_SWEPT_MIN + 4 * self.watchers.len() {
+            let watchers = &mut self.watchers;
+            self.timers.retain(|Reverse((_, key))| find(watchers, *key).is_some());
         }
         self.check_invariants();
     }
@@ -258,12 +278,15 @@ impl<O: Copy> Watchers<O> {
                 None => self.rescan_all(),
             }
         }
-        for (_, watcher) in &mut self.watchers {
-            if let Progress::Initial { snapshot, .. } = &mut watcher.progress {
+        let watchers = &mut self.watchers;
+        self.initial.retain(|key| match find(watchers, *key) {
+            Some(Watcher { progress: Progress::Initial { snapshot, .. }, .. }) => {
                 // If that fails, filling it fails too and says so to the client.
                 let _ = snapshot.absorb(table);
+                true
             }
-        }
+            _ => false,
+        });
         self.notified = head;
     }
 
@@ -295,15 +318,30 @@ impl<O: Copy> Watchers<O> {
     /// Takes the next watcher for whom there may be something, and whose it is.
     pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
         while let Some(key) = self.dirty.pop_front() {
-            if let Some(watcher) = self.watcher(key) {
-                watcher.is_dirty = false;
+            if let Some(watcher) = self.watcher(key)
+                && std::mem::take(&mut watcher.is_dirty)
+            {
                 return Some((key, watcher.owner));
             }
         }
         None
     }
 
-    /// Marks a watcher whose connection has room again.
+    /// Leaves a watcher alone, whatever happens, until [`Watchers::unpark`]: its connection has no room.
+    pub fn park(&mut self, key: WatcherKey) {
+        if let Some(watcher) = self.watcher(key) {
+            watcher.is_dirty = true;
+        }
+    }
+
+    /// Looks after a watcher again that was parked.
+    pub fn unpark(&mut self, key: WatcherKey) {
+        if self.watcher(key).is_some_and(|watcher| watcher.is_dirty) {
+            self.dirty.push_back(key);
+        }
+    }
+
+    /// Marks a watcher for whom there may be something.
     pub fn mark_dirty(&mut self, key: WatcherKey) {
         if let Some(watcher) = self.watcher(key)
             && !watcher.is_dirty
@@ -316,18 +354,19 @@ impl<O: Copy> Watchers<O> {
     /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let Some(watcher) = self.watcher(key) else { return Fill::Idle };
-        match watcher.fill(table, out, bytes_max) {
+        match watcher.fill(table, now, out, bytes_max) {
             Ok(true) => return Fill::More,
             Ok(false) => {}
             Err(error) => {
-                push_error(out, &error);
+                watcher.form.push_error(out, &error.status());
                 self.remove(key);
                 return Fill::Ended(WatchEnd::Expired);
             }
         }
         let over = now.ms >= watcher.end_ms;
         if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
-            push_bookmark(out, watcher.cursor, false);
+            watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
+            watcher.wants_columns = false;
             watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
         }
         if over {
@@ -385,7 +424,7 @@ impl<O: Copy> Watchers<O> {
     }
 
     fn watcher(&mut self, key: WatcherKey) -> Option<&mut Watcher<O>> {
-        self.watchers.get_mut(key.slot as usize).filter(|watcher| watcher.generation == key.generation)
+        find(&mut self.watchers, key)
     }
 
     fn check_invariants(&self) {
@@ -401,20 +440,28 @@ impl<O: Copy> Watchers<O> {
     }
 }
 
+/// The watcher of this key, if it is still there.
+fn find<O>(watchers: &mut Slab<Watcher<O>>, key: WatcherKey) -> Option<&mut Watcher<O>> {
+    watchers.get_mut(key.slot as usize).filter(|watcher| watcher.generation == key.generation)
+}
+
 impl<O> Watcher<O> {
     /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
-    fn fill(&mut self, table: &Table, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, ApiError> {
+    fn fill(&mut self, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, ApiError> {
+        let (form, columns) = (self.form, &mut self.wants_columns);
         if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
             while out.len() < bytes_max {
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(&self.selector, object) {
-                        push_added(out, object);
+                        form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
+                        *columns = false;
                     }
                     out.len() < bytes_max
                 });
                 if !more.map_err(|_| too_old(self.cursor, table))? {
                     if *end_bookmark {
-                        push_bookmark(out, snapshot.version(), true);
+                        form.push_bookmark(out, snapshot.version(), true, *columns);
+                        *columns = false;
                     }
                     self.progress = Progress::Scan;
                     break;
@@ -430,7 +477,7 @@ impl<O> Watcher<O> {
                         return Ok(true);
                     }
                     if self.range.contains(&event.after.key) {
-                        push_change(out, event, &self.selector);
+                        *columns &= !push_change(out, event, &self.selector, form, *columns, now);
                     }
                     self.cursor = event.version();
                 }
@@ -444,7 +491,7 @@ impl<O> Watcher<O> {
                         return Ok(true);
                     }
                     let event = table.log().event(version).ok_or_else(|| too_old(self.cursor, table))?;
-                    push_change(out, event, &self.selector);
+                    *columns &= !push_change(out, event, &self.selector, form, *columns, now);
                     pending.pop_front();
                     self.cursor = version;
                 }
@@ -455,6 +502,9 @@ impl<O> Watcher<O> {
         Ok(false)
     }
 }
+
+/// Timers below which it is not worth to look for those whose watchers have gone.
+const TIMERS_SWEPT_MIN: usize = 1024;
 
 /// kube-apiserver's words for a watch that cannot go on (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
 #[cold]

@@ -79,6 +79,7 @@ impl World {
             start: WatchStart::After(ResourceVersion(after)),
             bookmarks: false,
             timeout_ms: u64::MAX,
+            form: Form::default(),
         };
         let key = self.watchers.add(owner, spec, self.now);
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
@@ -211,6 +212,7 @@ fn a_change_touches_only_those_whom_it_is_for() {
         start: WatchStart::After(ResourceVersion(500)),
         bookmarks: false,
         timeout_ms: u64::MAX,
+        form: Form::default(),
     };
     let keys: Vec<_> = (0..100).map(|i| world.watchers.add(i, spec(&format!("n{i}")), world.now)).collect();
     let mut out = Vec::new();
@@ -235,6 +237,7 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
         start: WatchStart::After(ResourceVersion(500)),
         bookmarks: true,
         timeout_ms: 90_000,
+        form: Form::default(),
     };
     let key = world.watchers.add(0, spec, world.now);
     let mut bookmarks = Vec::new();
@@ -283,6 +286,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
             start: WatchStart::Initial { snapshot: Snapshot::now(&world.table, Range::All), end_bookmark: true },
             bookmarks: true,
             timeout_ms: u64::MAX,
+            form: Form::default(),
         };
         let key = world.watchers.add(0, spec, world.now);
         let mut out = Vec::new();

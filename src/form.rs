@@ -1,0 +1,363 @@
+//! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as its
+//! metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
+//!
+//! The common forms are encodings that the [`Object`] keeps and shares; all others are made of those when asked for.
+
+use crate::api_error::Status;
+use crate::codec::bookmark::bookmark_lease;
+use crate::codec::json;
+use crate::codec::list_meta::ListMeta;
+use crate::codec::partial;
+use crate::codec::protobuf;
+use crate::codec::render::{push_pretty, push_yaml};
+use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
+use crate::http::ContentType;
+use crate::lease::{API_VERSION, LIST_KIND, Lease, ResourceVersion, Time};
+use crate::media_type::{Format, Representation, Transform};
+use crate::table::object::Object;
+use bytes::Bytes;
+
+/// How a response is to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Form {
+    /// What was negotiated.
+    pub representation: Representation,
+    /// Of a Table: what each row carries.
+    pub include: IncludeObject,
+}
+
+/// One state of a Lease to be written: of the table, or one that is not in it.
+#[derive(Clone, Copy, Debug)]
+pub enum State<'a> {
+    /// Of the table, with the encodings that it keeps.
+    Stored(&'a Object),
+    /// Not of the table: the result of a dry run, what a watcher last knew, a bookmark.
+    Loose(&'a Lease, Option<ResourceVersion>),
+}
+
+impl State<'_> {
+    fn lease(&self) -> &Lease {
+        match self {
+            Self::Stored(object) => &object.lease,
+            Self::Loose(lease, _) => lease,
+        }
+    }
+
+    fn version(&self) -> Option<ResourceVersion> {
+        match self {
+            Self::Stored(object) => Some(object.version),
+            Self::Loose(_, version) => *version,
+        }
+    }
+
+    /// Calls `with` with the JSON object.
+    fn with_json<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
+        match self {
+            Self::Stored(object) => with(object.json()),
+            Self::Loose(lease, version) => {
+                let mut json = Vec::with_capacity(512);
+                json::encode_lease_into(&mut json, lease, *version, true);
+                with(&json)
+            }
+        }
+    }
+}
+
+impl Form {
+    /// The body of a response that is one object.
+    #[must_use]
+    pub fn object_body(self, state: State<'_>, now: Time) -> Bytes {
+        match (self.representation, state) {
+            (Representation::JSON, State::Stored(object)) => return object.json_body().clone(),
+            (Representation { format: Format::Protobuf, transform: Transform::None, .. }, State::Stored(object)) => {
+                return object.protobuf_body().clone();
+            }
+            _ => {}
+        }
+        let mut out = Vec::with_capacity(1024);
+        self.push_object(&mut out, state, now, true);
+        self.finished(out).into()
+    }
+
+    /// The body of a response that is a `Status`.
+    #[must_use]
+    pub fn status_body(self, status: &Status) -> Bytes {
+        let mut out = Vec::with_capacity(512);
+        if self.representation.format == Format::Protobuf {
+            protobuf::encode_status_into(&mut out, status);
+        } else {
+            json::encode_status_into(&mut out, status);
+        }
+        self.finished(out).into()
+    }
+
+    /// The form of a `Status`, which is never transformed.
+    #[must_use]
+    pub fn of_status(self) -> Self {
+        Self { representation: self.representation.of_status(), ..self }
+    }
+
+    /// The form of a stream of events, which is never indented.
+    #[must_use]
+    pub fn of_watch(self) -> Self {
+        Self { representation: Representation { pretty: false, ..self.representation }, ..self }
+    }
+
+    /// `Content-Type` of all but streams of events.
+    #[must_use]
+    pub fn content_type(self) -> ContentType {
+        match self.representation.format {
+            Format::Json => ContentType::Json,
+            Format::Yaml => ContentType::Yaml,
+            Format::Protobuf => ContentType::Protobuf,
+        }
+    }
+
+    /// `Content-Type` of a stream of events.
+    #[must_use]
+    pub fn stream_content_type(self) -> ContentType {
+        match self.representation.format {
+            Format::Json | Format::Yaml => ContentType::Json,
+            Format::Protobuf => ContentType::ProtobufWatch,
+        }
+    }
+
+    /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure,
+    /// YAML and indented JSON are made of the finished JSON.
+    #[must_use]
+    pub fn needs_whole_list(self) -> bool {
+        self.representation.pretty || self.representation.format != Format::Json
+    }
+
+    /// Appends what stands before the items of a list. `items` are those that follow, where they must be known.
+    pub fn push_list_head(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, items_len: usize) {
+        if let Some(form) = self.protobuf_list() {
+            protobuf::ListHead { form, meta: *meta, items_len }.push(out);
+            return;
+        }
+        match self.representation.transform {
+            Transform::Table(version) => push_table_head(out, meta, true, version),
+            Transform::Partial(version) | Transform::PartialList(version) => {
+                partial::push_list_head(out, meta, version)
+            }
+            Transform::None => {
+                for part in ["{\"kind\":\"", LIST_KIND, "\",\"apiVersion\":\"", API_VERSION, "\",\"metadata\":"] {
+                    out.extend_from_slice(part.as_bytes());
+                }
+                meta.push_json(out);
+                out.extend_from_slice(b",\"items\":[");
+            }
+        }
+    }
+
+    /// Bytes that [`Form::push_list_item`] appends, where that must be known before.
+    #[must_use]
+    pub fn list_item_len(self, object: &Object) -> usize {
+        match (self.representation.format, self.representation.transform) {
+            (Format::Protobuf, Transform::None) => {
+                protobuf::raw_item_len(protobuf::raw_message(object.protobuf_body()))
+            }
+            (Format::Protobuf, _) => protobuf::partial_len(&object.lease.metadata, object.version),
+            (Format::Json | Format::Yaml, _) => 0,
+        }
+    }
+
+    /// Appends an item of a list.
+    pub fn push_list_item(self, out: &mut Vec<u8>, object: &Object, is_first: bool, now: Time) {
+        if let Some(form) = self.protobuf_list() {
+            match self.representation.transform {
+                Transform::None => protobuf::push_raw_item(out, protobuf::raw_message(object.protobuf_body())),
+                _ => protobuf::push_partial_item(out, &object.lease.metadata, object.version, form),
+            }
+            return;
+        }
+        match self.representation.transform {
+            Transform::Table(version) => {
+                if !is_first {
+                    out.push(b',');
+                }
+                push_row(out, &object.lease, object.json(), TableForm { now, include: self.include, version });
+            }
+            Transform::Partial(version) | Transform::PartialList(version) => {
+                partial::push_item_start(out, is_first);
+                partial::push_partial(out, object.json(), version);
+            }
+            Transform::None => {
+                if !is_first {
+                    out.push(b',');
+                }
+                object.push_json_item(out);
+            }
+        }
+    }
+
+    /// Appends what stands behind the items of a list. What is made of finished JSON is made now: `out` holds the list
+    /// alone then.
+    pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
+        if let Some(form) = self.protobuf_list() {
+            protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
+            return;
+        }
+        match self.representation.transform {
+            Transform::Table(_) => push_table_close(out),
+            Transform::Partial(_) | Transform::PartialList(_) => partial::push_list_close(out, is_empty),
+            Transform::None => out.extend_from_slice(b"]}"),
+        }
+        *out = self.finished(std::mem::take(out));
+    }
+
+    /// Appends an event of a watch. `columns` says whether a Table is to carry its columns: the first one does.
+    pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: State<'_>, columns: bool, now: Time) {
+        if self.representation.format == Format::Protobuf {
+            match (self.representation.transform, state) {
+                (Transform::None, State::Stored(object)) => {
+                    protobuf::push_watch_event(out, kind, object.protobuf_body());
+                }
+                _ => protobuf::push_watch_event_with(out, kind, |out| self.push_object(out, state, now, columns)),
+            }
+            return;
+        }
+        open_event(out, kind);
+        match (self.representation.transform, state) {
+            (Transform::None, State::Stored(object)) => out.extend_from_slice(object.json()),
+            _ => self.push_object(out, state, now, columns),
+        }
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends a BOOKMARK event; `initial_events_end` marks the one that ends the initial events.
+    pub fn push_bookmark(self, out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool, columns: bool) {
+        let lease = bookmark_lease(initial_events_end);
+        self.push_event(out, "BOOKMARK", State::Loose(&lease, Some(version)), columns, Time(0));
+    }
+
+    /// Appends an ERROR event.
+    pub fn push_error(self, out: &mut Vec<u8>, status: &Status) {
+        if self.representation.format == Format::Protobuf {
+            protobuf::push_watch_event_with(out, "ERROR", |out| protobuf::encode_status_into(out, status));
+            return;
+        }
+        open_event(out, "ERROR");
+        json::encode_status_into(out, status);
+        out.extend_from_slice(b"}\n");
+    }
+
+    /// Appends one object, without what ends a body.
+    fn push_object(self, out: &mut Vec<u8>, state: State<'_>, now: Time, columns: bool) {
+        let (lease, version) = (state.lease(), state.version());
+        match (self.representation.format, self.representation.transform) {
+            (Format::Protobuf, Transform::Partial(of) | Transform::PartialList(of)) => {
+                protobuf::encode_partial_into(out, &lease.metadata, version, of);
+            }
+            (Format::Protobuf, _) => protobuf::encode_lease_into(out, lease, version, API_VERSION),
+            (Format::Json | Format::Yaml, Transform::None) => state.with_json(|json| out.extend_from_slice(json)),
+            (Format::Json | Format::Yaml, Transform::Partial(of) | Transform::PartialList(of)) => {
+                state.with_json(|json| partial::push_partial(out, json, of));
+            }
+            (Format::Json | Format::Yaml, Transform::Table(of)) => {
+                let meta = ListMeta { version, ..ListMeta::default() };
+                let form = TableForm { now, include: self.include, version: of };
+                state.with_json(|json| push_table_of_one(out, &meta, columns, lease, json, form));
+            }
+        }
+    }
+
+    /// The list that protobuf knows for this form, if it is protobuf.
+    fn protobuf_list(self) -> Option<protobuf::ListForm<'static>> {
+        match (self.representation.format, self.representation.transform) {
+            (Format::Json | Format::Yaml, _) => None,
+            (Format::Protobuf, Transform::Partial(of) | Transform::PartialList(of)) => {
+                Some(protobuf::ListForm::Partial(of))
+            }
+            (Format::Protobuf, Transform::None | Transform::Table(_)) => {
+                Some(protobuf::ListForm::Leases { api_version: API_VERSION })
+            }
+        }
+    }
+
+    /// What a body is of finished JSON, or of finished protobuf.
+    fn finished(self, mut body: Vec<u8>) -> Vec<u8> {
+        match (self.representation.format, self.representation.pretty) {
+            (Format::Protobuf, _) => body,
+            (Format::Json, false) => {
+                body.push(b'\n');
+                body
+            }
+            (Format::Json, true) => {
+                let mut pretty = Vec::with_capacity(2 * body.len());
+                push_pretty(&mut pretty, &body);
+                pretty
+            }
+            (Format::Yaml, _) => {
+                let mut yaml = Vec::with_capacity(2 * body.len());
+                push_yaml(&mut yaml, &body);
+                yaml
+            }
+        }
+    }
+}
+
+fn open_event(out: &mut Vec<u8>, kind: &str) {
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::partial::MetaVersion;
+    use crate::table::object::Key;
+
+    fn object() -> Object {
+        let mut lease = Lease::default();
+        lease.metadata.name = "a".into();
+        lease.metadata.namespace = "n".into();
+        lease.spec.holder_identity = Some("h".into());
+        Object::new(Key::new("n", "a"), ResourceVersion(7), lease)
+    }
+
+    fn all_forms() -> Vec<Form> {
+        let mut forms = Vec::new();
+        for format in [Format::Json, Format::Yaml, Format::Protobuf] {
+            for transform in [
+                Transform::None,
+                Transform::Partial(MetaVersion::V1),
+                Transform::PartialList(MetaVersion::V1Beta1),
+                Transform::Table(MetaVersion::V1),
+            ] {
+                for pretty in [false, true] {
+                    let representation = Representation { format, pretty: pretty && format == Format::Json, transform };
+                    forms.push(Form { representation, include: IncludeObject::Metadata });
+                }
+            }
+        }
+        forms
+    }
+
+    #[test]
+    fn a_stored_object_and_the_same_one_loose_look_alike_in_every_form() {
+        let object = object();
+        for form in all_forms() {
+            let stored = form.object_body(State::Stored(&object), Time(0));
+            let loose = form.object_body(State::Loose(&object.lease, Some(object.version)), Time(0));
+            assert_eq!(stored, loose, "{form:?}");
+            let mut events = [Vec::new(), Vec::new()];
+            form.push_event(&mut events[0], "ADDED", State::Stored(&object), true, Time(0));
+            form.push_event(&mut events[1], "ADDED", State::Loose(&object.lease, Some(object.version)), true, Time(0));
+            assert_eq!(events[0], events[1], "{form:?}");
+        }
+    }
+
+    #[test]
+    fn the_length_told_of_an_item_is_the_one_that_it_has() {
+        let object = object();
+        for form in all_forms().into_iter().filter(|form| form.representation.format == Format::Protobuf) {
+            let mut item = Vec::new();
+            form.push_list_item(&mut item, &object, true, Time(0));
+            if !matches!(form.representation.transform, Transform::Table(_)) {
+                assert_eq!(item.len(), form.list_item_len(&object), "{form:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! HTTP/2 through a socket: streams beside each other, windows, ends of streams and of connections, and the ways in.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use coordination_apiserver::http2::{Config, ErrorCode};
+use coordination_apiserver::limits::BODY_BYTES_MAX;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+use support::client::Client;
+use support::frames::{
+    ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, SETTINGS, cancel, frame,
+    request, request_block, settings, window_update,
+};
+use support::http2::{End, Http2Client, Message};
+use support::server::TestServer;
+use support::stream::Endpoint;
+use support::watch::kind;
+use support::{eventually, lease, shown};
+
+static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
+
+/// How long an orderly stop may take.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Creates Leases `lease-0000` and on, many at once.
+fn create(client: &mut Http2Client, namespace: &str, count: usize) {
+    let names: Vec<_> = (0..count).map(|number| format!("lease-{number:04}")).collect();
+    for names in names.chunks(200) {
+        let creations: Vec<_> = names
+            .iter()
+            .map(|name| client.queue(&Message::new("POST", &lease::collection(namespace), &lease::new(name))))
+            .collect();
+        for key in creations {
+            client.recv(key).expect_status(201, "a creation among many");
+        }
+    }
+}
+
+/// Open watches, as the server counts them.
+fn open_watches(client: &mut Http2Client) -> usize {
+    let text = client.call("GET", "/metrics", "").expect_status(200, "/metrics").body;
+    let text = String::from_utf8(text).unwrap();
+    let line = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{")).unwrap();
+    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+#[test]
+fn two_hundred_streams_at_once_in_the_clear_and_over_tls() {
+    for (way, endpoint) in [("clear", SERVER.endpoint()), ("tls", SERVER.secure_endpoint())] {
+        let namespace = format!("many-{way}");
+        let mut client = Http2Client::open(&endpoint);
+        create(&mut client, &namespace, 200);
+        let watches: Vec<_> = (0..200)
+            .map(|number| {
+                let target = lease::path(&namespace, &format!("lease-{number:04}"));
+                client.queue(&Message::new(
+                    "GET",
+                    &format!(
+                        "{}?watch=true&fieldSelector=metadata.name%3Dlease-{number:04}",
+                        lease::collection(&namespace)
+                    ),
+                    "",
+                ));
+                client.queue(&Message::new("GET", &target, ""))
+            })
+            .collect();
+        for (number, key) in watches.into_iter().enumerate() {
+            let got = client.recv(key).expect_status(200, "a GET among watches");
+            assert_eq!(lease::name(&got.json()), format!("lease-{number:04}"));
+        }
+    }
+}
+
+#[test]
+fn what_comes_in_one_write_is_answered_as_it_is_done() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    create(&mut client, "order", 2000);
+    let target = lease::collection("order");
+    let list = client.queue(&Message::new("GET", &target, ""));
+    let short: Vec<_> = (0..50).map(|_| client.queue(&Message::new("GET", "/healthz", ""))).collect();
+    let items = client.recv(list).json()["items"].as_array().unwrap().len();
+    assert_eq!(items, 2000);
+    let ended: Vec<_> = client.ended.iter().rev().take(51).rev().copied().collect();
+    assert_eq!(ended[..50], short[..], "who is done first is answered first, in the order of asking");
+    assert_eq!(ended[50], list, "the long list comes last");
+}
+
+#[test]
+fn a_long_list_and_a_watch_go_through_a_small_window() {
+    create(&mut Http2Client::open(&SERVER.endpoint()), "small-window", 2000);
+    for endpoint in [SERVER.endpoint(), SERVER.secure_endpoint()] {
+        let mut client = Http2Client::open_with(&endpoint, Config { stream_window: 4096, ..Config::default() });
+        let target = lease::collection("small-window");
+        let watch = client.watch(&format!("{target}?watch=true&resourceVersion=0"));
+        let list = client.send(&Message::new("GET", &target, ""));
+        let listed = client.recv(list).json();
+        let listed: BTreeSet<_> =
+            listed["items"].as_array().unwrap().iter().map(|item| lease::name(item).to_owned()).collect();
+        assert_eq!(listed.len(), 2000);
+        let mut watched = BTreeSet::new();
+        for _ in 0..2000 {
+            let event = client.next_event(watch);
+            assert_eq!(kind(&event), "ADDED");
+            watched.insert(lease::name(&event["object"]).to_owned());
+        }
+        assert_eq!(watched, listed);
+    }
+}
+
+#[test]
+fn a_window_is_kept_to_the_octet() {
+    let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 10)]);
+    frames.send(request(1, "GET", "/version", &[], true));
+    let first = frames.recv_until(|frame| frame.frame_type == DATA);
+    assert_eq!((first.payload.len(), first.ends_stream()), (10, false));
+    frames.round_trip();
+    // RFC 9113 §6.9.2: nothing is left, and 6 less than nothing is -6, so of 7 more one remains.
+    frames.send([settings(&[(INITIAL_WINDOW_SIZE, 4)]), window_update(1, 3), window_update(1, 4)].concat());
+    assert_eq!(frames.recv_until(|frame| frame.frame_type == DATA).payload.len(), 1);
+    frames.send(settings(&[(INITIAL_WINDOW_SIZE, 100_000)]));
+    let rest = frames.recv_to_end_of(1);
+    assert!(rest.last().unwrap().ends_stream(), "{rest:?}");
+}
+
+#[test]
+fn a_watcher_that_does_not_read_holds_nobody_else_up() {
+    let target = lease::collection("deaf");
+    let watch = format!("{target}?watch=true");
+    let mut frames = Frames::open_with(&SERVER.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    frames.send([request(1, "GET", &watch, &[], true), request(3, "GET", &watch, &[], true)].concat());
+    frames.send([window_update(0, 1 << 20), window_update(3, 1 << 20)].concat());
+    frames.round_trip();
+    let mut other = Http2Client::open(&SERVER.endpoint());
+    let beside = other.watch(&watch);
+    create(&mut other, "deaf", 100);
+    for _ in 0..100 {
+        other.next_event(beside);
+    }
+    let lines = |frames: &mut Frames, stream: u32| {
+        let mut lines = 0;
+        while lines < 100 {
+            let got = frames.recv_until(|frame| frame.frame_type == DATA);
+            assert_eq!(got.stream, stream, "only who has a window is sent something");
+            lines += memchr::memchr_iter(b'\n', &got.payload).count();
+        }
+        assert_eq!(lines, 100);
+    };
+    lines(&mut frames, 3);
+    frames.round_trip();
+    frames.send(window_update(1, 1 << 20));
+    lines(&mut frames, 1);
+}
+
+#[test]
+fn a_reset_ends_just_that_watch() {
+    let server = TestServer::start();
+    let target = lease::collection("reset");
+    let mut client = Http2Client::open(&server.endpoint());
+    let watches: Vec<_> = (0..3).map(|_| client.watch(&format!("{target}?watch=true"))).collect();
+    let mut other = Http2Client::open(&server.endpoint());
+    eventually("three watches are open", || open_watches(&mut other) == 3);
+    client.reset(watches[1]);
+    eventually("two watches are open", || open_watches(&mut other) == 2);
+    create(&mut other, "reset", 1);
+    for key in [watches[0], watches[2]] {
+        assert_eq!(kind(&client.next_event(key)), "ADDED");
+    }
+    client.call("GET", "/healthz", "").expect_status(200, "after a reset");
+    drop(client);
+    eventually("no watch is open", || open_watches(&mut other) == 0);
+}
+
+#[test]
+fn a_body_may_end_with_trailers() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    let body = lease::new("with-trailers");
+    let message = Message::new("POST", &lease::collection("trailers"), "").with("content-type", "application/json");
+    let key = client.queue_head(&message, false);
+    client.send_data(key, body.as_bytes(), false);
+    client.send_trailers(key, &[("x-checksum".to_owned(), "1".to_owned())]);
+    client.recv(key).expect_status(201, "a body with trailers");
+}
+
+#[test]
+fn head_has_the_length_and_no_body() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    create(&mut client, "head", 1);
+    let target = lease::path("head", "lease-0000");
+    let get = client.call("GET", &target, "").expect_status(200, "GET");
+    let head = client.call("HEAD", &target, "").expect_status(200, "HEAD");
+    assert_eq!(head.body, b"");
+    assert_eq!(head.head.field("content-length"), Some(get.body.len().to_string().as_str()));
+    let list = client.call("HEAD", &format!("{}?watch=true", lease::collection("head")), "");
+    assert_eq!((list.status(), list.body.len()), (200, 0), "a watch that is a HEAD is over at once");
+}
+
+#[test]
+fn who_expects_100_continue_gets_it_before_the_body() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    let body = lease::new("continued");
+    let message = Message { body: Vec::new(), ..Message::new("POST", &lease::collection("continue"), &body) };
+    let key = client.queue_head(&message.with("expect", "100-continue"), false);
+    assert_eq!(client.recv_interim(key), 100);
+    client.send_data(key, body.as_bytes(), true);
+    client.recv(key).expect_status(201, "after 100");
+}
+
+#[test]
+fn a_body_that_is_too_large_is_refused_and_the_connection_lives() {
+    for is_announced in [true, false] {
+        let mut client = Http2Client::open(&SERVER.endpoint());
+        let body = vec![b' '; BODY_BYTES_MAX + 1];
+        let mut message =
+            Message::new("POST", &lease::collection("large"), "").with("content-type", "application/json");
+        if is_announced {
+            message = message.with("content-length", &body.len().to_string());
+        }
+        let key = client.queue_head(&message, false);
+        client.send_data(key, &body, true);
+        client.recv(key).expect_failure(413, "RequestEntityTooLarge", "a body above the limit");
+        client.call("GET", "/healthz", "").expect_status(200, "after a refused body");
+        let largest = format!("{}{}", lease::new("largest"), " ".repeat(BODY_BYTES_MAX));
+        let key = client.send(&Message::new("POST", &lease::collection("large"), &largest[..BODY_BYTES_MAX]));
+        let got = client.recv(key);
+        assert!(matches!(got.status(), 201 | 409), "the largest body: {got}");
+    }
+}
+
+#[test]
+fn a_body_of_another_length_than_announced_is_a_stream_error() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    let body = lease::new("length");
+    for length in [body.len() - 1, body.len() + 1] {
+        let message =
+            Message::new("POST", &lease::collection("length"), "").with("content-length", &length.to_string());
+        let key = client.queue_head(&message, false);
+        client.send_data(key, body.as_bytes(), true);
+        assert_eq!(client.recv_exchange(key).end, Some(End::Reset(ErrorCode::PROTOCOL_ERROR)), "{length}");
+    }
+    client.call("GET", &lease::path("length", "length"), "").expect_failure(404, "NotFound", "what was refused");
+}
+
+#[test]
+fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
+    for is_secure in [false, true] {
+        let server = if is_secure { TestServer::start_secure() } else { TestServer::start() };
+        let endpoint = if is_secure { server.secure_endpoint() } else { server.endpoint() };
+        let target = lease::collection("stop");
+        let mut idle = Http2Client::open(&endpoint);
+        idle.call("GET", "/healthz", "").expect_status(200, "before the stop");
+        let mut client = Http2Client::open(&endpoint);
+        let watch = client.watch(&format!("{target}?watch=true"));
+        let body = lease::new("in-flight");
+        let (first, second) = body.split_at(body.len() / 2);
+        let message = Message { body: Vec::new(), ..Message::new("POST", &target, &body) };
+        let in_flight = client.queue_head(&message, false);
+        client.send_data(in_flight, first.as_bytes(), false);
+        client.call("GET", "/healthz", "").expect_status(200, "a round trip: the server has seen the half");
+
+        let begun = Instant::now();
+        server.shutdown_handle().shutdown();
+        eventually("the port is closed", || Client::try_open(&endpoint).is_err());
+        client.send_data(in_flight, second.as_bytes(), true);
+        client.recv(in_flight).expect_status(201, "the second half of a request, after the stop was asked for");
+        let watched = client.recv_exchange(watch);
+        assert_eq!(watched.end, Some(End::Whole), "a watch ends as its time-out would");
+        client.recv_close();
+        let goaways: Vec<_> = client.goaways.iter().map(|(last, code)| (last.value(), *code)).collect();
+        assert_eq!(goaways.first(), Some(&((1 << 31) - 1, ErrorCode::NO_ERROR)), "{goaways:?}");
+        assert_eq!(goaways.last(), Some(&(in_flight.id().value() + 2, ErrorCode::NO_ERROR)), "{goaways:?}");
+        idle.recv_close();
+        assert!(idle.goaways.iter().all(|(_, code)| *code == ErrorCode::NO_ERROR), "{:?}", idle.goaways);
+        assert!(!idle.goaways.is_empty(), "an idle connection is told too");
+        server.join().expect("the server ends well");
+        assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_who_does_not_read() {
+    let server = TestServer::start();
+    let mut frames = Frames::open_with(&server.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let half = request(3, "POST", &lease::collection("stop"), &[], false);
+    frames.send([request(1, "GET", "/version", &[], true), half].concat());
+    frames.round_trip();
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
+/// Asks in HTTP/1.1 to go on in HTTP/2.
+fn upgrade(endpoint: &Endpoint, method: &str, target: &str) -> Frames {
+    let mut frames = Frames::connect(endpoint);
+    frames.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n"
+    ));
+    let switched = frames.recv_through(b"\r\n\r\n");
+    assert!(switched.starts_with(b"HTTP/1.1 101 "), "{}", shown(&switched));
+    frames.send([PREFACE, &settings(&[]), &frame(SETTINGS, ACK, 0, &[])].concat());
+    frames
+}
+
+#[test]
+fn an_upgraded_request_is_answered_on_the_first_stream() {
+    for (method, has_body) in [("GET", true), ("HEAD", false)] {
+        let mut frames = upgrade(&SERVER.endpoint(), method, "/version");
+        let answer = frames.recv_to_end_of(1);
+        let head = answer.iter().find(|frame| frame.frame_type == HEADERS).unwrap();
+        assert_eq!(frames.status_of(head), 200);
+        assert_eq!(answer.iter().any(|frame| frame.frame_type == DATA), has_body, "{method}: {answer:?}");
+        frames.send(request(3, "GET", "/healthz", &[], true));
+        assert!(frames.recv_to_end_of(3).last().unwrap().ends_stream());
+    }
+}
+
+#[test]
+fn a_watch_may_be_the_request_that_upgrades() {
+    let target = lease::collection("upgraded-watch");
+    let mut frames = upgrade(&SERVER.endpoint(), "GET", &format!("{target}?watch=true"));
+    let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+    assert_eq!((head.stream, frames.status_of(&head)), (1, 200));
+    let body = lease::new("seen");
+    frames.send(request(3, "POST", &target, &[("content-type", "application/json")], false));
+    frames.send(frame(DATA, END_STREAM, 3, body.as_bytes()));
+    let event = frames.recv_until(|frame| frame.frame_type == DATA && frame.stream == 1);
+    assert!(event.payload.starts_with(br#"{"type":"ADDED""#), "{}", shown(&event.payload));
+    frames.send(cancel(1));
+    frames.round_trip();
+}
+
+#[test]
+fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
+    // Over TLS only ALPN decides (RFC 9113 §3.1); and the settings must be there once (RFC 7540 §3.2.1).
+    let ask = |settings: &str| {
+        format!(
+            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n{settings}\r\n"
+        )
+    };
+    let good = "HTTP2-Settings: AAMAAABk\r\n";
+    let cases = [
+        (SERVER.secure_endpoint(), ask(good)),
+        (SERVER.endpoint(), ask("")),
+        (SERVER.endpoint(), ask(&good.repeat(2))),
+        (SERVER.endpoint(), ask("HTTP2-Settings: *\r\n")),
+    ];
+    for (endpoint, sent) in cases {
+        let mut client = Client::open(&endpoint);
+        client.send(&sent);
+        let got = client.recv("GET").expect_status(200, &sent);
+        assert_eq!(got.head.version, "1.1");
+        client.call("GET", "/healthz", "").expect_status(200, "the connection goes on in HTTP/1.1");
+    }
+}
+
+#[test]
+fn prior_knowledge_is_recognized_octet_by_octet() {
+    let mut frames = Frames::connect(&SERVER.endpoint());
+    let all = [PREFACE, &settings(&[]), &request(1, "GET", "/healthz", &[], true)].concat();
+    for octet in all {
+        frames.send([octet]);
+    }
+    let answer = frames.recv_to_end_of(1);
+    let head = answer.iter().find(|frame| frame.frame_type == HEADERS).unwrap();
+    assert_eq!(frames.status_of(head), 200);
+}
+
+#[test]
+fn what_only_begins_like_the_preface_is_a_wrong_version_of_http() {
+    let mut frames = Frames::connect(&SERVER.endpoint());
+    frames.send(b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n");
+    let mut rest = Vec::new();
+    _ = std::io::Read::read_to_end(&mut frames.stream, &mut rest);
+    assert!(rest.starts_with(b"HTTP/1.1 505 "), "{}", shown(&rest));
+}
+
+#[test]
+fn a_field_list_that_is_too_large_is_answered_431() {
+    let mut frames = Frames::open(&SERVER.endpoint());
+    // `accept-encoding: gzip, deflate` of the static table, two thousand times.
+    let block = [request_block("GET", "/healthz", &[]), vec![0x80 | 16; 2000]].concat();
+    frames.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, &block));
+    let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+    assert_eq!((frames.status_of(&head), head.ends_stream()), (431, true));
+    frames.send(request(3, "GET", "/healthz", &[], true));
+    let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+    assert_eq!(frames.status_of(&head), 200, "the connection lives");
+}
+
+#[test]
+fn a_field_block_may_come_in_continuations_over_tls() {
+    let mut frames = Frames::open(&SERVER.secure_endpoint());
+    let block = request_block("GET", "/healthz", &[("x-long", &"v".repeat(20_000))]);
+    let (first, rest) = block.split_at(7);
+    let (second, third) = rest.split_at(16_000);
+    frames.send(frame(HEADERS, END_STREAM, 1, first));
+    frames.send([frame(9, 0, 1, second), frame(9, END_HEADERS, 1, third)].concat());
+    let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
+    assert_eq!(frames.status_of(&head), 200);
+}
+
+#[test]
+fn a_peer_that_says_goaway_is_still_answered() {
+    let mut frames = Frames::open(&SERVER.endpoint());
+    frames.send([request(1, "GET", "/healthz", &[], true), frame(GOAWAY, 0, 0, &[0; 8])].concat());
+    assert!(frames.recv_to_end_of(1).last().unwrap().ends_stream());
+}

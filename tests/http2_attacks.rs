@@ -1,0 +1,245 @@
+//! Known attacks on HTTP/2, by the octets that an attacker sends to a real server. Each ends as it must, with the right
+//! code; another connection is served meanwhile and afterwards; and it costs the server little time and memory.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+#[allow(dead_code, reason = "a part of it is for other tests")]
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
+use coordination_apiserver::limits::CONNECTION_BODY_BYTES_MAX;
+use process::Process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::frames::{
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY,
+    RST_STREAM, SETTINGS, cancel, frame, request, request_block, settings, window_update,
+};
+use support::http2::{Http2Client, Message};
+use support::lease;
+
+const CALM: u32 = ErrorCode::ENHANCE_YOUR_CALM.0;
+const FLOW_CONTROL: u32 = ErrorCode::FLOW_CONTROL_ERROR.0;
+
+/// Processor time that an attack may cost, witnesses included. Generous: tests are built without optimization.
+const CPU_SECONDS_MAX: f64 = 3.0;
+
+/// Memory that an attack may cost, if it is not about memory.
+const MEMORY_BYTES_MAX: usize = 24 << 20;
+
+/// A server in a process of its own, with something to list.
+fn start() -> Process {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    for name in ["a", "b"] {
+        client.call("POST", &lease::collection("n"), &lease::new(name)).expect_status(201, "before the attack");
+    }
+    process
+}
+
+/// Attacks a server, with somebody else asking it all the while.
+#[track_caller]
+fn withstand(memory_bytes_max: usize, attack: impl FnOnce(&mut Frames)) {
+    let process = start();
+    let (cpu_seconds, memory_bytes) = (process.cpu_seconds(), process.memory_peak_bytes());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let witness = scope.spawn(|| {
+            let mut client = Http2Client::open(process.endpoint());
+            let mut answers = 0;
+            while !is_over.load(Ordering::Acquire) || answers < 2 {
+                client.call("GET", "/healthz", "").expect_status(200, "another connection during an attack");
+                answers += 1;
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let attacked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            attack(&mut Frames::open(process.endpoint()));
+        }));
+        is_over.store(true, Ordering::Release);
+        witness.join().expect("another connection is served during an attack");
+        attacked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    assert!(process.answers(), "a new connection after the attack");
+    let cpu_seconds = process.cpu_seconds() - cpu_seconds;
+    assert!(cpu_seconds < CPU_SECONDS_MAX, "{cpu_seconds} s of processor time");
+    let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
+    assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
+}
+
+/// Sends `attack(n)` for n = 0, 1, … `count` times; the connection must end with this code.
+#[track_caller]
+fn flood(code: u32, count: u32, attack: impl Fn(u32) -> Vec<u8>) {
+    flood_after(&[], code, count, attack);
+}
+
+/// The same after these octets.
+#[track_caller]
+fn flood_after(before: &[u8], code: u32, count: u32, attack: impl Fn(u32) -> Vec<u8>) {
+    withstand(MEMORY_BYTES_MAX, |frames| {
+        frames.send(before);
+        let sender = frames.send_aside((0..count).flat_map(attack).collect());
+        assert_eq!(frames.recv_goaway(), code);
+        sender.join().unwrap();
+    });
+}
+
+fn get(stream: u32, path: &str) -> Vec<u8> {
+    request(stream, "GET", path, &[], true)
+}
+
+/// A request that is not over before the attacker says so.
+fn watch(stream: u32) -> Vec<u8> {
+    get(stream, &format!("{}?watch=true", lease::collection("n")))
+}
+
+fn post(stream: u32) -> Vec<u8> {
+    request(stream, "POST", &lease::collection("n"), &[("content-type", "application/json")], false)
+}
+
+#[test]
+fn rapid_reset() {
+    // CVE-2023-44487
+    flood(CALM, 3 * http2_limits::RESETS.burst, |n| {
+        [get(2 * n + 1, &lease::collection("n")), cancel(2 * n + 1)].concat()
+    });
+}
+
+#[test]
+fn rapid_reset_of_watches() {
+    flood(CALM, 3 * http2_limits::RESETS.burst, |n| [watch(2 * n + 1), cancel(2 * n + 1)].concat());
+}
+
+#[test]
+fn made_you_reset() {
+    // CVE-2025-8671: the attacker makes the server reset, by each means that there is.
+    let means: [fn(u32) -> Vec<u8>; 5] = [
+        |id| window_update(id, 0),
+        |id| window_update(id, u32::MAX >> 1),
+        |id| frame(DATA, 0, id, b"after the end"),
+        |id| frame(HEADERS, END_HEADERS | END_STREAM, id, &[]),
+        |id| frame(PRIORITY, 0, id, &[0; 4]),
+    ];
+    for means in means {
+        flood(CALM, 3 * http2_limits::RESETS.burst, |n| [watch(2 * n + 1), means(2 * n + 1)].concat());
+    }
+}
+
+#[test]
+fn continuation_flood() {
+    let head = frame(HEADERS, END_STREAM, 1, &request_block("GET", "/", &[]));
+    flood_after(&head, CALM, 10_000, |_| frame(CONTINUATION, 0, 1, &[]));
+    flood_after(&head, CALM, 100, |_| frame(CONTINUATION, 0, 1, &[0x90; 16_384]));
+}
+
+#[test]
+fn settings_flood() {
+    flood(CALM, 20_000, |n| settings(&[(INITIAL_WINDOW_SIZE, n % 2 * 65_535)]));
+    flood(CALM, 20_000, |_| frame(SETTINGS, ACK, 0, &[]));
+}
+
+#[test]
+fn ping_flood() {
+    flood(CALM, 20_000, |_| frame(PING, 0, 0, b"01234567"));
+    flood(CALM, 20_000, |_| frame(PING, ACK, 0, b"01234567"));
+}
+
+#[test]
+fn empty_data_flood() {
+    flood_after(&post(1), CALM, 20_000, |_| frame(DATA, 0, 1, &[]));
+    // Only padding.
+    flood_after(&post(1), CALM, 2_000, |_| frame(DATA, 0x8, 1, &[&[255][..], &[0; 255]].concat()));
+}
+
+#[test]
+fn priority_and_unknown_frame_flood() {
+    flood(CALM, 20_000, |_| frame(PRIORITY, 0, 1, &[0, 0, 0, 3, 1]));
+    flood(CALM, 20_000, |_| frame(0xbe, 0, 0, b"?"));
+}
+
+#[test]
+fn header_bombs() {
+    // One entry of some 4,000 octets, then one octet for each copy (CVE-2016-6581).
+    let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
+    let bomb = [request_block("GET", "/", &[]), entry, vec![0x80 | 62; 10_000]].concat();
+    flood(CALM, 1, |_| frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb));
+    // Lists that are answered 431, for ever.
+    let many = [request_block("GET", "/", &[]), vec![0x80 | 16; 2000]].concat();
+    flood(CALM, http2_limits::RESETS.burst + 100, |n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &many));
+}
+
+#[test]
+fn windows_that_overflow() {
+    flood(FLOW_CONTROL, 1, |_| window_update(0, u32::MAX >> 1));
+    flood(FLOW_CONTROL, 1, |_| settings(&[(INITIAL_WINDOW_SIZE, 1 << 31)]));
+    let widened = [watch(1), window_update(1, 100)].concat();
+    flood_after(&widened, FLOW_CONTROL, 1, |_| settings(&[(INITIAL_WINDOW_SIZE, u32::MAX >> 1)]));
+    withstand(MEMORY_BYTES_MAX, |frames| {
+        frames.send([watch(1), window_update(1, u32::MAX >> 1)].concat());
+        let reset = frames.recv_until(|frame| frame.frame_type == RST_STREAM);
+        assert_eq!((reset.stream, reset.code()), (1, Some(FLOW_CONTROL)), "of a stream it ends the stream");
+        frames.round_trip();
+    });
+}
+
+#[test]
+fn window_update_flood() {
+    flood(CALM, 20_000, |_| window_update(0, 1));
+    flood_after(&watch(1), CALM, 20_000, |_| window_update(1, 1));
+}
+
+#[test]
+fn streams_above_the_limit() {
+    flood(CALM, http2_limits::STREAMS_MAX + 2 * http2_limits::RESETS.burst, |n| watch(2 * n + 1));
+}
+
+#[test]
+fn bodies_that_never_become_whole() {
+    let piece = [b' '; 16_384];
+    let memory_bytes_max = CONNECTION_BODY_BYTES_MAX * 2 + MEMORY_BYTES_MAX;
+    withstand(memory_bytes_max, |frames| {
+        let bodies =
+            (0..http2_limits::STREAMS_MAX).flat_map(|n| [post(2 * n + 1), frame(DATA, 0, 2 * n + 1, &piece)].concat());
+        let sender = frames.send_aside(bodies.collect());
+        assert_eq!(frames.recv_goaway(), CALM);
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn long_answers_behind_closed_windows() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    let creations: Vec<_> = (0..1000)
+        .map(|n| client.send(&Message::new("POST", &lease::collection("n"), &lease::new(&format!("lease-{n:04}")))))
+        .collect();
+    for creation in creations {
+        client.recv(creation).expect_status(201, "before the attack");
+    }
+    let (cpu_seconds, memory_bytes) = (process.cpu_seconds(), process.memory_peak_bytes());
+    let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let asked = (0..http2_limits::STREAMS_MAX).flat_map(|n| get(2 * n + 1, &lease::collection("n"))).collect();
+    let sender = frames.send_aside(asked);
+    let begun = Instant::now();
+    let mut heads = 0;
+    while heads < http2_limits::STREAMS_MAX {
+        match frames.try_recv() {
+            Ok(got) if got.frame_type == HEADERS => heads += 1,
+            Ok(got) if got.frame_type == GOAWAY => {
+                assert_eq!(got.code(), Some(CALM));
+                break;
+            }
+            Ok(_) => {}
+            Err(error) => panic!("{error} after {heads} heads"),
+        }
+    }
+    sender.join().unwrap();
+    client.call("GET", "/healthz", "").expect_status(200, "another connection");
+    let (cpu_seconds, elapsed) = (process.cpu_seconds() - cpu_seconds, begun.elapsed());
+    assert!(cpu_seconds < 2.0 * CPU_SECONDS_MAX, "{cpu_seconds} s of processor time in {elapsed:?}");
+    let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
+    assert!(memory_bytes < 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
