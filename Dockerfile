@@ -1,0 +1,29 @@
+# syntax=docker/dockerfile:1
+# The server alone, on an image without a shell or a package manager:
+#
+#     docker build -t coordination-apiserver:0.1.0 .
+#
+# Both stages are Debian 12, so the binary meets the C library that it was linked with.
+ARG RUST_VERSION=1.95.0
+
+FROM rust:${RUST_VERSION}-bookworm AS build
+# rust-toolchain.toml asks for clippy and rustfmt too, which nobody needs here: this goes before it.
+ARG RUST_VERSION
+ENV RUSTUP_TOOLCHAIN=${RUST_VERSION}
+WORKDIR /source
+COPY Cargo.toml Cargo.lock ./
+COPY src src
+COPY loadgen loadgen
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/source/target \
+    cargo build --release --locked --bin coordination-apiserver \
+    && install -D --strip target/release/coordination-apiserver /image/coordination-apiserver
+
+FROM gcr.io/distroless/cc-debian12:nonroot
+LABEL org.opencontainers.image.title="coordination-apiserver" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /image/coordination-apiserver /usr/local/bin/coordination-apiserver
+# The user "nonroot" of the base image, as a number: a kubelet that has to keep root out cannot look names up.
+USER 65532:65532
+EXPOSE 8443
+ENTRYPOINT ["/usr/local/bin/coordination-apiserver"]

@@ -1,0 +1,146 @@
+# shellcheck shell=bash
+# What the scripts of this directory share: where things are, which ports are used, and how a process is started,
+# found again and ended. Sourced, never run.
+#
+#   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
+#   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
+#   E2E_PORT_BASE  first of five ports on 127.0.0.1       (21440)
+#   E2E_KUBECTL    kubectl to use                         (the one that `build` made)
+
+controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck disable=SC2034 # these are for the scripts that source this
+{
+  e2e=$(dirname "$controlplane")
+  repository=$(cd "$e2e/../.." && pwd)
+  cache=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coordination-apiserver/e2e}
+  state=${E2E_STATE:-$repository/target/e2e}
+  pki=$state/pki
+  base=${E2E_PORT_BASE:-21440}
+  etcd_port=$base etcd_peer_port=$((base + 1)) apiserver_port=$((base + 2)) kcm_port=$((base + 3))
+  server_port=$((base + 4))
+  kubectl=${E2E_KUBECTL:-$cache/bin/kubectl}
+  apiservice=v1.coordination.k8s.io
+  automanaged=kube-aggregator.kubernetes.io/automanaged
+}
+
+note() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+fail() {
+  note "$*"
+  exit 1
+}
+
+# need TOOL WHY: ends the script if a tool is missing
+need() { command -v "$1" >/dev/null || fail "$1 is missing: $2"; }
+
+# as NAME ARG...: kubectl as one of the users that `pki` made
+as() {
+  local user=$1
+  shift
+  "$kubectl" --kubeconfig "$state/$user.kubeconfig" "$@"
+}
+admin() { as admin "$@"; }
+
+# direct NAME ARG...: kubectl past kube-apiserver, straight to our server
+direct() {
+  local user=$1
+  shift
+  "$kubectl" --kubeconfig "$state/$user.direct.kubeconfig" "$@"
+}
+
+# within SECONDS COMMAND...: repeats a command until it succeeds; its last output is shown when the time is over
+within() {
+  local until=$((SECONDS + $1)) said
+  shift
+  until said=$("$@" 2>&1); do
+    ((SECONDS < until)) || {
+      note "in vain: $*: $said"
+      return 1
+    }
+    sleep 0.2
+  done
+}
+
+# alive NAME: prints the PID of a process of this run. Every command line names $state, which tells the process
+# from a later one that happens to have the same PID.
+alive() {
+  local pid
+  pid=$(cat "$state/run/$1.pid" 2>/dev/null) && [[ -n $pid && -r /proc/$pid/cmdline ]] || return 1
+  tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -- "$state" || return 1
+  printf '%s\n' "$pid"
+}
+
+# define NAME BINARY ARG...: writes down how a process is started
+define() {
+  local name=$1
+  shift
+  mkdir -p "$state/run" "$state/log"
+  printf '%s\0' "$@" >"$state/run/$name.cmd"
+}
+
+# launch NAME: starts what `define` has written down, unless it runs; its output goes to log/NAME.log
+launch() {
+  local name=$1 command pid
+  [[ -s $state/run/$name.cmd ]] || fail "$name was never defined"
+  ! alive "$name" >/dev/null || return 0
+  mapfile -d '' -t command <"$state/run/$name.cmd"
+  [[ -x ${command[0]} ]] || fail "${command[0]} is missing"
+  # A session of its own: a Ctrl-C on the terminal is for the tests, the processes are ended in order by `down`.
+  setsid "${command[@]}" >>"$state/log/$name.log" 2>&1 </dev/null &
+  pid=$!
+  disown
+  printf '%s\n' "$pid" >"$state/run/$name.pid"
+  # For a moment it is still a copy of this shell, which `alive` would not know.
+  until alive "$name" >/dev/null || ended "$pid"; do sleep 0.02; done
+}
+
+# ended PID: whether nothing is left of a process but perhaps its exit status. Its command line goes first, then its
+# main thread, and its sockets with the last of the others.
+ended() {
+  local status
+  status=$(cat "/proc/$1/status" 2>/dev/null) || return 0
+  [[ $status =~ State:[[:space:]]*Z && $status =~ Threads:[[:space:]]*1[[:space:]] ]]
+}
+
+# halt NAME [SIGNAL]: ends a process and waits for its end, with SIGKILL after 20 s
+halt() {
+  local name=$1 pid tries
+  if pid=$(alive "$name"); then
+    kill "-${2:-TERM}" "$pid" 2>/dev/null || true
+    for ((tries = 0; tries < 200; tries++)); do
+      ! ended "$pid" || break
+      sleep 0.1
+    done
+    if ! ended "$pid"; then
+      note "$name (PID $pid) did not end in 20 s and is killed"
+      kill -KILL "$pid" 2>/dev/null || true
+    fi
+  fi
+  rm -f "$state/run/$name.pid"
+}
+
+# ready NAME: whether a process does its work
+ready() {
+  case $1 in
+  etcd) (exec 3<>"/dev/tcp/127.0.0.1/$etcd_port") ;;
+  kube-apiserver) admin get --raw /readyz ;;
+  # Well is not enough: before it leads it does nothing.
+  kube-controller-manager)
+    admin get --raw /metrics --server "https://127.0.0.1:$kcm_port" |
+      grep '^leader_election_master_status{name="kube-controller-manager"} 1$'
+    ;;
+  coordination-apiserver) direct admin get --raw /readyz ;;
+  *) fail "nothing is known of $1" ;;
+  esac
+}
+
+# await NAME SECONDS: until it is ready; its log is shown if it is not
+await() {
+  local name=$1 until=$((SECONDS + $2))
+  until ready "$name" >/dev/null 2>&1; do
+    if ! alive "$name" >/dev/null || ((SECONDS >= until)); then
+      tail -n 15 "$state/log/$name.log" >&2
+      fail "$name is not ready; all of its log is in $state/log/$name.log"
+    fi
+    sleep 0.1
+  done
+}

@@ -1,0 +1,131 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// What docs/deploy.md says of the switch and of the way back, tried out. It begins with the built-in Leases and ends with
+// ours.
+//
+//	E2E_REGISTER, E2E_UNREGISTER   commands that switch to our server and back
+//	E2E_RESTART_APISERVER          command that restarts kube-apiserver
+//	E2E_STOP, E2E_START            commands that stop and start our server
+func TestSwitch(t *testing.T) {
+	if os.Getenv("E2E_REGISTER") == "" {
+		t.Skip("it is run by tests/e2e/run, between the two rounds of the suite")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	client, space := admin(), namespace(t)
+	leases := client.CoordinationV1().Leases(space)
+	old, err := leases.Create(ctx, lease("old", "one"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Stop()
+	do := func(variable string) {
+		t.Helper()
+		if err := command(ctx, os.Getenv(variable)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	do("E2E_REGISTER")
+	if _, err := leases.Get(ctx, "old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Fatalf("Leases are not copied, and yet: %v", err)
+	}
+	if err := eventually(ctx, 10*time.Second, func(ctx context.Context) error {
+		_, err := leases.Create(ctx, lease("new", "one"), metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// An open watch goes on looking at the storage that nobody writes to any more.
+	select {
+	case event, more := <-before.ResultChan():
+		t.Fatalf("the watch from before the switch: %v %v", event, more)
+	case <-time.After(3 * time.Second):
+	}
+	// Its next one, from where it was, is told to list again.
+	if err := expired(leases.Watch(ctx, metav1.ListOptions{ResourceVersion: old.ResourceVersion})); err != nil {
+		t.Fatal(err)
+	}
+
+	do("E2E_RESTART_APISERVER")
+	if err := eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		_, err := leases.Get(ctx, "new", metav1.GetOptions{})
+		return err
+	}); err != nil {
+		t.Fatalf("after a restart of kube-apiserver: %v", err)
+	}
+	own, err := (kubectl{space}).run(ctx, "", "get", "apiservice", "v1.coordination.k8s.io", "-o",
+		`jsonpath={.spec.service.name} {.metadata.labels.kube-aggregator\.kubernetes\.io/automanaged}`)
+	if err != nil || own != "coordination-apiserver " {
+		t.Fatalf("the APIService after a restart of kube-apiserver: %q %v", own, err)
+	}
+
+	informer := leaseInformer(client, space)
+	told, err := start(ctx, informer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := eventually(ctx, 10*time.Second, told.agrees(client, space, informer, "new")); err != nil {
+		t.Fatal(err)
+	}
+	last, err := leases.Get(ctx, "new", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	do("E2E_UNREGISTER")
+	if back, err := leases.Get(ctx, "old", metav1.GetOptions{}); err != nil || back.ResourceVersion != old.ResourceVersion {
+		t.Fatalf("the built-in Lease, which nobody has touched: %v %v", back, err)
+	}
+	// To kube-apiserver's own storage our versions are of a far future: it waits for them without a word.
+	silent, err := leases.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Stop()
+	if _, err := leases.Create(ctx, lease("newer", "one"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case event, more := <-silent.ResultChan():
+		t.Fatalf("a watch from the future: %v %v", event, more)
+	case <-time.After(3 * time.Second):
+	}
+	do("E2E_STOP")
+	t.Run("informers-after-rollback", func(t *testing.T) {
+		check(t, 45*time.Second, func(ctx context.Context) error {
+			return eventually(ctx, 40*time.Second, told.agrees(client, space, informer, "newer"))
+		})
+	})
+	do("E2E_START")
+	do("E2E_REGISTER")
+}
+
+// expired wants a watch to be refused with 410, before its stream or in it.
+func expired(w watch.Interface, err error) error {
+	if err == nil {
+		defer w.Stop()
+		event := <-w.ResultChan()
+		err = apierrors.FromObject(event.Object)
+	}
+	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		return fmt.Errorf("want 410, got %v", err)
+	}
+	return nil
+}
