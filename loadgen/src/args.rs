@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::http::Version;
 use clap::Parser;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,16 +53,28 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Connections that the nodes share. A real kubelet has one of its own; the default keeps the sockets from being what is
-    /// measured, and yet spreads the requests over more than the server can read in one call
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) connections: u32,
+    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is the
+    /// default
+    #[arg(long, conflicts_with = "http1")]
+    pub(crate) http2: bool,
 
-    /// Requests in flight on one connection at most, by HTTP/1.1 pipelining [default: 16; with --max 1]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub(crate) pipeline: Option<u32>,
+    /// Speaks HTTP/1.1
+    #[arg(long)]
+    pub(crate) http1: bool,
 
-    /// Watchers of all Leases, each on a connection of its own
+    /// Connections that the nodes share, those of the watchers apart. A real kubelet has one of its own, and kube-apiserver
+    /// puts all of them on a few [default: 8; with --http1 64]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: Option<u32>,
+
+    /// Requests in flight on one connection at most, watches among them: streams, or with --http1 pipelined requests. With
+    /// --max always so many. The server may allow fewer streams; then the others wait [default: 32; with --http1 16; with
+    /// --http1 --max 1]
+    #[arg(long, value_name = "COUNT", visible_alias = "pipeline", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    streams: Option<u32>,
+
+    /// Watchers of all Leases. Over HTTP/2 they are streams on connections of their own, --streams on each, or else an
+    /// acknowledgement could wait behind the events of its write; over HTTP/1.1 each has a connection
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) watchers: u32,
 
@@ -69,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATIO", default_value_t = 1.0, value_parser = parse_ratio)]
     pub(crate) reads: f64,
 
-    /// As fast as it goes: no schedule, every connection always has --pipeline requests in flight; with --reads 0 only
+    /// As fast as it goes: no schedule, every connection always has --streams requests in flight; with --reads 0 only
     /// renewals, with 1 a read after each
     #[arg(long)]
     pub(crate) max: bool,
@@ -84,9 +97,41 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Requests in flight on one connection at most.
-    pub(crate) fn pipeline(&self) -> usize {
-        self.pipeline.unwrap_or(if self.max { 1 } else { 16 }) as usize
+    /// The version of HTTP that is spoken.
+    pub(crate) fn version(&self) -> Version {
+        if self.http1 { Version::Http1 } else { Version::Http2 }
+    }
+
+    /// Connections that the nodes share.
+    pub(crate) fn connections(&self) -> u32 {
+        let connections = match self.version() {
+            Version::Http1 => 64,
+            Version::Http2 => 8,
+        };
+        self.connections.unwrap_or(connections).min(self.nodes)
+    }
+
+    /// Requests in flight on one of them at most.
+    pub(crate) fn streams(&self) -> u32 {
+        let streams = match self.version() {
+            Version::Http1 if self.max => 1,
+            Version::Http1 => 16,
+            Version::Http2 => 32,
+        };
+        self.streams.unwrap_or(streams)
+    }
+
+    /// Watchers on one connection at most.
+    pub(crate) fn watchers_per_connection(&self) -> u32 {
+        match self.version() {
+            Version::Http1 => 1,
+            Version::Http2 => self.streams(),
+        }
+    }
+
+    /// Connections of watchers.
+    pub(crate) fn watch_connections(&self) -> u32 {
+        self.watchers.div_ceil(self.watchers_per_connection())
     }
 
     /// Time between two reads of a node's Lease, in nanoseconds; `None` if there are none.
@@ -141,6 +186,20 @@ mod tests {
         for text in ["", "10", "s", "-1s", "0s", "1d", "1e99h", "NaNs", "infs"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn defaults_follow_the_version() {
+        let shape = |words: &str| {
+            let args = Args::try_parse_from(["loadgen"].into_iter().chain(words.split_whitespace())).expect("valid");
+            (args.connections(), args.streams(), args.watch_connections())
+        };
+        assert_eq!(shape(""), (8, 32, 1));
+        assert_eq!(shape("--http2 --max --watchers 33 --nodes 5"), (5, 32, 2));
+        assert_eq!(shape("--http1 --watchers 33"), (64, 16, 33));
+        assert_eq!(shape("--http1 --max --watchers 0"), (64, 1, 0));
+        assert_eq!(shape("--http1 --max --pipeline 4 --connections 2"), (2, 4, 1));
+        assert!(Args::try_parse_from(["loadgen", "--http1", "--http2"]).is_err());
     }
 
     #[test]

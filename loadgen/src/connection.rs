@@ -68,6 +68,8 @@ impl Connection {
 
     /// Takes the socket out of the poll.
     pub(crate) fn close(mut self, registry: &Registry) {
+        // What is left to say, if it can be said at once: it may be the reason.
+        _ = self.flush();
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             _ = tls.write_tls(&mut self.socket);
@@ -96,6 +98,11 @@ impl Connection {
         }
         self.handshake_told = true;
         tls.handshake_kind()
+    }
+
+    /// The protocol that was agreed upon by ALPN, once the handshake is over.
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
+        self.tls.as_ref()?.alpn_protocol()
     }
 
     /// Finishes connecting if the socket has become writable.
@@ -187,6 +194,11 @@ impl Connection {
     /// What was received and not consumed.
     pub(crate) fn input(&mut self) -> &mut [u8] {
         self.input.get_mut(self.start..self.end).unwrap_or_default()
+    }
+
+    /// What was received and not consumed, and where to append what is to be sent.
+    pub(crate) fn split(&mut self) -> (&[u8], &mut Vec<u8>) {
+        (self.input.get(self.start..self.end).unwrap_or_default(), &mut self.output)
     }
 
     /// Drops so many bytes of the input.

@@ -12,13 +12,14 @@
 //! A node's renewals go over one connection, its reads over another, so that a read shows what another connection wrote.
 
 use crate::args::Args;
-use crate::connection::Connection;
 use crate::fleet::{Fleet, Flight};
-use crate::lane::{Broken, Lane};
+use crate::http::Broken;
+use crate::lane::Lane;
+use crate::link::{Connect, TIMEOUT_NS};
 use crate::node::Step;
 use crate::progress::Progress;
 use crate::schedule::Schedule;
-use crate::stats::{ErrorKind, Verb};
+use crate::stats::ErrorKind;
 use crate::target::Target;
 use crate::wake::Wake;
 use crate::watch_lane::WatchLane;
@@ -100,20 +101,28 @@ impl Driver {
     /// A run that has not begun. Errors are sentences for the user.
     pub(crate) fn new(args: Args, target: Target, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let poll = Poll::new().map_err(|e| format!("cannot make a poll: {e}"))?;
-        let lanes_len = args.connections.min(args.nodes) as usize;
+        let lanes_len = args.connections() as usize;
         let watchers_len = args.watchers as usize;
+        let watch_lanes_len = args.watch_connections() as usize;
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|e| e.to_string())?;
         let epoch_us = u64::try_from(epoch.as_micros()).map_err(|e| e.to_string())?;
-        let wake = Wake::new(poll.registry(), Token(lanes_len + watchers_len)).map_err(|e| format!("no timer: {e}"))?;
-        let fleet = Fleet::new(&target.host, &args.namespace, args.nodes, watchers_len, epoch_us);
+        let wake = Wake::new(poll.registry(), Token(lanes_len + watch_lanes_len));
+        let wake = wake.map_err(|e| format!("no timer: {e}"))?;
+        let fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, epoch_us);
         let progress = Progress::new(&args);
         Ok(Self {
             poll,
             wake,
             start: Instant::now(),
             fleet,
-            lanes: std::iter::repeat_with(|| Lane::new(args.pipeline())).take(lanes_len).collect(),
-            watch_lanes: (0..watchers_len).map(|index| WatchLane::new(index, &args.namespace)).collect(),
+            lanes: std::iter::repeat_with(|| Lane::new(args.streams() as usize)).take(lanes_len).collect(),
+            watch_lanes: (0..watchers_len)
+                .step_by(args.watchers_per_connection() as usize)
+                .map(|first| {
+                    let after = watchers_len.min(first + args.watchers_per_connection() as usize);
+                    WatchLane::new(first..after, &args.namespace)
+                })
+                .collect(),
             schedule: Schedule::new(args.nodes as usize * 2),
             rng: fastrand::Rng::new(),
             phase: Phase::Connecting,
@@ -122,7 +131,7 @@ impl Driver {
             reads_owed: vec![0.0; lanes_len],
             started: 0,
             runnable: Vec::new(),
-            is_runnable: vec![false; lanes_len + watchers_len],
+            is_runnable: vec![false; lanes_len + watch_lanes_len],
             results: Timing::default(),
             cpu_at_window: Duration::ZERO,
             interrupted,
@@ -144,8 +153,9 @@ impl Driver {
         }
         self.fleet.checker.finish(&self.fleet.nodes);
         self.progress.finish();
-        for conn in self.lanes.iter_mut().filter_map(|lane| lane.conn.take()) {
-            conn.close(self.poll.registry());
+        let now = self.now();
+        for lane in &mut self.lanes {
+            lane.link.close(self.poll.registry(), now);
         }
         Ok(Results { args: self.args, url: self.target.url, timing: self.results, fleet: self.fleet })
     }
@@ -154,8 +164,8 @@ impl Driver {
         self.wait(events).map_err(|e| format!("poll: {e}"))?;
         for event in events.iter() {
             let Token(index) = event.token();
-            if let Some((Some(conn), _)) = self.conn_slot(index) {
-                conn.handle_readiness(event);
+            if let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) {
+                link.handle_readiness(event);
                 self.set_runnable(index);
             }
         }
@@ -230,14 +240,15 @@ impl Driver {
         let (schedule, rng, started) = (&mut self.schedule, &mut self.rng, &mut self.started);
         let rearm = Rearm { phase: self.phase, args: &self.args };
         let done = |flight: Flight| rearm.done(schedule, rng, started, flight);
-        let outcome = match lane.receive(&mut self.fleet, &mut self.scratch, now, done) {
+        let origin = &self.target.origin;
+        let outcome = match lane.receive(&mut self.fleet, origin, &mut self.scratch, now, done) {
             Ok(more) => {
                 if more {
                     self.set_runnable(index);
                 }
                 self.feed(index, now);
                 let Some(lane) = self.lanes.get_mut(index) else { return Ok(()) };
-                lane.send(&mut self.fleet, now)
+                lane.send(&mut self.fleet, &self.target.origin, now)
             }
             Err(broken) => Err(broken),
         };
@@ -259,7 +270,7 @@ impl Driver {
         let first = u32::try_from(index).unwrap_or(u32::MAX);
         let ring_len = (self.args.nodes - first).div_ceil(lanes_len);
         let mut busy = 0;
-        while lane.is_ready() && lane.room() > 0 && busy < ring_len {
+        while lane.link.is_ready() && lane.room() > 0 && busy < ring_len {
             if loaded && *ring >= ring_len {
                 *ring = 0;
             }
@@ -289,8 +300,9 @@ impl Driver {
         let Some(lane) = self.watch_lanes.get_mut(index - self.lanes.len()) else { return Ok(()) };
         let known = self.fleet.checker.acknowledged_max();
         let timeout_seconds = self.rng.u32(300..600);
-        let outcome = lane.receive(&mut self.fleet, &mut self.scratch, now);
-        let outcome = outcome.and_then(|more| lane.send(&self.target.host, known, timeout_seconds, now).map(|()| more));
+        let origin = &self.target.origin;
+        let outcome = lane.receive(&mut self.fleet, origin, &mut self.scratch, now);
+        let outcome = outcome.and_then(|more| lane.send(origin, known, timeout_seconds, now).map(|()| more));
         match outcome {
             Ok(true) => self.set_runnable(index),
             Ok(false) => {}
@@ -302,51 +314,42 @@ impl Driver {
     /// A connection is of no more use. Before the run has begun that ends it; later there is another attempt.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
-        if self.phase == Phase::Connecting {
+        if self.phase == Phase::Connecting && broken.kind.is_some() {
             return Err(format!("cannot reach {}: {}", self.target.url, broken.why));
-        }
-        if let Some(conn) = self.conn_slot(index).and_then(|(slot, _)| slot.take()) {
-            conn.close(self.poll.registry());
         }
         let rearm = Rearm { phase: self.phase, args: &self.args };
         let (schedule, rng, started) = (&mut self.schedule, &mut self.rng, &mut self.started);
         let done = |flight: Flight| rearm.done(schedule, rng, started, flight);
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.drop_flights(&mut self.fleet, broken, now, done);
-            lane.since = now + backoff_ns(lane.attempts);
-            lane.attempts += 1;
         } else if let Some(lane) = self.watch_lanes.get_mut(index - self.lanes.len()) {
-            if broken.kind != ErrorKind::Status(410) {
-                self.fleet.stats.failed(Verb::Watch, broken.kind, || broken.why.clone());
-            }
-            lane.reset();
-            lane.since = now + backoff_ns(lane.attempts);
-            lane.attempts += 1;
+            lane.reset(&mut self.fleet, broken);
         }
-        Ok(())
+        let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) else { return Ok(()) };
+        link.close(self.poll.registry(), now);
+        // The next attempt at once, unless the one before was in vain.
+        if link.is_due(now) { self.connect(index, now) } else { Ok(()) }
     }
 
     /// Timeouts, new connections, phases, progress.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.is_runnable.len() {
-            let (has_conn, is_ready, since, waits_since) = match self.lanes.get(index) {
-                Some(lane) => (lane.conn.is_some(), lane.is_ready(), lane.since, lane.oldest_written()),
-                None => match self.watch_lanes.get(index - self.lanes.len()) {
-                    Some(lane) => {
-                        let is_ready = lane.conn.as_ref().is_some_and(Connection::is_ready);
-                        (lane.conn.is_some(), is_ready, lane.since, lane.unanswered_since())
-                    }
+            let rearm = Rearm { phase: self.phase, args: &self.args };
+            let (schedule, rng, started) = (&mut self.schedule, &mut self.rng, &mut self.started);
+            let done = |flight: Flight| rearm.done(schedule, rng, started, flight);
+            // What waits may have been told to wait before it is sent.
+            let (outcome, waits) = match self.lanes.get_mut(index) {
+                Some(lane) => (lane.expire(&mut self.fleet, now, done), lane.has_waiting()),
+                None => match self.watch_lanes.get_mut(index - self.lanes.len()) {
+                    Some(lane) => (lane.expire(&mut self.fleet, now), true),
                     None => continue,
                 },
             };
-            let waits_since = if has_conn && !is_ready { Some(since) } else { waits_since };
-            if !has_conn && now >= since {
+            if let Err(broken) = outcome {
+                self.break_lane(index, &broken, now)?;
+            } else if link(&mut self.lanes, &mut self.watch_lanes, index).is_some_and(|link| link.is_due(now)) {
                 self.connect(index, now)?;
-            } else if has_conn && waits_since.is_some_and(|since| now > since + TIMEOUT_NS) {
-                let why = format!("no answer within {} s", TIMEOUT_NS / 1_000_000_000);
-                self.break_lane(index, &Broken { kind: ErrorKind::Timeout, why }, now)?;
-            } else if index >= self.lanes.len() {
-                // A watcher may have been told to wait before it asks again.
+            } else if waits {
                 self.set_runnable(index);
             }
         }
@@ -356,15 +359,14 @@ impl Driver {
     }
 
     fn connect(&mut self, index: usize, now: u64) -> Result<(), String> {
-        match Connection::open(&self.target, self.poll.registry(), Token(index)) {
-            Ok(conn) => {
-                if let Some((slot, since)) = self.conn_slot(index) {
-                    *slot = Some(conn);
-                    *since = now;
-                }
-                Ok(())
+        let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) else { return Ok(()) };
+        self.fleet.stats.connections += 1;
+        match link.open(&self.target, self.poll.registry(), Token(index), now) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let broken = Broken { kind: Some(ErrorKind::Reset), why: error.to_string() };
+                self.break_lane(index, &broken, now)
             }
-            Err(error) => self.break_lane(index, &Broken::of_io(&error), now),
         }
     }
 
@@ -375,7 +377,8 @@ impl Driver {
         let next = match self.phase {
             _ if stop => Phase::Finishing,
             Phase::Connecting => {
-                let ready = self.lanes.iter().all(Lane::is_ready) && self.watch_lanes.iter().all(|lane| lane.watching);
+                let ready = self.lanes.iter().all(|lane| lane.link.is_ready())
+                    && self.watch_lanes.iter().all(WatchLane::is_watching);
                 if !ready {
                     return;
                 }
@@ -410,7 +413,9 @@ impl Driver {
             }
             (_, Phase::Draining) => {
                 for lane in &mut self.lanes {
-                    lane.abandon_all(&mut self.fleet);
+                    if lane.abandon_all(&mut self.fleet) {
+                        lane.link.close(self.poll.registry(), now);
+                    }
                 }
             }
             _ => {}
@@ -440,16 +445,6 @@ impl Driver {
 
     fn drained(&self) -> bool {
         self.fleet.checker.watchers_are_level() || self.now() - self.phase_since >= DRAIN_NS
-    }
-
-    /// The place of a lane's or watch lane's connection, and since when.
-    fn conn_slot(&mut self, index: usize) -> Option<(&mut Option<Connection>, &mut u64)> {
-        let lanes_len = self.lanes.len();
-        if let Some(lane) = self.lanes.get_mut(index) {
-            return Some((&mut lane.conn, &mut lane.since));
-        }
-        let lane = self.watch_lanes.get_mut(index.checked_sub(lanes_len)?)?;
-        Some((&mut lane.conn, &mut lane.since))
     }
 
     fn set_runnable(&mut self, index: usize) {
@@ -487,9 +482,13 @@ impl Rearm<'_> {
     }
 }
 
-/// Time until the next attempt to connect: at once, then 10 ms, 20 ms, up to a second.
-fn backoff_ns(attempts: u32) -> u64 {
-    if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
+/// The connection of a lane or, after those, of a watch lane.
+fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usize) -> Option<&'a mut dyn Connect> {
+    let lanes_len = lanes.len();
+    if let Some(lane) = lanes.get_mut(index) {
+        return Some(&mut lane.link);
+    }
+    watch_lanes.get_mut(index.checked_sub(lanes_len)?).map(|lane| &mut lane.link as &mut dyn Connect)
 }
 
 fn nanos(duration: Duration) -> u64 {
@@ -504,8 +503,6 @@ fn cpu_time() -> Duration {
 
 /// Between two looks at timeouts and phases.
 const HOUSEKEEPING_NS: u64 = 50_000_000;
-/// Time for an answer; a kubelet's, whose timeout for Leases is its period of 10 s.
-const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Time for the watchers to catch up at the end.
 const DRAIN_NS: u64 = 5_000_000_000;
 /// Time with the load on before the measurement, where there is no period.

@@ -4,6 +4,7 @@
 //! out as bytes appended to a buffer, answers come in as slices, the time is an argument.
 
 use crate::check::{Checker, Violation};
+use crate::http::Request;
 use crate::node::{self, Form, Next, Node, Outcome, Step};
 use crate::object::{self, Fields, Template};
 use crate::stats::{ErrorKind, Stats, Verb};
@@ -26,10 +27,12 @@ pub(crate) struct Fleet {
     templates: Vec<Template>,
     /// Objects that no template fits, by node.
     whole: HashMap<u32, Box<[u8]>>,
-    heads: Heads,
     /// Microseconds since the Unix epoch at time 0 of the run.
     epoch_us: u64,
     rng: fastrand::Rng,
+    /// The collection's path, and behind it, in a scratch place, the name of a node.
+    path: String,
+    collection_len: usize,
     /// Scratch: a node's name, a body.
     name: String,
     body: Vec<u8>,
@@ -44,6 +47,8 @@ pub(crate) struct Flight {
     pub(crate) step: Step,
     /// Tries of this renewal that were in vain.
     pub(crate) tries: u8,
+    /// How often the server has refused to look at this request.
+    pub(crate) refusals: u8,
     /// When the renewal, or the read, was due, in nanoseconds of the run.
     pub(crate) due: u64,
     /// When this request became possible: the first is due with the renewal, one that follows with the answer before.
@@ -63,30 +68,10 @@ pub(crate) enum After {
     Follow(Flight),
 }
 
-/// The constant parts of requests, up to the name and after it.
-#[derive(Debug)]
-struct Heads {
-    get: Vec<u8>,
-    put: Vec<u8>,
-    post: Vec<u8>,
-    /// After the target of a GET.
-    without_body: Vec<u8>,
-    /// After the target of the others, up to the value of `Content-Length`.
-    with_body: Vec<u8>,
-}
-
 impl Fleet {
     /// A fleet of nodes that know nothing yet.
-    pub(crate) fn new(host: &str, namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
-        let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-        let fields = format!(" HTTP/1.1\r\nHost: {host}\r\nUser-Agent: {USER_AGENT}\r\nAccept: application/json\r\n");
-        let heads = Heads {
-            get: format!("GET {leases}/").into(),
-            put: format!("PUT {leases}/").into(),
-            post: format!("POST {leases}").into(),
-            without_body: format!("{fields}\r\n").into(),
-            with_body: format!("{fields}Content-Type: application/json\r\nContent-Length: ").into(),
-        };
+    pub(crate) fn new(namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Self {
             nodes: vec![Node::default(); nodes_len as usize],
             checker: Checker::new(watchers_len, nodes_len as usize),
@@ -96,9 +81,10 @@ impl Fleet {
             namespace: namespace.to_owned(),
             templates: Vec::new(),
             whole: HashMap::new(),
-            heads,
             epoch_us,
             rng: fastrand::Rng::new(),
+            collection_len: path.len(),
+            path,
             name: String::new(),
             body: Vec::new(),
         }
@@ -110,27 +96,29 @@ impl Fleet {
         if std::mem::replace(&mut node.busy, true) {
             return None;
         }
-        Some(Flight { node: index, step: node.first_step(), tries: 0, due, asked: due, written: 0, known: 0 })
+        Some(Flight { step: node.first_step(), ..Self::begin_read(index, due) })
     }
 
     /// A read that was due at `due`.
     pub(crate) fn begin_read(index: u32, due: u64) -> Flight {
-        Flight { node: index, step: Step::Read, tries: 0, due, asked: due, written: 0, known: 0 }
+        Flight { node: index, step: Step::Read, tries: 0, refusals: 0, due, asked: due, written: 0, known: 0 }
     }
 
-    /// Appends the request of `flight`, and notes in it what was known when it was written.
-    pub(crate) fn write_request(&mut self, flight: &mut Flight, now: u64, out: &mut Vec<u8>) {
-        let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
+    /// The request of `flight`, in which is noted what was known when it was written.
+    pub(crate) fn request_of(&mut self, flight: &mut Flight, now: u64) -> Option<Request<'_>> {
+        let node = self.nodes.get_mut(flight.node as usize)?;
         flight.written = now;
         flight.known = node.highest;
+        self.path.truncate(self.collection_len);
         self.name.clear();
         node::push_name(&mut self.name, flight.node);
         let name = self.name.as_str();
+        if flight.step != Step::Post {
+            self.path.push('/');
+            self.path.push_str(name);
+        }
         if matches!(flight.step, Step::Get | Step::Read) {
-            for part in [&self.heads.get, name.as_bytes(), &self.heads.without_body] {
-                out.extend_from_slice(part);
-            }
-            return;
+            return Some(Request { method: "GET", target: &self.path, body: None });
         }
         // A write whose answer was lost is sent again as it was, so that it is known again if it was applied.
         if !node.uncertain {
@@ -140,28 +128,22 @@ impl Fleet {
         if flight.step == Step::Post {
             let owner_uid = self.rng.u128(..) & !UUID_VERSION_MASK | UUID_VERSION_4;
             object::push_new(&mut self.body, &self.namespace, name, owner_uid, node.sent_renewed);
-            out.extend_from_slice(&self.heads.post);
-        } else {
-            match node.form {
-                Form::Template(number) => {
-                    if let Some(template) = self.templates.get(usize::from(number)) {
-                        let fields = Fields { renewed: node.sent_renewed, ..node.object };
-                        template.render_into(&mut self.body, name, &fields);
-                    }
-                }
-                Form::Whole => {
-                    if let Some(object) = self.whole.get(&flight.node) {
-                        object::push_renewed(&mut self.body, object, node.sent_renewed);
-                    }
+            return Some(Request { method: "POST", target: &self.path, body: Some(&self.body) });
+        }
+        match node.form {
+            Form::Template(number) => {
+                if let Some(template) = self.templates.get(usize::from(number)) {
+                    let fields = Fields { renewed: node.sent_renewed, ..node.object };
+                    template.render_into(&mut self.body, name, &fields);
                 }
             }
-            out.extend_from_slice(&self.heads.put);
-            out.extend_from_slice(name.as_bytes());
+            Form::Whole => {
+                if let Some(object) = self.whole.get(&flight.node) {
+                    object::push_renewed(&mut self.body, object, node.sent_renewed);
+                }
+            }
         }
-        out.extend_from_slice(&self.heads.with_body);
-        out.extend_from_slice(itoa::Buffer::new().format(self.body.len()).as_bytes());
-        out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(&self.body);
+        Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
     /// The answer to `flight`.
@@ -190,6 +172,16 @@ impl Fleet {
         }
         self.fail(flight, kind, why);
         self.after(flight, Outcome::Lost, now)
+    }
+
+    /// The server has refused to look at `flight`: the same again, a few times, as Go's client does.
+    #[cold]
+    pub(crate) fn handle_refusal(&mut self, flight: Flight, now: u64) -> After {
+        if flight.refusals < REFUSALS_MAX {
+            return After::Follow(Flight { refusals: flight.refusals + 1, ..flight });
+        }
+        self.fail(flight, ErrorKind::Refused, "stream refused time and again");
+        self.after(Flight { refusals: 0, ..flight }, Outcome::Lost, now)
     }
 
     /// An event of a watcher.
@@ -389,7 +381,8 @@ fn cut(body: &[u8]) -> &[u8] {
 const WORDS_BYTES_MAX: usize = 300;
 /// More kinds of object than one run brings forth.
 const TEMPLATES_MAX: usize = 16;
-const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
+/// How often a request that the server refuses to look at is sent again before that is an error.
+pub(crate) const REFUSALS_MAX: u8 = 6;
 /// The bits of a random UUID that say that it is one (RFC 9562 §5.4).
 const UUID_VERSION_MASK: u128 = 0xf << 76 | 0x3 << 62;
 const UUID_VERSION_4: u128 = 0x4 << 76 | 0x2 << 62;
@@ -400,13 +393,12 @@ mod tests {
     use crate::object::tests::object_text;
 
     fn fleet() -> Fleet {
-        Fleet::new("h", "n", 2, 0, 1_767_323_045_000_000)
+        Fleet::new("n", 2, 0, 1_767_323_045_000_000)
     }
 
     /// Sends a flight's request; gives the `renewTime` that the node has sent.
     fn send(fleet: &mut Fleet, flight: &mut Flight, now: u64) -> String {
-        let mut out = Vec::new();
-        fleet.write_request(flight, now, &mut out);
+        fleet.request_of(flight, now).expect("a node");
         let mut renewed = Vec::new();
         crate::time_text::push_micros(&mut renewed, fleet.nodes[flight.node as usize].sent_renewed);
         String::from_utf8(renewed).expect("text")
@@ -441,15 +433,11 @@ mod tests {
     fn the_object_that_is_sent_back_is_the_one_that_came_with_a_new_time() {
         let mut fleet = created_and_renewed();
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
-        let mut out = Vec::new();
-        fleet.write_request(&mut flight, 5_000_000_000, &mut out);
-        let text = String::from_utf8(out).expect("text");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a body");
-        assert_eq!(body, object_text("node-1", 6, "2026-01-02T03:04:10.000000Z"));
-        assert!(
-            head.starts_with("PUT /apis/coordination.k8s.io/v1/namespaces/n/leases/node-1 HTTP/1.1\r\nHost: h\r\n")
-        );
-        assert!(head.ends_with(&format!("\r\nContent-Length: {}", body.len())));
+        let request = fleet.request_of(&mut flight, 5_000_000_000).expect("a node");
+        let expected = object_text("node-1", 6, "2026-01-02T03:04:10.000000Z");
+        assert_eq!(request.body, Some(expected.as_bytes()));
+        assert_eq!(request.method, "PUT");
+        assert_eq!(request.target, "/apis/coordination.k8s.io/v1/namespaces/n/leases/node-1");
     }
 
     #[test]
@@ -467,6 +455,19 @@ mod tests {
         send(&mut fleet, &mut flight, 6_000_000);
         fleet.handle_answer(flight, 409, b"{}", 6_000_001);
         assert_eq!(fleet.checker.first(), ["node-1: conflict at version 7, though nobody else writes"]);
+    }
+
+    #[test]
+    fn what_is_refused_is_sent_again_and_no_error_but_not_for_ever() {
+        let mut fleet = created_and_renewed();
+        let mut flight = fleet.begin_renewal(1, 20).expect("idle");
+        for _ in 0..REFUSALS_MAX {
+            flight = follow(fleet.handle_refusal(flight, 21));
+        }
+        assert_eq!((fleet.stats.errors_count(), fleet.nodes[1].uncertain), (0, false));
+        flight = follow(fleet.handle_refusal(flight, 22));
+        assert_eq!((flight.tries, flight.refusals), (1, 0));
+        assert_eq!(fleet.stats.errors.keys().next(), Some(&(Verb::Renew, ErrorKind::Refused)));
     }
 
     #[test]

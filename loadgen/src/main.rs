@@ -2,7 +2,8 @@
 //! drives that the server keeps its promises.
 //!
 //! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run; [`fleet`] is all the nodes and what
-//! their answers mean; [`check`] the invariants. What knows neither sockets nor the clock ([`node`], [`object`],
+//! their answers mean; [`check`] the invariants. A [`lane`], or a [`watch_lane`], is what has to go over one connection, a
+//! [`link`] is that connection, and [`http`] what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
 //! [`schedule`], [`watcher`], [`check`]) is tested without them.
 
 mod args;
@@ -10,8 +11,10 @@ mod check;
 mod connection;
 mod driver;
 mod fleet;
+mod http;
 mod kubeconfig;
 mod lane;
+mod link;
 mod node;
 mod object;
 mod progress;
@@ -68,7 +71,7 @@ enum Stop {
 /// Drives and reports; true if everything went well.
 fn run(args: Args) -> Result<bool, Stop> {
     let target = Target::of_args(&args).map_err(Stop::Usage)?;
-    allow_descriptors(u64::from(args.connections) + u64::from(args.watchers));
+    allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
     // The first Ctrl-C ends the run with its results, the second one at once.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -39,20 +39,20 @@ impl Results {
         _ = writeln!(
             out,
             "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged.\n\
-             TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
-            stats.handshakes, stats.handshakes_resumed, stats.watches_expired
+             Connections begun: {}; TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
+            stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
         _ = writeln!(out, "{}", self.generator_words());
         if stats.crowded > 0 {
             _ = writeln!(
                 out,
-                "{} requests found their connection full, and waited: the server, or --connections times --pipeline, was too little.",
+                "{} requests found their connection full, and waited: the server, or --connections times --streams, was too little.",
                 stats.crowded
             );
         }
         _ = writeln!(out, "\nerrors: {}", stats.errors_count());
         for ((verb, kind), count) in &stats.errors {
-            _ = writeln!(out, "  {:<8} {:<10} {count:>9}", verb.as_str(), kind.name());
+            _ = writeln!(out, "  {:<10} {:<24} {count:>9}", verb.as_str(), kind.name());
         }
         for words in &stats.first_errors {
             _ = writeln!(out, "  - {words}");
@@ -67,12 +67,20 @@ impl Results {
     fn push_head(&self, out: &mut String) -> std::fmt::Result {
         let (args, timing, fleet) = (&self.args, &self.timing, &self.fleet);
         let load = if args.max {
-            format!("as fast as it goes, {} in flight on each connection", args.pipeline())
+            "renewing as fast as it goes".to_owned()
         } else {
             format!("each renewing every {:?}", args.period)
         };
         writeln!(out, "{}: {} nodes, {load}; {} reads for each renewal", self.url, args.nodes, args.reads)?;
-        writeln!(out, "{} connections, {} watchers", args.connections.min(args.nodes), args.watchers)?;
+        writeln!(
+            out,
+            "{}: {} connections with up to {} requests in flight on each; {} watchers on {} more",
+            args.version().name(),
+            args.connections(),
+            args.streams(),
+            args.watchers,
+            args.watch_connections()
+        )?;
         write!(
             out,
             "{} Leases created, {} found, in {:.1} s",
@@ -126,7 +134,7 @@ impl Results {
             let seconds = match verb {
                 Verb::Create => timing.creating.as_secs_f64(),
                 Verb::Renew | Verb::Read => measured,
-                Verb::List | Verb::Watch => 0.0,
+                Verb::List | Verb::Watch | Verb::Connection => 0.0,
             };
             if let Some(histogram) = stats.latency(verb) {
                 verbs.insert(verb.as_str().to_owned(), json_of(histogram, seconds));
@@ -142,14 +150,17 @@ impl Results {
             "server": self.url,
             "nodes": args.nodes,
             "period_s": args.period.as_secs_f64(),
-            "connections": args.connections.min(args.nodes),
-            "pipeline": args.pipeline(),
+            "http": args.version().name(),
+            "connections": args.connections(),
+            "streams": args.streams(),
             "watchers": args.watchers,
+            "watch_connections": args.watch_connections(),
             "reads": args.reads,
             "max": args.max,
             "measured_s": measured,
             "interrupted": timing.interrupted,
             "verbs": verbs,
+            "connections_begun": stats.connections,
             "tls_handshakes": stats.handshakes,
             "tls_handshakes_resumed": stats.handshakes_resumed,
             "watches_expired": stats.watches_expired,

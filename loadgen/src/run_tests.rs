@@ -1,29 +1,44 @@
-//! Whole runs against a fake server over loopback: an honest one passes, and each broken promise is reported.
+//! Whole runs against a fake server over loopback, in both versions of HTTP: an honest one passes, and each broken promise
+//! is reported.
 
 use crate::args::Args;
 use crate::driver::{Driver, Results};
 use crate::fake::{self, Fault};
-use crate::stats::Verb;
+use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;
 use clap::Parser as _;
+use coordination_apiserver::http2::ErrorCode;
+use coordination_apiserver::pki;
 use hdrhistogram::Histogram;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// A short run against a server with this fault.
-fn run(fault: Fault, more: &str) -> Results {
-    let server = format!("http://{}", fake::start(fault));
-    let flags =
-        format!("--server {server} --namespace n --nodes 20 --connections 3 --period 200ms --duration 600ms {more}");
+/// Both versions of HTTP.
+const BOTH: [&str; 2] = ["--http2", "--http1"];
+
+/// A run with these flags; the error is what the user is told.
+fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
     let target = Target::of_args(&args).expect("a target");
-    let driver = Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver");
-    driver.run().expect("the server is there")
+    Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver").run()
 }
 
+/// A short run against a server with this fault.
+fn run(fault: Fault, more: &str) -> Results {
+    let flags = format!("--server http://{} {SHORT} {more}", fake::start(fault, None));
+    try_run(&flags).expect("the server is there")
+}
+
+const SHORT: &str = "--namespace n --nodes 20 --connections 3 --period 100ms --duration 300ms";
+
 /// The first violation in a run against a server with this fault.
-fn first_violation(fault: Fault) -> String {
-    let results = run(fault, "");
+fn first_violation(fault: Fault, http: &str) -> String {
+    let results = run(fault, http);
     assert!(!results.is_fine());
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
@@ -34,126 +49,256 @@ fn count(results: &Results, verb: Verb) -> u64 {
 
 #[test]
 fn an_honest_server_passes() {
-    let results = run(Fault::None, "--watchers 2");
-    assert!(results.is_fine(), "{}", results.table());
-    assert_eq!((results.fleet.created, count(&results, Verb::Create)), (20, 20));
-    // 20 nodes, three periods each, some of them prolonged.
-    assert!((50..=62).contains(&count(&results, Verb::Renew)), "{}", results.table());
-    assert!((50..=62).contains(&count(&results, Verb::Read)), "{}", results.table());
-    assert!(results.fleet.stats.watch_delay.len() >= 100, "{}", results.table());
-    let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
-    assert_eq!(line["violations"], 0);
-    assert_eq!(line["verbs"]["create"]["count"], 20);
+    for http in BOTH {
+        let address = fake::start(Fault::None, None);
+        let flags = "--namespace n --nodes 20 --connections 3 --period 200ms --duration 600ms --watchers 2";
+        let results = try_run(&format!("--server http://{address} {flags} {http}")).expect("the server is there");
+        assert!(results.is_fine(), "{}", results.table());
+        assert_eq!((results.fleet.created, count(&results, Verb::Create)), (20, 20));
+        // 20 nodes, three periods each, some of them prolonged.
+        assert!((50..=62).contains(&count(&results, Verb::Renew)), "{}", results.table());
+        assert!((50..=62).contains(&count(&results, Verb::Read)), "{}", results.table());
+        assert!(results.fleet.stats.watch_delay.len() >= 100, "{}", results.table());
+        let connections = if http == "--http2" { 3 + 1 } else { 3 + 2 };
+        assert_eq!(results.fleet.stats.connections, connections, "{http}");
+        let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
+        assert_eq!(line["violations"], 0);
+        assert_eq!(line["verbs"]["create"]["count"], 20);
+    }
 }
 
 #[test]
 fn a_run_without_a_schedule_passes_too() {
-    for more in ["--max --pipeline 4", "--max --reads 0", "--max --reads 2.5"] {
-        let results = run(Fault::None, more);
-        assert!(results.is_fine(), "{}", results.table());
-        assert!(count(&results, Verb::Renew) > 100, "{}", results.table());
-        assert_eq!(count(&results, Verb::Read) > 0, !more.contains("--reads 0"));
+    for http in BOTH {
+        for more in ["--max --streams 4", "--max --reads 0", "--max --reads 2.5 --watchers 3"] {
+            let results = run(Fault::None, &format!("{http} {more}"));
+            assert!(results.is_fine(), "{}", results.table());
+            assert!(count(&results, Verb::Renew) > 100, "{}", results.table());
+            assert_eq!(count(&results, Verb::Read) > 0, !more.contains("--reads 0"));
+        }
     }
 }
 
 #[test]
 fn leases_of_an_earlier_run_are_found() {
-    let server = format!("http://{}", fake::start(Fault::None));
-    for (created, adopted) in [(20, 0), (0, 20)] {
-        let flags =
-            format!("loadgen --server {server} --namespace n --nodes 20 --period 50ms --duration 100ms --reads 0");
-        let args = Args::try_parse_from(flags.split_whitespace()).expect("valid flags");
-        let target = Target::of_args(&args).expect("a target");
-        let driver = Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver");
-        let results = driver.run().expect("the server is there");
-        assert!(results.is_fine(), "{}", results.table());
-        assert_eq!((results.fleet.created, results.fleet.adopted), (created, adopted));
+    for http in BOTH {
+        let address = fake::start(Fault::None, None);
+        for (created, adopted) in [(20, 0), (0, 20)] {
+            let flags = "--namespace n --nodes 20 --period 50ms --duration 100ms --reads 0";
+            let results = try_run(&format!("--server http://{address} {flags} {http}")).expect("the server is there");
+            assert!(results.is_fine(), "{}", results.table());
+            assert_eq!((results.fleet.created, results.fleet.adopted), (created, adopted));
+        }
     }
 }
 
 #[test]
 fn a_lost_update_is_reported() {
-    let words = first_violation(Fault::LosesUpdate);
-    assert!(words.contains("was known before") || words.contains("though nobody else writes"), "{words}");
+    for http in BOTH {
+        let words = first_violation(Fault::LosesUpdate, http);
+        assert!(words.contains("was known before") || words.contains("though nobody else writes"), "{words}");
+    }
 }
 
 #[test]
 fn an_answer_that_differs_from_what_was_sent_is_reported() {
-    let words = first_violation(Fault::AnswersSomethingElse);
-    assert!(words.contains("does not hold what was sent"), "{words}");
+    for http in BOTH {
+        let words = first_violation(Fault::AnswersSomethingElse, http);
+        assert!(words.contains("does not hold what was sent"), "{words}");
+    }
 }
 
 #[test]
 fn a_conflict_with_nobody_is_reported() {
-    assert!(first_violation(Fault::ConflictsWithNobody).contains("though nobody else writes"));
+    for http in BOTH {
+        assert!(first_violation(Fault::ConflictsWithNobody, http).contains("though nobody else writes"));
+    }
 }
 
 #[test]
 fn a_version_that_goes_back_is_reported() {
-    assert!(first_violation(Fault::VersionGoesBack).contains("was known before"));
+    for http in BOTH {
+        assert!(first_violation(Fault::VersionGoesBack, http).contains("was known before"));
+    }
 }
 
 #[test]
 fn a_lease_that_is_gone_is_reported_and_created_again() {
-    let results = run(Fault::Forgets, "");
-    assert!(results.fleet.checker.first()[0].contains("not found"), "{}", results.table());
-    assert_eq!((results.fleet.checker.count(), results.fleet.created), (1, 21), "{}", results.table());
+    for http in BOTH {
+        let results = run(Fault::Forgets, http);
+        assert!(results.fleet.checker.first()[0].contains("not found"), "{}", results.table());
+        assert_eq!((results.fleet.checker.count(), results.fleet.created), (1, 21), "{}", results.table());
+    }
 }
 
 #[test]
 fn a_dropped_event_is_reported() {
-    assert!(first_violation(Fault::DropsEvent).contains("got no event of version"));
+    for http in BOTH {
+        assert!(first_violation(Fault::DropsEvent, http).contains("got no event of version"));
+    }
 }
 
 #[test]
 fn dropped_events_with_none_after_them_are_reported_at_the_end() {
-    assert!(first_violation(Fault::DropsLastEvents).contains("got no event of version"));
+    for http in BOTH {
+        assert!(first_violation(Fault::DropsLastEvents, http).contains("got no event of version"));
+    }
 }
 
 #[test]
 fn an_event_that_comes_twice_is_reported() {
-    let words = first_violation(Fault::RepeatsEvent);
-    let versions: Vec<&str> = words.split(' ').filter(|word| word.parse::<u64>().is_ok_and(|n| n > 100)).collect();
-    assert!(words.contains("got version") && versions[0] == versions[1], "{words}");
+    for http in BOTH {
+        let words = first_violation(Fault::RepeatsEvent, http);
+        let versions: Vec<&str> = words.split(' ').filter(|word| word.parse::<u64>().is_ok_and(|n| n > 100)).collect();
+        assert!(words.contains("got version") && versions[0] == versions[1], "{words}");
+    }
 }
 
 #[test]
 fn events_out_of_order_are_reported() {
-    assert!(first_violation(Fault::SwapsEvents).contains("got version"));
+    for http in BOTH {
+        assert!(first_violation(Fault::SwapsEvents, http).contains("got version"));
+    }
 }
 
 #[test]
 fn a_lost_answer_is_an_error_and_no_violation() {
-    let results = run(Fault::ClosesWithoutAnswer, "");
-    assert_eq!(results.fleet.checker.first(), [""; 0]);
-    assert!(results.table().contains("reset"), "{}", results.table());
+    for http in BOTH {
+        let results = run(Fault::ClosesWithoutAnswer, http);
+        assert_eq!(results.fleet.checker.first(), [""; 0]);
+        assert!(results.table().contains("reset"), "{}", results.table());
+    }
 }
 
 #[test]
 fn a_refusal_is_an_error_and_no_violation() {
-    let results = run(Fault::FailsOnce, "");
-    assert_eq!(results.fleet.checker.first(), [""; 0]);
-    assert_eq!(results.fleet.stats.errors_count(), 1, "{}", results.table());
+    for http in BOTH {
+        let results = run(Fault::FailsOnce, http);
+        assert_eq!(results.fleet.checker.first(), [""; 0]);
+        assert_eq!(results.fleet.stats.errors_count(), 1, "{}", results.table());
+    }
 }
 
 #[test]
 fn watches_that_end_are_resumed() {
-    let results = run(Fault::EndsWatches, "");
-    assert!(results.is_fine(), "{}", results.table());
+    for http in BOTH {
+        let results = run(Fault::EndsWatches, &format!("{http} --watchers 2"));
+        assert!(results.is_fine(), "{}", results.table());
+    }
 }
 
 #[test]
 fn watches_that_expire_are_listed_again() {
-    let results = run(Fault::ExpiresWatches, "");
+    for http in BOTH {
+        let results = run(Fault::ExpiresWatches, http);
+        assert!(results.is_fine(), "{}", results.table());
+        assert!(count(&results, Verb::List) > 2, "{}", results.table());
+    }
+}
+
+#[test]
+fn a_connection_that_goes_away_is_replaced_without_an_error() {
+    for http in BOTH {
+        let before = run(Fault::None, http).fleet.stats.connections;
+        let results = run(Fault::GoesAway, http);
+        assert!(results.is_fine(), "{}", results.table());
+        assert_eq!(results.fleet.stats.connections, before + 1, "{http}");
+        let results = run(Fault::AlwaysGoesAway, &format!("{http} --watchers 3"));
+        assert!(results.is_fine(), "{}", results.table());
+        assert!(results.fleet.stats.connections > before + 100, "{}", results.table());
+    }
+}
+
+#[test]
+fn a_stream_that_is_refused_is_no_error_unless_it_always_is() {
+    let results = run(Fault::RefusesStream, "");
     assert!(results.is_fine(), "{}", results.table());
-    assert!(count(&results, Verb::List) > 2, "{}", results.table());
+    let results = run(Fault::RefusesNode, "");
+    assert_eq!(results.fleet.checker.first(), [""; 0]);
+    assert!(results.fleet.stats.errors[&(Verb::Renew, ErrorKind::Refused)] > 0, "{}", results.table());
+}
+
+#[test]
+fn a_stream_that_is_reset_is_an_error_of_its_own() {
+    let results = run(Fault::ResetsStream, "");
+    assert_eq!(results.fleet.checker.first(), [""; 0]);
+    let kind = ErrorKind::Stream(ErrorCode::INTERNAL_ERROR.0);
+    assert_eq!(results.fleet.stats.errors.into_iter().collect::<Vec<_>>(), [((Verb::Renew, kind), 1)]);
+}
+
+#[test]
+fn a_connection_that_the_server_aborts_is_an_error_by_its_code() {
+    let results = run(Fault::AbortsConnection, "");
+    assert_eq!(results.fleet.checker.first(), [""; 0]);
+    assert!(results.table().contains("GOAWAY ENHANCE_YOUR_CALM"), "{}", results.table());
+}
+
+#[test]
+fn few_streams_and_small_windows_are_kept() {
+    for more in ["", "--max"] {
+        let results = run(Fault::IsNarrow, more);
+        assert!(results.is_fine(), "{}", results.table());
+        assert!(count(&results, Verb::Renew) > 40, "{}", results.table());
+    }
+}
+
+#[test]
+fn tls_agrees_on_the_version_or_says_so_in_a_sentence() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = pki::serving_names(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    pki::ensure_cert_dir(folder.path(), &names).expect("certificates");
+    let ca = folder.path().join("ca.crt");
+    for http in BOTH {
+        for (alpn, is_spoken) in [(&["h2", "http/1.1"][..], true), (&[], http == "--http1"), (&["x"], false)] {
+            let address = fake::start(Fault::None, Some(tls(folder.path(), alpn)));
+            let result = try_run(&format!("--server https://{address} --ca {} {SHORT} {http}", ca.display()));
+            match result {
+                Ok(results) if is_spoken => {
+                    assert!(results.is_fine(), "{}", results.table());
+                    assert_eq!(results.fleet.stats.handshakes, results.fleet.stats.connections);
+                }
+                Err(words) if !is_spoken => {
+                    assert!(words.contains(": the server does not agree to HTTP/"), "{words}");
+                }
+                _ => panic!("{http} {alpn:?}: {:?}", result.map(|results| results.table())),
+            }
+        }
+    }
+}
+
+/// TLS with the certificate in this folder, for these versions of HTTP.
+fn tls(folder: &Path, alpn: &[&str]) -> Arc<ServerConfig> {
+    let chain = CertificateDer::pem_file_iter(folder.join("apiserver.crt")).expect("a file");
+    let key = PrivateKeyDer::from_pem_file(folder.join("apiserver.key")).expect("a key");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(chain.map(|certificate| certificate.expect("PEM")).collect(), key)
+        .expect("certificate and key");
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Arc::new(config)
+}
+
+#[test]
+fn a_server_of_another_version_is_one_sentence() {
+    // Answers as a server of HTTP/1.1 alone would.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            _ = std::io::Write::write_all(&mut socket, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let words = try_run(&format!("--server http://{address} --http2")).expect_err("it does not speak HTTP/2");
+    let expected =
+        format!("cannot reach http://{address}: the server does not agree to HTTP/2; --http1 asks for HTTP/1.1");
+    assert_eq!(words, expected);
 }
 
 #[test]
 fn no_server_is_one_sentence() {
-    let args = Args::try_parse_from(["loadgen", "--server", "http://127.0.0.1:1"]).expect("valid flags");
-    let target = Target::of_args(&args).expect("a target");
-    let driver = Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver");
-    let words = driver.run().expect_err("nobody listens there");
+    let words = try_run("--server http://127.0.0.1:1").expect_err("nobody listens there");
     assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
 }

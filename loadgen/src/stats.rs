@@ -3,6 +3,7 @@
 //! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all the
 //! requests that it held up. Histograms are in microseconds, with three significant digits, up to a minute.
 
+use coordination_apiserver::http2::ErrorCode;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ pub(crate) enum Verb {
     List,
     /// A watch: errors only; its events are counted apart.
     Watch,
+    /// A connection with no request in flight: errors only.
+    Connection,
 }
 
 impl Verb {
@@ -30,6 +33,7 @@ impl Verb {
             Self::Read => "read",
             Self::List => "list",
             Self::Watch => "watch",
+            Self::Connection => "connection",
         }
     }
 }
@@ -41,6 +45,12 @@ pub(crate) enum ErrorKind {
     Status(u16),
     /// The connection ended before the answer.
     Reset,
+    /// The server reset the stream, with this code of HTTP/2 (RFC 9113 §7).
+    Stream(u32),
+    /// The server ended the connection with GOAWAY and this code.
+    Goaway(u32),
+    /// The server has refused to look at the request, time and again.
+    Refused,
     /// No answer in time.
     Timeout,
     /// The answer could not be read.
@@ -55,6 +65,9 @@ impl ErrorKind {
         match self {
             Self::Status(status) => status.to_string(),
             Self::Reset => "reset".to_owned(),
+            Self::Stream(code) => format!("RST_STREAM {}", ErrorCode(code)),
+            Self::Goaway(code) => format!("GOAWAY {}", ErrorCode(code)),
+            Self::Refused => "refused".to_owned(),
             Self::Timeout => "timeout".to_owned(),
             Self::Malformed => "malformed".to_owned(),
             Self::Unanswered => "unanswered".to_owned(),
@@ -81,6 +94,8 @@ pub(crate) struct Stats {
     pub(crate) answered: u64,
     /// Events in the whole run, for the progress bar.
     pub(crate) events: u64,
+    /// Connections begun.
+    pub(crate) connections: u64,
     /// TLS handshakes made, and how many of them resumed a session.
     pub(crate) handshakes: u64,
     pub(crate) handshakes_resumed: u64,
@@ -103,6 +118,7 @@ impl Stats {
             first_errors: Vec::new(),
             answered: 0,
             events: 0,
+            connections: 0,
             handshakes: 0,
             handshakes_resumed: 0,
             watches_expired: 0,

@@ -1,6 +1,7 @@
 //! The server that is loaded: its address, its name, and how to speak TLS with it.
 
 use crate::args::Args;
+use crate::http::{Origin, Version};
 use crate::kubeconfig::{self, Access};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -17,8 +18,8 @@ pub(crate) struct Target {
     pub(crate) url: String,
     /// Address of the socket; a name was resolved once.
     pub(crate) address: SocketAddr,
-    /// `Host`: name and port as in the URL.
-    pub(crate) host: String,
+    /// What every request has of it.
+    pub(crate) origin: Origin,
     /// TLS, unless in cleartext.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
@@ -45,10 +46,10 @@ impl Target {
                 })?
             }
         };
-        Self::of_access(&access)
+        Self::of_access(&access, args.version())
     }
 
-    fn of_access(access: &Access) -> Result<Self, String> {
+    fn of_access(access: &Access, version: Version) -> Result<Self, String> {
         let url = access.server.trim_end_matches('/');
         let (secure, rest) = match url.split_once("://") {
             Some(("https", rest)) => (true, rest),
@@ -71,11 +72,11 @@ impl Target {
         let tls = if secure {
             let certificate_name = access.tls_server_name.as_deref().unwrap_or(name).to_owned();
             let server_name = ServerName::try_from(certificate_name).map_err(|e| format!("server {url:?}: {e}"))?;
-            Some((Arc::new(client_config(access)?), server_name))
+            Some((Arc::new(client_config(access, version)?), server_name))
         } else {
             None
         };
-        Ok(Self { url: url.to_owned(), address, host: rest.to_owned(), tls })
+        Ok(Self { url: url.to_owned(), address, origin: Origin::new(version, secure, rest), tls })
     }
 
     /// A TLS connection that has not begun, or `None` in cleartext.
@@ -88,8 +89,9 @@ impl Target {
     }
 }
 
-/// TLS 1.3 and 1.2 with the access's authorities and client certificate; sessions are resumed.
-fn client_config(access: &Access) -> Result<ClientConfig, String> {
+/// TLS 1.3 and 1.2 with the access's authorities and client certificate, for this version of HTTP only; sessions are
+/// resumed.
+fn client_config(access: &Access, version: Version) -> Result<ClientConfig, String> {
     let ca = access
         .ca
         .as_deref()
@@ -110,7 +112,7 @@ fn client_config(access: &Access) -> Result<ClientConfig, String> {
         }
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![version.alpn().to_vec()];
     Ok(config)
 }
 
@@ -125,13 +127,13 @@ mod tests {
     use super::*;
 
     fn target(server: &str) -> Result<Target, String> {
-        Target::of_access(&Access { server: server.to_owned(), ..Access::default() })
+        Target::of_access(&Access { server: server.to_owned(), ..Access::default() }, Version::Http2)
     }
 
     #[test]
     fn takes_a_url_apart() {
         let cleartext = target("http://127.0.0.1:8080/").expect("valid");
-        assert_eq!((cleartext.address.to_string(), cleartext.host), ("127.0.0.1:8080".into(), "127.0.0.1:8080".into()));
+        assert_eq!(cleartext.address.to_string(), "127.0.0.1:8080");
         assert_eq!(target("http://[::1]:81").expect("valid").address.to_string(), "[::1]:81");
         assert_eq!(target("http://[::1]").expect("valid").address.port(), 80);
         for server in ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x/y", "http://127.0.0.1:70000"] {

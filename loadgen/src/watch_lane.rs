@@ -1,32 +1,34 @@
-//! A watcher's own connection.
+//! A connection of watchers: over HTTP/2 several, each of their requests a stream; over HTTP/1.1 one.
 //!
-//! Owned here: the connection and where its one request stands. Not owned: what is asked for and what the answers mean,
-//! which is the watcher's, and the checks, which are the fleet's.
+//! Owned here: the connection and where each watcher's one request stands. Not owned: what is asked for and what the
+//! answers mean, which is the watcher's, and the checks, which are the fleet's.
 
-use crate::connection::{Connection, Received};
-use crate::fleet::Fleet;
-use crate::lane::Broken;
+use crate::fleet::{Fleet, REFUSALS_MAX};
+use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
+use crate::link::{Link, TIMED_OUT, backoff_ns};
 use crate::stats::{ErrorKind, Verb};
 use crate::watcher::{Page, WatchError, Watcher};
-use coordination_apiserver::http1::client::{Piece, Request, ResponseParser, write_request_into};
+use std::ops::Range;
 
-/// One watcher and its connection.
+/// Some watchers and their connection.
 #[derive(Debug)]
 pub(crate) struct WatchLane {
-    /// `None` between two attempts.
-    pub(crate) conn: Option<Connection>,
-    /// When it was begun, or when the next attempt may begin; nanoseconds of the run.
-    pub(crate) since: u64,
-    /// Attempts in vain since the last answer.
-    pub(crate) attempts: u32,
-    /// A watch has been accepted.
-    pub(crate) watching: bool,
+    /// Its tags are places in `seats`.
+    pub(crate) link: Link<usize>,
+    seats: Vec<Seat>,
+}
+
+/// One watcher.
+#[derive(Debug)]
+struct Seat {
+    /// Its number among all watchers.
     index: usize,
     watcher: Watcher,
-    parser: ResponseParser,
     progress: Progress,
     /// Body of an answer that is no watch.
     body: Vec<u8>,
+    /// How often the server has refused to look at the request.
+    refusals: u8,
 }
 
 /// Where the request stands.
@@ -38,169 +40,183 @@ enum Progress {
     Asked { at: u64 },
     /// In the answer's body.
     Answered { at: u64, status: u16 },
+    /// A watch has been accepted.
+    Watching,
 }
 
 impl WatchLane {
-    /// The watcher of this index.
-    pub(crate) fn new(index: usize, namespace: &str) -> Self {
-        Self {
-            conn: None,
-            since: 0,
-            attempts: 0,
-            watching: false,
-            index,
-            watcher: Watcher::new(namespace),
-            parser: ResponseParser::new(usize::MAX),
-            progress: Progress::Idle { not_before: 0 },
-            body: Vec::new(),
-        }
+    /// The watchers of these numbers.
+    pub(crate) fn new(indexes: Range<usize>, namespace: &str) -> Self {
+        let seats: Vec<Seat> = indexes.map(|index| Seat::new(index, namespace)).collect();
+        Self { link: Link::new(Bodies::Streamed, seats.len()), seats }
     }
 
-    /// When the request was sent that has no answer yet.
-    pub(crate) fn unanswered_since(&self) -> Option<u64> {
-        match self.progress {
-            Progress::Asked { at } => Some(at),
-            Progress::Idle { .. } | Progress::Answered { .. } => None,
-        }
+    /// Whether all watches have been accepted.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.seats.iter().all(|seat| seat.progress == Progress::Watching)
     }
 
     /// Receives what has come, up to a budget. True if the budget ran out before the socket.
-    pub(crate) fn receive(&mut self, fleet: &mut Fleet, scratch: &mut [u8], now: u64) -> Result<bool, Broken> {
-        if let Some(conn) = &mut self.conn {
-            conn.advance().map_err(|e| Broken::of_io(&e))?;
-        }
-        for _ in 0..READS_PER_TURN {
-            let Some(conn) = &mut self.conn else { return Ok(false) };
-            let received = conn.receive(scratch).map_err(|e| Broken::of_io(&e))?;
-            if let Some(kind) = conn.take_handshake() {
-                fleet.stats.handshakes += 1;
-                fleet.stats.handshakes_resumed += u64::from(kind == rustls::HandshakeKind::Resumed);
-            }
-            if received == Received::Nothing {
-                return Ok(false);
-            }
-            self.handle_input(fleet, now)?;
-            if received == Received::Eof {
-                return Err(Broken { kind: ErrorKind::Reset, why: "connection closed by the server".to_owned() });
-            }
-        }
-        Ok(true)
-    }
-
-    /// Reads what was received, piece by piece.
-    fn handle_input(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
-        let malformed = |why: String| Broken { kind: ErrorKind::Malformed, why };
-        loop {
-            let Some(conn) = &mut self.conn else { return Ok(()) };
-            let (piece, consumed) =
-                self.parser.poll_piece(conn.input(), false).map_err(|e| malformed(e.to_string()))?;
-            match piece {
-                None => {
-                    conn.consume(consumed);
-                    return Ok(());
-                }
-                Some(Piece::Head(head)) => {
-                    let Progress::Asked { at } = self.progress else {
-                        return Err(malformed("an answer that nobody asked for".to_owned()));
-                    };
-                    self.progress = Progress::Answered { at, status: head.status };
-                    self.watching = self.watcher.is_watching() && head.status == 200;
-                    self.attempts = 0;
-                    self.body.clear();
-                }
-                Some(Piece::Body(place)) => {
-                    let payload = conn.input().get(place).unwrap_or_default();
-                    if self.watching {
-                        let (index, watcher) = (self.index, &mut self.watcher);
-                        let result = watcher.handle_events(payload, |event| fleet.handle_event(index, &event, now));
-                        if let Err(error) = result {
-                            return self.handle_watch_error(fleet, &error);
-                        }
-                    } else if self.body.len() + payload.len() > BODY_BYTES_MAX {
-                        return Err(malformed("a page that is too large".to_owned()));
-                    } else {
-                        self.body.extend_from_slice(payload);
-                    }
-                }
-                Some(Piece::End) => self.handle_end(fleet, now)?,
-            }
-            if let Some(conn) = &mut self.conn {
-                conn.consume(consumed);
-            }
-        }
-    }
-
-    /// The answer is complete.
-    fn handle_end(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
-        let Progress::Answered { at, status } = self.progress else { return Ok(()) };
-        let mut not_before = now;
-        if status == 410 {
-            self.watcher.handle_expired();
-        } else if status != 200 {
-            let verb = if self.watcher.is_watching() { Verb::Watch } else { Verb::List };
-            let words = String::from_utf8_lossy(&self.body);
-            fleet.stats.failed(verb, ErrorKind::Status(status), || words.chars().take(300).collect());
-            not_before = now + PAUSE_NS;
-        } else if !self.watcher.is_watching() {
-            fleet.stats.succeeded(Verb::List, at, now);
-            match self.watcher.handle_page(&self.body) {
-                Some(Page::More) => {}
-                Some(Page::Complete { version, known }) => {
-                    fleet.handle_list(self.index, version, known, self.watcher.listed());
-                }
-                None => return Err(Broken { kind: ErrorKind::Malformed, why: "a list that is none".to_owned() }),
-            }
-        }
-        self.watching = false;
-        self.progress = Progress::Idle { not_before };
-        Ok(())
-    }
-
-    /// The watch cannot go on; the connection cannot either, as its stream has not ended.
-    fn handle_watch_error(&mut self, fleet: &mut Fleet, error: &WatchError) -> Result<(), Broken> {
-        match error {
-            WatchError::Status(410) => self.watcher.handle_expired(),
-            WatchError::Status(status) => {
-                fleet.stats.failed(Verb::Watch, ErrorKind::Status(*status), || "an ERROR event".to_owned());
-            }
-            WatchError::Malformed => {
-                return Err(Broken { kind: ErrorKind::Malformed, why: "an event that is none".to_owned() });
-            }
-        }
-        fleet.stats.watches_expired += 1;
-        Err(Broken { kind: ErrorKind::Status(410), why: String::new() })
+    pub(crate) fn receive(
+        &mut self,
+        fleet: &mut Fleet,
+        origin: &Origin,
+        scratch: &mut [u8],
+        now: u64,
+    ) -> Result<bool, Broken> {
+        let seats = &mut self.seats;
+        let outcome = self.link.receive(origin, scratch, now, |place, told| {
+            seats.get_mut(place).map_or(Verdict::Cancel, |seat| seat.handle(told, fleet, now))
+        });
+        self.link.count_handshake(&mut fleet.stats);
+        outcome
     }
 
     /// Asks for what is next, and sends what the socket takes. `timeout_seconds` bounds a watch.
-    pub(crate) fn send(&mut self, host: &str, known: u64, timeout_seconds: u32, now: u64) -> Result<(), Broken> {
-        let Some(conn) = &mut self.conn else { return Ok(()) };
-        if let Progress::Idle { not_before } = self.progress
-            && conn.is_ready()
-            && now >= not_before
-        {
-            let target = self.watcher.next_target(known, timeout_seconds);
-            let fields =
-                [("User-Agent", concat!("loadgen/", env!("CARGO_PKG_VERSION"))), ("Accept", "application/json")];
-            write_request_into(
-                conn.output(),
-                &Request { method: "GET", target: &target, host, fields: &fields, body: None },
-            );
-            self.progress = Progress::Asked { at: now };
+    pub(crate) fn send(&mut self, origin: &Origin, known: u64, timeout_seconds: u32, now: u64) -> Result<(), Broken> {
+        for (place, seat) in self.seats.iter_mut().enumerate() {
+            if let Progress::Idle { not_before } = seat.progress
+                && now >= not_before
+                && self.link.has_room()
+            {
+                let target = seat.watcher.next_target(known, timeout_seconds);
+                let request = Request { method: "GET", target: &target, body: None };
+                if self.link.send(origin, &request, place) {
+                    seat.progress = Progress::Asked { at: now };
+                }
+            }
         }
-        conn.flush().map_err(|e| Broken::of_io(&e))
+        self.link.flush(origin)?;
+        // Watches are not waited for: they go on where they are, on another connection.
+        let is_answering = |seat: &Seat| matches!(seat.progress, Progress::Asked { .. } | Progress::Answered { .. });
+        if self.link.is_going_away() && !self.seats.iter().any(is_answering) { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// The connection is gone; the next one goes on from the last version seen.
-    pub(crate) fn reset(&mut self) {
-        self.watching = false;
-        self.parser = ResponseParser::new(usize::MAX);
-        self.progress = Progress::Idle { not_before: 0 };
+    /// Gives up requests that have had no answer for too long.
+    pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
+        let seats = &mut self.seats;
+        let asked_at = |place: usize| match seats.get(place).map(|seat| seat.progress) {
+            Some(Progress::Asked { at }) => at,
+            _ => u64::MAX,
+        };
+        for place in self.link.expire(now, asked_at)? {
+            if let Some(seat) = seats.get_mut(place) {
+                seat.handle(Told::Lost { kind: ErrorKind::Timeout, why: TIMED_OUT }, fleet, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// The connection is of no more use; the next one goes on from the last versions seen.
+    pub(crate) fn reset(&mut self, fleet: &mut Fleet, broken: &Broken) {
+        let lost = self.link.take_in_flight();
+        if let Some(kind) = broken.kind {
+            for _ in 0..lost.len().max(1) {
+                fleet.stats.failed(Verb::Watch, kind, || broken.why.clone());
+            }
+        }
+        for place in lost {
+            if let Some(seat) = self.seats.get_mut(place) {
+                seat.progress = Progress::Idle { not_before: 0 };
+            }
+        }
     }
 }
 
-/// Reads from one socket before the others have theirs.
-const READS_PER_TURN: usize = 16;
+impl Seat {
+    fn new(index: usize, namespace: &str) -> Self {
+        let progress = Progress::Idle { not_before: 0 };
+        Self { index, watcher: Watcher::new(namespace), progress, body: Vec::new(), refusals: 0 }
+    }
+
+    /// What has become of the request.
+    fn handle(&mut self, told: Told<'_>, fleet: &mut Fleet, now: u64) -> Verdict {
+        match told {
+            Told::Answer { status, body, end } => return self.handle_answer(status, body, end, fleet, now),
+            Told::Unserved => self.progress = Progress::Idle { not_before: now },
+            Told::Refused if self.refusals < REFUSALS_MAX => {
+                self.progress = Progress::Idle { not_before: now + backoff_ns(self.refusals.into()) };
+                self.refusals += 1;
+            }
+            Told::Refused => self.fail(fleet, ErrorKind::Refused, "stream refused time and again", now),
+            Told::Lost { kind, why } => self.fail(fleet, kind, why, now),
+        }
+        Verdict::Cancel
+    }
+
+    fn handle_answer(&mut self, status: u16, body: &[u8], end: bool, fleet: &mut Fleet, now: u64) -> Verdict {
+        if let Progress::Asked { at } = self.progress {
+            let is_watch = self.watcher.is_watching() && status == 200;
+            self.progress = if is_watch { Progress::Watching } else { Progress::Answered { at, status } };
+            self.refusals = 0;
+            self.body.clear();
+        }
+        if self.progress == Progress::Watching {
+            let index = self.index;
+            let outcome = self.watcher.handle_events(body, |event| fleet.handle_event(index, &event, now));
+            if let Err(error) = outcome {
+                self.handle_watch_error(fleet, &error, now);
+                return Verdict::Cancel;
+            }
+        } else if self.body.len() + body.len() > BODY_BYTES_MAX {
+            self.fail(fleet, ErrorKind::Malformed, "a page that is too large", now);
+            return Verdict::Cancel;
+        } else {
+            self.body.extend_from_slice(body);
+        }
+        if end {
+            self.handle_end(fleet, now);
+        }
+        Verdict::GoOn
+    }
+
+    /// The answer is complete.
+    fn handle_end(&mut self, fleet: &mut Fleet, now: u64) {
+        let answered = std::mem::replace(&mut self.progress, Progress::Idle { not_before: now });
+        let Progress::Answered { at, status } = answered else { return };
+        match status {
+            410 => self.watcher.handle_expired(),
+            200 => match self.watcher.handle_page(&self.body) {
+                Some(page) => {
+                    fleet.stats.succeeded(Verb::List, at, now);
+                    if let Page::Complete { version, known } = page {
+                        fleet.handle_list(self.index, version, known, self.watcher.listed());
+                    }
+                }
+                None => self.fail(fleet, ErrorKind::Malformed, "a list that is none", now),
+            },
+            _ => {
+                let words: String = String::from_utf8_lossy(&self.body).chars().take(WORDS_MAX).collect();
+                self.fail(fleet, ErrorKind::Status(status), &words, now);
+            }
+        }
+    }
+
+    /// The watch cannot go on.
+    fn handle_watch_error(&mut self, fleet: &mut Fleet, error: &WatchError, now: u64) {
+        match error {
+            WatchError::Status(410) => {
+                fleet.stats.watches_expired += 1;
+                self.watcher.handle_expired();
+                self.progress = Progress::Idle { not_before: now };
+            }
+            WatchError::Status(status) => self.fail(fleet, ErrorKind::Status(*status), "an ERROR event", now),
+            WatchError::Malformed => self.fail(fleet, ErrorKind::Malformed, "an event that is none", now),
+        }
+    }
+
+    /// Something went wrong; after a pause it is tried again.
+    #[cold]
+    fn fail(&mut self, fleet: &mut Fleet, kind: ErrorKind, why: &str, now: u64) {
+        let verb = if self.watcher.is_watching() { Verb::Watch } else { Verb::List };
+        fleet.stats.failed(verb, kind, || why.to_owned());
+        self.progress = Progress::Idle { not_before: now + PAUSE_NS };
+    }
+}
+
 /// A page has 500 Leases.
 const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// After a refusal, until the next attempt.
+/// After a failure, until the next attempt.
 const PAUSE_NS: u64 = 1_000_000_000;
+/// Of an error's body.
+const WORDS_MAX: usize = 300;

@@ -1,0 +1,306 @@
+//! A small server of Leases for the tests, honest or with one fault: threads over loopback, as little of the API as the
+//! generator uses, in both versions of HTTP. Which one is seen by the preface of HTTP/2.
+
+mod http1;
+mod http2;
+
+use crate::object::tests::object_text;
+use coordination_apiserver::http2::{ErrorCode, PREFACE};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What is wrong with the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing.
+    None,
+    /// The 30th renewal is acknowledged and not stored.
+    LosesUpdate,
+    /// The 30th renewal's answer has another `renewTime` than was sent.
+    AnswersSomethingElse,
+    /// The 30th renewal is refused with a conflict.
+    ConflictsWithNobody,
+    /// The 30th event is not sent.
+    DropsEvent,
+    /// The last event of a node is not sent: the 30th and all later ones of that Lease.
+    DropsLastEvents,
+    /// The 30th event is sent twice.
+    RepeatsEvent,
+    /// The 30th and the 31st event change places.
+    SwapsEvents,
+    /// Reads after the 30th renewal are answered with the version before.
+    VersionGoesBack,
+    /// The 30th write is applied, and the connection closed without an answer.
+    ClosesWithoutAnswer,
+    /// The 30th renewal is answered 500, and not applied.
+    FailsOnce,
+    /// The 30th renewal finds the Lease deleted.
+    Forgets,
+    /// A watch ends in good order after ten events.
+    EndsWatches,
+    /// A watch ends after ten events with an ERROR event, and what was missed has expired.
+    ExpiresWatches,
+    /// The 30th renewal's answer comes with word that the connection takes no more requests: `Connection: close`, or a
+    /// graceful GOAWAY.
+    GoesAway,
+    /// The same on the first answer of every connection.
+    AlwaysGoesAway,
+    /// HTTP/2: the 30th renewal's stream is refused.
+    RefusesStream,
+    /// HTTP/2: the streams of all renewals of one node are refused.
+    RefusesNode,
+    /// HTTP/2: the 30th renewal's stream is reset, not applied, with `INTERNAL_ERROR`.
+    ResetsStream,
+    /// HTTP/2: at the 30th renewal the connection ends with GOAWAY and `ENHANCE_YOUR_CALM`.
+    AbortsConnection,
+    /// HTTP/2: two streams at once, and windows that no Lease fits in.
+    IsNarrow,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reply {
+    /// An answer: status and body.
+    Answer(u16, String),
+    /// An answer, the last one on the connection.
+    Last(u16, String),
+    /// The connection is closed.
+    Close,
+    /// HTTP/2: the stream is reset with this code.
+    Reset(ErrorCode),
+    /// HTTP/2: the connection ends with this code.
+    Abort(ErrorCode),
+}
+
+/// What is written and read.
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
+/// Where a watch stands.
+#[derive(Debug)]
+struct Cursor {
+    /// Place in the log.
+    next: usize,
+    sent: usize,
+}
+
+/// What a watch is to send next: events, and whether it ends with them.
+#[derive(Debug, Default)]
+struct Batch {
+    events: Vec<String>,
+    end: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    renewals: u32,
+    writes: u32,
+    /// Name to version, `renewTime` and those before.
+    leases: BTreeMap<String, [(u64, String); 2]>,
+    /// Name, version and text of every event.
+    log: Vec<(String, u64, String)>,
+}
+
+/// A running fake. Its threads end with the test's process.
+#[derive(Debug)]
+struct Fake {
+    fault: Fault,
+    state: Mutex<State>,
+}
+
+/// Starts a server with this fault, over TLS if there is a configuration for it.
+pub(crate) fn start(fault: Fault, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    let state = Mutex::new(State { version: 100, ..State::default() });
+    let fake = Arc::new(Fake { fault, state });
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (fake, tls) = (fake.clone(), tls.clone());
+            std::thread::spawn(move || match tls {
+                None => fake.serve(socket),
+                Some(config) => {
+                    let session = ServerConnection::new(config).expect("a valid configuration");
+                    let mut stream = StreamOwned::new(session, socket);
+                    _ = stream.conn.complete_io(&mut stream.sock);
+                    _ = stream.sock.set_read_timeout(Some(READ_TIMEOUT));
+                    fake.serve_stream(&mut stream);
+                }
+            });
+        }
+    });
+    address
+}
+
+impl Fake {
+    fn serve(&self, mut socket: TcpStream) {
+        socket.set_nodelay(true).expect("connected");
+        socket.set_read_timeout(Some(READ_TIMEOUT)).expect("connected");
+        self.serve_stream(&mut socket);
+    }
+
+    fn serve_stream(&self, stream: &mut dyn Stream) {
+        let mut input = Vec::new();
+        while !input.starts_with(PREFACE) {
+            if input.len() >= PREFACE.len() {
+                return http1::serve(self, stream, input);
+            }
+            if !read_more(stream, &mut input) {
+                return;
+            }
+        }
+        http2::serve(self, stream, input);
+    }
+
+    /// What a request is answered.
+    fn reply(&self, method: &str, target: &str, body: &str) -> Reply {
+        let mut state = self.state.lock().expect("no panic");
+        let answer = |status, body: &str| Reply::Answer(status, body.to_owned());
+        let path = target.split('?').next().expect("a path");
+        let name = path.rsplit('/').next().expect("a name").to_owned();
+        let reply = match method {
+            "GET" if name == "leases" => Reply::Answer(200, list(&state)),
+            "GET" => {
+                let Some(lease) = state.leases.get(&name) else { return answer(404, "{}") };
+                let goes_back = self.fault == Fault::VersionGoesBack && state.renewals >= 30 && lease[1].0 > 0;
+                let (version, renewed) = &lease[usize::from(goes_back)];
+                Reply::Answer(200, object_text(&name, *version, renewed))
+            }
+            "POST" => {
+                let name = value(body, "name");
+                if state.leases.contains_key(&name) {
+                    return answer(409, "{}");
+                }
+                self.write(&mut state, "ADDED", &name, &value(body, "renewTime"))
+                    .map_or(Reply::Close, |text| Reply::Answer(201, text))
+            }
+            _ => self.renew(&mut state, &name, body),
+        };
+        match reply {
+            Reply::Answer(status, body) if self.fault == Fault::AlwaysGoesAway => Reply::Last(status, body),
+            reply => reply,
+        }
+    }
+
+    fn renew(&self, state: &mut State, name: &str, body: &str) -> Reply {
+        let answer = |status, body: &str| Reply::Answer(status, body.to_owned());
+        state.renewals += 1;
+        let fault = if state.renewals == 30 { self.fault } else { Fault::None };
+        match fault {
+            Fault::Forgets => _ = state.leases.remove(name),
+            Fault::RefusesStream => return Reply::Reset(ErrorCode::REFUSED_STREAM),
+            Fault::ResetsStream => return Reply::Reset(ErrorCode::INTERNAL_ERROR),
+            Fault::AbortsConnection => return Reply::Abort(ErrorCode::ENHANCE_YOUR_CALM),
+            _ if self.fault == Fault::RefusesNode && name == "node-7" => {
+                return Reply::Reset(ErrorCode::REFUSED_STREAM);
+            }
+            _ => {}
+        }
+        let Some(lease) = state.leases.get(name) else { return answer(404, "{}") };
+        if lease[0].0.to_string() != value(body, "resourceVersion") || fault == Fault::ConflictsWithNobody {
+            return answer(409, "{}");
+        }
+        let renewed = value(body, "renewTime");
+        match fault {
+            Fault::FailsOnce => return answer(500, "{}"),
+            Fault::LosesUpdate => {
+                state.version += 1;
+                return Reply::Answer(200, object_text(name, state.version, &renewed));
+            }
+            _ => {}
+        }
+        let Some(text) = self.write(state, "MODIFIED", name, &renewed) else { return Reply::Close };
+        let wrong = text.replace(&renewed, "2026-01-01T00:00:00.000000Z");
+        match fault {
+            Fault::AnswersSomethingElse => Reply::Answer(200, wrong),
+            Fault::GoesAway => Reply::Last(200, text),
+            _ => Reply::Answer(200, text),
+        }
+    }
+
+    /// Stores a Lease and logs the event. `None` if the answer is to be lost.
+    fn write(&self, state: &mut State, kind: &str, name: &str, renewed: &str) -> Option<String> {
+        state.version += 1;
+        state.writes += 1;
+        let version = state.version;
+        let text = object_text(name, version, renewed);
+        let before = state.leases.get(name).map_or_else(Default::default, |lease| lease[0].clone());
+        state.leases.insert(name.to_owned(), [(version, renewed.to_owned()), before]);
+        let event = format!("{{\"type\":\"{kind}\",\"object\":{text}}}\n");
+        state.log.push((name.to_owned(), version, event));
+        (self.fault != Fault::ClosesWithoutAnswer || state.writes != 30).then_some(text)
+    }
+
+    /// The beginning of a watch, if the request is for one.
+    fn begin_watch(&self, target: &str) -> Option<Cursor> {
+        if !target.contains("watch=true") {
+            return None;
+        }
+        let from = target.split("resourceVersion=").nth(1).and_then(|rest| rest.split('&').next());
+        let from: u64 = from.and_then(|version| version.parse().ok()).expect("a version");
+        let next = self.state.lock().expect("no panic").log.partition_point(|event| event.1 <= from);
+        Some(Cursor { next, sent: 0 })
+    }
+
+    /// What a watch has to send by now.
+    fn watch(&self, cursor: &mut Cursor) -> Batch {
+        let state = self.state.lock().expect("no panic");
+        let mut batch = Batch::default();
+        while let Some(event) = state.log.get(cursor.next) {
+            cursor.next += 1;
+            cursor.sent += 1;
+            batch.events.extend(self.faulty(&state.log, cursor.next, event));
+        }
+        batch.end = cursor.sent >= 10 && matches!(self.fault, Fault::EndsWatches | Fault::ExpiresWatches);
+        if batch.end && self.fault == Fault::ExpiresWatches {
+            // Some events are lost with it, so that only a list helps.
+            batch.events = vec!["{\"type\":\"ERROR\",\"object\":{\"metadata\":{},\"code\":410}}\n".to_owned()];
+        }
+        batch
+    }
+
+    /// What is sent in place of the event with this number, counted from 1.
+    fn faulty(&self, log: &[(String, u64, String)], number: usize, event: &(String, u64, String)) -> Vec<String> {
+        let text = |index: usize| log.get(index).map(|event| event.2.clone());
+        match (self.fault, number) {
+            (Fault::DropsEvent, 30) => vec![],
+            (Fault::DropsLastEvents, 30..) if event.0 == log[29].0 => vec![],
+            (Fault::RepeatsEvent, 30) => vec![event.2.clone(), event.2.clone()],
+            (Fault::SwapsEvents, 30) => vec![],
+            (Fault::SwapsEvents, 31) => [text(30), text(29)].into_iter().flatten().collect(),
+            _ => vec![event.2.clone()],
+        }
+    }
+}
+
+/// Reads what there is, for a short time; false at the end.
+fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
+    let mut buf = [0; 16_384];
+    match stream.read(&mut buf) {
+        Ok(len) => {
+            input.extend_from_slice(&buf[..len]);
+            len > 0
+        }
+        Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+    }
+}
+
+/// How long events may have to wait.
+const READ_TIMEOUT: Duration = Duration::from_millis(1);
+
+fn list(state: &State) -> String {
+    let items: Vec<String> =
+        state.leases.iter().map(|(name, [(version, renewed), _])| object_text(name, *version, renewed)).collect();
+    format!(r#"{{"metadata":{{"resourceVersion":"{}"}},"items":[{}]}}"#, state.version, items.join(","))
+}
+
+/// The first string called `key` in some JSON.
+fn value(body: &str, key: &str) -> String {
+    let (_, rest) = body.split_once(&format!("\"{key}\":\"")).expect("the key");
+    rest.split('"').next().expect("a value").to_owned()
+}

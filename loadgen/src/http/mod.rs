@@ -1,0 +1,268 @@
+//! HTTP from the client's side over one connection, in either version: requests go out, each with a tag of the caller's;
+//! what becomes of them comes in, each with its tag.
+//!
+//! Owned here: what is in flight, and how both versions look the same to who asks. Not owned: the socket, TLS, the clock,
+//! what requests mean. Every tag that [`Http::send`] took is told of until its end, or is given back by
+//! [`Http::take_in_flight`].
+
+mod http1;
+mod http2;
+
+use crate::connection::Connection;
+use crate::stats::ErrorKind;
+use http1::Http1;
+use http2::Http2;
+
+/// The version of HTTP that a run speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// HTTP/1.1: answers in the order of the requests.
+    Http1,
+    /// HTTP/2: each request is a stream.
+    Http2,
+}
+
+/// What all requests of a run have in common.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// The version that is spoken.
+    pub(crate) version: Version,
+    scheme: &'static str,
+    /// `Host`, or `:authority`: name and port as in the URL.
+    authority: String,
+    /// HTTP/1.1: the rest of the request line, and the fields that every request has.
+    fields: String,
+}
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'r> {
+    /// `GET`, `PUT`, `POST`.
+    pub(crate) method: &'static str,
+    /// Path and query.
+    pub(crate) target: &'r str,
+    /// The body, JSON; a GET has none.
+    pub(crate) body: Option<&'r [u8]>,
+}
+
+/// How the bodies of answers are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bodies {
+    /// An answer is told of once, when all of it is there.
+    Whole,
+    /// As they come: the head at once, without a body, then every piece.
+    Streamed,
+}
+
+/// What has become of a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told<'a> {
+    /// There is an answer.
+    Answer {
+        /// Its status.
+        status: u16,
+        /// The next piece of its body.
+        body: &'a [u8],
+        /// There is no more of it.
+        end: bool,
+    },
+    /// The server has not looked at it, since the connection takes no more. It may be sent again whatever it asks for.
+    Unserved,
+    /// The server has not looked at it though it might have. It may be sent again after a while.
+    Refused,
+    /// There is no answer, or no more of it.
+    Lost {
+        /// As the results count it.
+        kind: ErrorKind,
+        /// In words.
+        why: &'a str,
+    },
+}
+
+/// Whether the rest of an answer is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is.
+    GoOn,
+    /// It is not: the tag is forgotten.
+    Cancel,
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    /// As the results count it; `None` if nothing went wrong.
+    pub(crate) kind: Option<ErrorKind>,
+    /// In words.
+    pub(crate) why: String,
+}
+
+/// What is in flight on one connection.
+#[derive(Debug)]
+pub(crate) enum Http<T> {
+    /// HTTP/1.1.
+    Http1(Http1<T>),
+    /// HTTP/2.
+    Http2(Box<Http2<T>>),
+}
+
+impl Version {
+    /// The protocol's name in ALPN.
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::Http2 => "HTTP/2",
+        }
+    }
+
+    /// The server does not speak this version.
+    pub(crate) fn not_spoken(self) -> Broken {
+        let (other, flag) = match self {
+            Self::Http1 => (Self::Http2, "--http2"),
+            Self::Http2 => (Self::Http1, "--http1"),
+        };
+        let why = format!("the server does not agree to {}; {flag} asks for {}", self.name(), other.name());
+        Broken { kind: Some(ErrorKind::Malformed), why }
+    }
+}
+
+impl Origin {
+    /// The origin of a URL.
+    pub(crate) fn new(version: Version, secure: bool, authority: &str) -> Self {
+        let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {MEDIA_TYPE}\r\n");
+        let scheme = if secure { "https" } else { "http" };
+        Self { version, scheme, authority: authority.to_owned(), fields }
+    }
+}
+
+impl Broken {
+    /// The peer has sent what HTTP does not allow.
+    fn malformed(why: impl Into<String>) -> Self {
+        Self { kind: Some(ErrorKind::Malformed), why: why.into() }
+    }
+
+    /// The connection has served its time, in good order.
+    pub(crate) fn over() -> Self {
+        Self { kind: None, why: "the server wants no more requests on this connection".to_owned() }
+    }
+}
+
+impl<T: Copy> Http<T> {
+    /// The beginning of a connection; what has to be said first is appended to `out`.
+    pub(crate) fn new(version: Version, bodies: Bodies, now: u64, out: &mut Vec<u8>) -> Self {
+        match version {
+            Version::Http1 => Self::Http1(Http1::new(bodies)),
+            Version::Http2 => Self::Http2(Box::new(Http2::new(bodies, now, out))),
+        }
+    }
+
+    /// Whether the server has shown that it speaks this version, as far as it does unasked.
+    pub(crate) fn is_ready(&self) -> bool {
+        match self {
+            Self::Http1(_) => true,
+            Self::Http2(http) => http.is_ready(),
+        }
+    }
+
+    /// Requests that are in flight.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Http1(http) => http.len(),
+            Self::Http2(http) => http.len(),
+        }
+    }
+
+    /// Whether the server wants no more requests on this connection.
+    pub(crate) fn is_going_away(&self) -> bool {
+        match self {
+            Self::Http1(http) => http.is_going_away(),
+            Self::Http2(http) => http.is_going_away(),
+        }
+    }
+
+    /// Whether the server is not known to refuse one more request.
+    pub(crate) fn has_room(&self) -> bool {
+        match self {
+            Self::Http1(http) => !http.is_going_away(),
+            Self::Http2(http) => http.has_room(),
+        }
+    }
+
+    /// Appends a request to `out`; false if the server does not take it now.
+    pub(crate) fn send(&mut self, origin: &Origin, request: &Request<'_>, tag: T, out: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Http1(http) => http.send(origin, request, tag, out),
+            Self::Http2(http) => http.send(origin, request, tag, out),
+        }
+    }
+
+    /// Appends what was held back and can be sent now.
+    pub(crate) fn send_more(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Self::Http1(_) => {}
+            Self::Http2(http) => http.send_more(out),
+        }
+    }
+
+    /// Takes the input of the connection, and tells of everything in it.
+    pub(crate) fn receive(
+        &mut self,
+        conn: &mut Connection,
+        now: u64,
+        tell: impl FnMut(T, Told<'_>) -> Verdict,
+    ) -> Result<(), Broken> {
+        match self {
+            Self::Http1(http) => http.receive(conn, tell),
+            Self::Http2(http) => http.receive(conn, now, tell),
+        }
+    }
+
+    /// The input has ended.
+    pub(crate) fn ended(&self) -> Broken {
+        match self {
+            Self::Http2(http) if !http.is_ready() => Version::Http2.not_spoken(),
+            _ if self.is_going_away() && self.len() == 0 => Broken::over(),
+            _ => Broken { kind: Some(ErrorKind::Reset), why: "connection closed by the server".to_owned() },
+        }
+    }
+
+    /// The earliest of the times at which `asked_at` says that the requests in flight were sent.
+    pub(crate) fn oldest(&self, asked_at: impl Fn(T) -> u64) -> Option<u64> {
+        match self {
+            Self::Http1(http) => http.tags().map(asked_at).min(),
+            Self::Http2(http) => http.tags().map(asked_at).min(),
+        }
+    }
+
+    /// Gives up those requests in flight that `is_over` names, and gives their tags; `None` if this version cannot do
+    /// that but by closing the connection.
+    pub(crate) fn cancel(&mut self, is_over: impl Fn(T) -> bool, out: &mut Vec<u8>) -> Option<Vec<T>> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(http) => Some(http.cancel(is_over, out)),
+        }
+    }
+
+    /// Gives up everything in flight. The connection is of no more use.
+    pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
+        match self {
+            Self::Http1(http) => http.take_in_flight(),
+            Self::Http2(http) => http.take_in_flight(),
+        }
+    }
+}
+
+/// Who asks.
+const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
+/// Of all bodies, in both directions.
+const MEDIA_TYPE: &str = "application/json";
+/// The body of an answer that is wanted whole: one Lease is far smaller.
+const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -1,0 +1,209 @@
+//! One place for a connection: the attempts to have one, what is in flight on it, and when it is given up.
+//!
+//! Owned here: the connection and its HTTP. Not owned: what the requests mean, which is the lanes'.
+
+use crate::connection::{Connection, Received};
+use crate::http::{Bodies, Broken, Http, Origin, Request, Told, Verdict};
+use crate::stats::{ErrorKind, Stats};
+use crate::target::Target;
+use mio::{Registry, Token};
+use rustls::{AlertDescription, HandshakeKind};
+use std::io;
+
+/// A connection, or the lack of one.
+#[derive(Debug)]
+pub(crate) struct Link<T> {
+    /// `None` between two attempts.
+    line: Option<Line<T>>,
+    /// When the connection was begun, or when the next attempt may begin; nanoseconds of the run.
+    since: u64,
+    /// Attempts in vain since the last answer.
+    attempts: u32,
+    /// When something was received last.
+    heard: u64,
+    bodies: Bodies,
+    in_flight_max: usize,
+    /// A TLS handshake that is not counted yet.
+    handshake: Option<HandshakeKind>,
+}
+
+#[derive(Debug)]
+struct Line<T> {
+    conn: Connection,
+    http: Http<T>,
+}
+
+/// What the driver does with a connection, whatever it is for.
+pub(crate) trait Connect {
+    /// Whether there is no connection and the next attempt may begin.
+    fn is_due(&self, now: u64) -> bool;
+    /// Begins to connect.
+    fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()>;
+    /// Ends the connection. The next attempt waits the longer the more were in vain. What was in flight must have been
+    /// taken.
+    fn close(&mut self, registry: &Registry, now: u64);
+    /// Notes what the poll said.
+    fn handle_readiness(&mut self, event: &mio::event::Event);
+}
+
+impl<T: Copy> Connect for Link<T> {
+    fn is_due(&self, now: u64) -> bool {
+        self.line.is_none() && now >= self.since
+    }
+
+    fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()> {
+        let mut conn = Connection::open(target, registry, token)?;
+        let http = Http::new(target.origin.version, self.bodies, now, conn.output());
+        self.line = Some(Line { conn, http });
+        (self.since, self.heard) = (now, now);
+        Ok(())
+    }
+
+    fn close(&mut self, registry: &Registry, now: u64) {
+        if let Some(line) = self.line.take() {
+            line.conn.close(registry);
+        }
+        self.since = now + backoff_ns(self.attempts);
+        self.attempts += 1;
+    }
+
+    fn handle_readiness(&mut self, event: &mio::event::Event) {
+        if let Some(line) = &mut self.line {
+            line.conn.handle_readiness(event);
+        }
+    }
+}
+
+impl<T: Copy> Link<T> {
+    /// No connection yet; at most `in_flight_max` requests shall be in flight on it.
+    pub(crate) fn new(bodies: Bodies, in_flight_max: usize) -> Self {
+        Self { line: None, since: 0, attempts: 0, heard: 0, bodies, in_flight_max, handshake: None }
+    }
+
+    /// Whether requests can be sent.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.conn.is_ready() && line.http.is_ready())
+    }
+
+    /// Whether another request can be in flight.
+    pub(crate) fn has_room(&self) -> bool {
+        self.is_ready()
+            && self.line.as_ref().is_some_and(|line| line.http.len() < self.in_flight_max && line.http.has_room())
+    }
+
+    /// Requests that are in flight.
+    pub(crate) fn len(&self) -> usize {
+        self.line.as_ref().map_or(0, |line| line.http.len())
+    }
+
+    /// Requests that may be in flight.
+    pub(crate) fn in_flight_max(&self) -> usize {
+        self.in_flight_max
+    }
+
+    /// Whether the server wants no more requests on this connection.
+    pub(crate) fn is_going_away(&self) -> bool {
+        self.line.as_ref().is_some_and(|line| line.http.is_going_away())
+    }
+
+    /// Gives up everything in flight; the connection must be closed.
+    pub(crate) fn take_in_flight(&mut self) -> Vec<T> {
+        self.line.as_mut().map(|line| line.http.take_in_flight()).unwrap_or_default()
+    }
+
+    /// Receives what has come, up to a budget, and tells of it. True if the budget ran out before the socket.
+    pub(crate) fn receive(
+        &mut self,
+        origin: &Origin,
+        scratch: &mut [u8],
+        now: u64,
+        mut tell: impl FnMut(T, Told<'_>) -> Verdict,
+    ) -> Result<bool, Broken> {
+        let Some(Line { conn, http }) = &mut self.line else { return Ok(false) };
+        conn.advance().map_err(|e| broken_by(&e, origin))?;
+        for _ in 0..READS_PER_TURN {
+            let received = conn.receive(scratch).map_err(|e| broken_by(&e, origin))?;
+            if let Some(handshake) = conn.take_handshake() {
+                self.handshake = Some(handshake);
+                // RFC 9113 §3.2: HTTP/2 over TLS has to be agreed upon. HTTP/1.1 is what is spoken where nothing is.
+                if conn.alpn().unwrap_or(b"http/1.1") != origin.version.alpn() {
+                    return Err(origin.version.not_spoken());
+                }
+            }
+            if received == Received::Nothing {
+                return Ok(false);
+            }
+            self.heard = now;
+            http.receive(conn, now, |tag, told| {
+                if matches!(told, Told::Answer { .. }) {
+                    self.attempts = 0;
+                }
+                tell(tag, told)
+            })?;
+            if received == Received::Eof {
+                return Err(http.ended());
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts the TLS handshake that [`receive`](Self::receive) has seen the end of.
+    pub(crate) fn count_handshake(&mut self, stats: &mut Stats) {
+        if let Some(handshake) = self.handshake.take() {
+            stats.handshakes += 1;
+            stats.handshakes_resumed += u64::from(handshake == HandshakeKind::Resumed);
+        }
+    }
+
+    /// Adds a request to what is to be sent; false if the server takes no more now.
+    pub(crate) fn send(&mut self, origin: &Origin, request: &Request<'_>, tag: T) -> bool {
+        let Some(Line { conn, http }) = &mut self.line else { return false };
+        http.send(origin, request, tag, conn.output())
+    }
+
+    /// Sends as much as the socket takes.
+    pub(crate) fn flush(&mut self, origin: &Origin) -> Result<(), Broken> {
+        let Some(Line { conn, http }) = &mut self.line else { return Ok(()) };
+        http.send_more(conn.output());
+        conn.flush().map_err(|e| broken_by(&e, origin))
+    }
+
+    /// Gives up what has had no answer for too long, by what `asked_at` says of the time at which it was sent, and gives
+    /// the tags. A connection of which nothing at all was heard in that time is given up as a whole.
+    pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
+        let is_ready = self.is_ready();
+        let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };
+        let deadline = now.saturating_sub(TIMEOUT_NS);
+        let oldest = if is_ready { http.oldest(&asked_at) } else { Some(self.since) };
+        if oldest.is_none_or(|at| at >= deadline) {
+            return Ok(Vec::new());
+        }
+        let cancelled = if is_ready && self.heard >= deadline {
+            http.cancel(|tag| asked_at(tag) < deadline, conn.output())
+        } else {
+            None
+        };
+        cancelled.ok_or_else(|| Broken { kind: Some(ErrorKind::Timeout), why: TIMED_OUT.to_owned() })
+    }
+}
+
+/// From an error of the socket or of TLS.
+fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
+    let of_tls = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    if of_tls == Some(&rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) {
+        return origin.version.not_spoken();
+    }
+    Broken { kind: Some(ErrorKind::Reset), why: error.to_string() }
+}
+
+/// Time until the next attempt: at once, then 10 ms, 20 ms, up to a second.
+pub(crate) fn backoff_ns(attempts: u32) -> u64 {
+    if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
+}
+
+/// Time for an answer; a kubelet's, whose timeout for Leases is its period of 10 s.
+pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
+/// Why something was given up after that.
+pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
+/// Reads from one socket before the others have theirs.
+const READS_PER_TURN: usize = 16;
