@@ -9,7 +9,7 @@ mod process;
 mod support;
 
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
-use coordination_apiserver::limits::CONNECTION_BODY_BYTES_MAX;
+use coordination_apiserver::limits::{BODY_BYTES_MAX, CONNECTION_BODIES_MAX};
 use process::Process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -199,7 +199,7 @@ fn streams_above_the_limit() {
 #[test]
 fn bodies_that_never_become_whole() {
     let piece = [b' '; 16_384];
-    let memory_bytes_max = CONNECTION_BODY_BYTES_MAX * 2 + MEMORY_BYTES_MAX;
+    let memory_bytes_max = CONNECTION_BODIES_MAX * BODY_BYTES_MAX * 2 + MEMORY_BYTES_MAX;
     withstand(memory_bytes_max, |frames| {
         let bodies =
             (0..http2_limits::STREAMS_MAX).flat_map(|n| [post(2 * n + 1), frame(DATA, 0, 2 * n + 1, &piece)].concat());

@@ -2,7 +2,7 @@
 
 use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
-use super::read::range_of;
+use super::read::{list_snapshot, range_of};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
 use crate::codec::json::DeleteOptions;
@@ -14,7 +14,6 @@ use crate::media_type::Format;
 use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
 use crate::table::object::Object;
-use crate::table::snapshot::Snapshot;
 
 impl Api {
     /// Deletes a Lease, or marks it if finalizers hold it.
@@ -64,12 +63,11 @@ impl Api {
         let form = call.form(false)?;
         let list = ListOptions::parse(&call.query)?;
         let options = self.delete_options(call, body)?;
-        let snapshot = Snapshot::now(table, range_of(Some(namespace), &list.selector));
-        let deletion = Deletion {
-            propagation: propagation(&options),
-            dry_run: !options.dry_run.is_empty(),
-            limit: usize::try_from(list.limit).unwrap_or(0),
-        };
+        // What a list with these options would show is what goes (apiserver `registry/generic/registry`,
+        // `DeleteCollection`).
+        let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
+        let deletion =
+            Deletion { propagation: propagation(&options), dry_run: !options.dry_run.is_empty(), limit };
         Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form))))
     }
 

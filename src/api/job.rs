@@ -120,7 +120,7 @@ impl Job {
                 if more && items.len() < limit {
                     return Ok(false);
                 }
-                let meta = OwnedMeta::of(snapshot, false, selector);
+                let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
                 let items = std::mem::take(items);
                 *stage = Stage::send(meta, items, form, out);
                 self.step(table, now, out, bytes_max)

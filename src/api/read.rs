@@ -58,7 +58,7 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
 
 /// The state that a list is to show, from where on, and how many items of it (0 for all). Kubernetes API concepts,
 /// "Semantics for get and list".
-fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
+pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
     let version = parse_list_resource_version(&options.resource_version)?;
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {

@@ -54,8 +54,10 @@ impl SendWindow {
 /// What the peer may send, and how much we want that to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecvWindow {
-    /// Octets that the peer may still send.
-    left: u32,
+    /// Octets that the peer may still send. Below zero if it goes by a window that we have made smaller.
+    left: i64,
+    /// How far below zero it may go.
+    left_min: i64,
     /// Octets that we let it have when all is consumed.
     target: u32,
 }
@@ -67,25 +69,32 @@ pub(super) struct WindowExceeded;
 impl RecvWindow {
     /// The peer has `left` to begin with, and gets up to `target` by updates.
     pub(super) fn new(left: u32, target: u32) -> Self {
-        Self { left, target }
+        Self { left: i64::from(left), left_min: 0, target }
+    }
+
+    /// A window of `target` that the peer may still take for one of `before`, not having read our settings: it may send
+    /// so much, but it is not counted on to wait for it.
+    pub(super) fn unacknowledged(target: u32, before: u32) -> Self {
+        Self { left: i64::from(target), left_min: -i64::from(before.saturating_sub(target)), target }
     }
 
     /// Takes what was received.
     #[inline]
     pub(super) fn recv(&mut self, octets: usize) -> Result<(), WindowExceeded> {
-        let left = u32::try_from(octets).ok().and_then(|octets| self.left.checked_sub(octets));
-        self.left = left.ok_or(WindowExceeded)?;
+        let left = i64::try_from(octets).ok().map(|octets| self.left - octets);
+        self.left = left.filter(|left| *left >= self.left_min).ok_or(WindowExceeded)?;
         Ok(())
     }
 
     /// The increment for a WINDOW_UPDATE, once half of the window is used: so there is one for many DATA frames.
     #[inline]
     pub(super) fn poll_update(&mut self) -> Option<u32> {
-        if self.left > self.target / 2 {
+        let target = i64::from(self.target);
+        if self.left > target / 2 {
             return None;
         }
-        let increment = self.target - self.left;
-        self.left = self.target;
+        let increment = u32::try_from(target - self.left).unwrap_or(0);
+        self.left = target;
         (increment > 0).then_some(increment)
     }
 }
@@ -120,6 +129,18 @@ mod tests {
         assert_eq!(window.poll_update(), None);
         assert_eq!(window.recv(101), Err(WindowExceeded));
         assert_eq!(window.recv(100), Ok(()));
+    }
+
+    #[test]
+    fn a_window_is_refilled_whether_or_not_the_peer_knows_that_it_is_small() {
+        let mut window = RecvWindow::unacknowledged(4096, 65_535);
+        window.recv(4096).unwrap();
+        assert_eq!(window.poll_update(), Some(4096), "a peer that knows waits for this");
+        window.recv(65_535).unwrap();
+        assert_eq!(window.recv(1), Err(WindowExceeded));
+        assert_eq!(window.poll_update(), Some(65_535), "for one that did not know, it is 4096 from here");
+        let mut window = RecvWindow::unacknowledged(100_000, 65_535);
+        assert_eq!(window.recv(100_001), Err(WindowExceeded));
     }
 
     #[test]

@@ -362,9 +362,12 @@ impl Connection {
 
     fn new_stream(&self, id: StreamId, state: State) -> Stream {
         let announced = self.config.stream_window.min(limits::WINDOW_MAX);
-        // Until the peer has our settings it may go by the default.
-        let left = if self.settings_acked { announced } else { announced.max(limits::WINDOW_DEFAULT) };
-        Stream::new(id, state, SendWindow::new(self.peer.initial_window), RecvWindow::new(left, announced))
+        let recv_window = if self.settings_acked {
+            RecvWindow::new(announced, announced)
+        } else {
+            RecvWindow::unacknowledged(announced, limits::WINDOW_DEFAULT)
+        };
+        Stream::new(id, state, SendWindow::new(self.peer.initial_window), recv_window)
     }
 
     /// Whether nobody has opened this stream.

@@ -51,7 +51,7 @@ fn run(seed: u64) {
     let mut random = Random(seed);
     let mut config = || Config {
         streams_max: 1 + u32::try_from(random.below(20)).unwrap(),
-        stream_window: 4096 + u32::try_from(random.below(100_000)).unwrap(),
+        stream_window: 1024 + u32::try_from(random.below(100_000)).unwrap(),
         connection_window: 65_535 + u32::try_from(random.below(100_000)).unwrap(),
     };
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ fn run(seed: u64) {
         }
         client.end.now_ms += 10;
         server.end.now_ms += 10;
-        if opened < REQUESTS && client.end.connection.settings_acked() && random.below(3) == 0 {
+        if opened < REQUESTS && random.below(3) == 0 {
             let line = RequestLine {
                 method: b"POST",
                 scheme: b"https",
