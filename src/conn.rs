@@ -109,21 +109,30 @@ impl Conn {
 
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
     pub fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
-        if self.read_and_serve(connection, service, pool, now).is_err() {
-            // The peer has gone, or speaks no TLS that we accept. If rustls has words for it, they are sent.
-            self.transport.send_alert();
+        if let Err(error) = self.read_and_serve(connection, service, pool, now) {
             if self.phase == Phase::Handshake {
                 service.api.metrics.count_tls_handshake(false);
             }
-            self.phase = Phase::Closed;
+            if error.kind() == io::ErrorKind::InvalidData {
+                // It speaks no TLS that we accept. rustls has an alert that says why, and the peer a moment to read it.
+                self.transport.send_alert();
+                self.phase = Phase::Lingering;
+                self.stopped = Stopped::Budget;
+                self.waiting_since_ms = now.ms;
+            } else {
+                self.phase = Phase::Closed;
+            }
         }
         self.input.release(pool);
     }
 
     /// Sends what is queued, and says how it goes on. To be called after everything that may have queued something.
     pub fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
-        if self.phase == Phase::Closed {
-            return Next::Close;
+        match (self.phase, self.stopped) {
+            (Phase::Closed, _) => return Next::Close,
+            (Phase::Lingering, Stopped::Budget) => return Next::Again,
+            (Phase::Lingering, _) => return Next::Wait,
+            (Phase::Handshake | Phase::Open | Phase::Closing, _) => {}
         }
         let queued_bytes = self.output.len();
         let Ok(is_sent) = self.transport.send(&mut self.output) else {
@@ -151,7 +160,7 @@ impl Conn {
                 self.waiting_since_ms = now.ms;
                 Next::Again
             }
-            (Phase::Open | Phase::Lingering, Stopped::Budget) => Next::Again,
+            (Phase::Open, Stopped::Budget) => Next::Again,
             (Phase::Open, Stopped::Room) if has_room => Next::Again,
             _ => Next::Wait,
         }

@@ -138,7 +138,7 @@ impl Form {
         match self.representation.transform {
             Transform::Table(version) => push_table_head(out, meta, true, version),
             Transform::Partial(version) | Transform::PartialList(version) => {
-                partial::push_list_head(out, meta, version)
+                partial::push_list_head(out, meta, version);
             }
             Transform::None => {
                 for part in ["{\"kind\":\"", LIST_KIND, "\",\"apiVersion\":\"", API_VERSION, "\",\"metadata\":"] {

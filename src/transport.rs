@@ -190,11 +190,12 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert that a failed handshake has queued, as far as the socket takes it.
+    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction.
     pub fn send_alert(&mut self) {
         if self.tls.is_some() {
             let _ = self.send(&mut Output::default());
         }
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
     /// Reads and drops what the peer still sends (RFC 9112 §9.6), as much as a turn allows. `Ok(true)` at its end.

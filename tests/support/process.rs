@@ -95,6 +95,7 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not say.
+    #[allow(dead_code, reason = "only some of the tests weigh it")]
     pub(crate) fn memory_peak_bytes(&self) -> usize {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process is there");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("status has the peak");
