@@ -66,8 +66,7 @@ impl Api {
         // What a list with these options would show is what goes (apiserver `registry/generic/registry`,
         // `DeleteCollection`).
         let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
-        let deletion =
-            Deletion { propagation: propagation(&options), dry_run: !options.dry_run.is_empty(), limit };
+        let deletion = Deletion { propagation: propagation(&options), dry_run: !options.dry_run.is_empty(), limit };
         Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form))))
     }
 
