@@ -8,15 +8,28 @@
 mod process;
 mod support;
 
+use coordination_apiserver::api::Api;
+use coordination_apiserver::auth::Credentials;
+use coordination_apiserver::buffer::{ByteBuf, Pool};
+use coordination_apiserver::clock::{HttpDate, Now};
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
-use coordination_apiserver::limits::{BODY_BYTES_MAX, CONNECTION_BODIES_MAX};
+use coordination_apiserver::lease::{ResourceVersion, Time};
+use coordination_apiserver::limits::{
+    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, WRITE_STALL_MS_MAX,
+};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Service};
+use coordination_apiserver::table::Table;
+use coordination_apiserver::tls::trust::Trust;
+use coordination_apiserver::watch::Watchers;
+use mio::Token;
 use process::Process;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use support::frames::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PRIORITY,
-    RST_STREAM, SETTINGS, cancel, frame, request, request_block, settings, window_update,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PING, PREFACE,
+    PRIORITY, RST_STREAM, SETTINGS, cancel, frame, request, request_block, settings, window_update,
 };
 use support::http2::{Http2Client, Message};
 use support::lease;
@@ -175,7 +188,7 @@ fn header_bombs() {
 fn windows_that_overflow() {
     flood(FLOW_CONTROL, 1, |_| window_update(0, u32::MAX >> 1));
     flood(FLOW_CONTROL, 1, |_| settings(&[(INITIAL_WINDOW_SIZE, 1 << 31)]));
-    let widened = [watch(1), window_update(1, 100)].concat();
+    let widened = [watch(1), window_update(1, 1 << 20)].concat();
     flood_after(&widened, FLOW_CONTROL, 1, |_| settings(&[(INITIAL_WINDOW_SIZE, u32::MAX >> 1)]));
     withstand(MEMORY_BYTES_MAX, |frames| {
         frames.send([watch(1), window_update(1, u32::MAX >> 1)].concat());
@@ -241,5 +254,106 @@ fn long_answers_behind_closed_windows() {
     let (cpu_seconds, elapsed) = (process.cpu_seconds() - cpu_seconds, begun.elapsed());
     assert!(cpu_seconds < 2.0 * CPU_SECONDS_MAX, "{cpu_seconds} s of processor time in {elapsed:?}");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
-    assert!(memory_bytes < 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+    // A small piece of each list is made ahead, and no more.
+    let pieces_bytes_max = 16 * 1024 * http2_limits::STREAMS_MAX as usize;
+    assert!(memory_bytes < pieces_bytes_max + 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
+
+/// A connection without a socket, whose clock the test moves: patience is too long to wait for.
+struct InMemory {
+    service: Service,
+    protocol: Protocol,
+    credentials: Credentials,
+    input: ByteBuf,
+    pool: Pool,
+    now: Now,
+}
+
+impl InMemory {
+    fn new() -> Self {
+        let version = ResourceVersion(1);
+        let service = Service {
+            api: Api::new(),
+            table: Table::new(version, 16, 1 << 16),
+            watchers: Watchers::new(version),
+            trust: Arc::new(Trust::nobody()),
+            date: HttpDate::default(),
+            scratch: Scratch::default(),
+        };
+        let (credentials, now) = (Credentials::insecure(), Now { ms: 1_000_000, wall: Time(1_767_000_000) });
+        let protocol = Protocol::http2(&credentials, now, &mut Vec::new());
+        Self { service, protocol, credentials, input: ByteBuf::default(), pool: Pool::default(), now }
+    }
+
+    /// What the server sends when it has got these octets.
+    fn recv(&mut self, octets: &[u8]) -> Vec<u8> {
+        let spare = self.input.spare_mut(&mut self.pool);
+        spare[..octets.len()].copy_from_slice(octets);
+        self.input.fill(octets.len());
+        let mut out = Vec::new();
+        let from = Peer { connection: Token(0), credentials: &self.credentials };
+        let mut budget = Budget { requests: 100 };
+        self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut out, &mut budget);
+        out
+    }
+
+    /// Milliseconds from now to when the server has waited long enough, for a peer that is silent from now on.
+    fn patience_ms(&self) -> u64 {
+        self.protocol.deadline_ms(&self.input, self.now.ms) - self.now.ms
+    }
+
+    /// What the server sends when its patience is over; and whether it then hangs up.
+    fn wait_out(&mut self) -> (Vec<u8>, bool) {
+        self.now.ms += self.patience_ms();
+        let mut out = Vec::new();
+        let is_over = self.protocol.on_timeout(&mut self.service, self.now, &mut out);
+        (out, is_over)
+    }
+}
+
+fn hello(values: &[(u16, u32)]) -> Vec<u8> {
+    [PREFACE, &settings(values), &frame(SETTINGS, ACK, 0, &[])].concat()
+}
+
+#[test]
+fn slow_bodies_cost_their_stream() {
+    let mut connection = InMemory::new();
+    connection.recv(&[hello(&[]), post(1), frame(DATA, 0, 1, b"{")].concat());
+    assert_eq!(connection.patience_ms(), BODY_MS_MAX);
+    // An octet now and then buys no time.
+    connection.now.ms += BODY_MS_MAX / 2;
+    connection.recv(&frame(DATA, 0, 1, b" "));
+    assert_eq!(connection.patience_ms(), BODY_MS_MAX / 2);
+    assert_eq!(connection.wait_out(), (cancel(1), false));
+    let out = connection.recv(&get(3, "/healthz"));
+    assert!(out.ends_with(&frame(DATA, END_STREAM, 3, b"ok")), "the connection goes on: {out:?}");
+}
+
+#[test]
+fn slow_readers_cost_their_stream() {
+    let mut connection = InMemory::new();
+    connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/version")].concat());
+    assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
+    assert_eq!(connection.wait_out(), (cancel(1), false));
+    // The next one gets a window that is too small.
+    connection.recv(&[get(3, "/version"), window_update(3, 5)].concat());
+    assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
+    assert_eq!(connection.wait_out(), (cancel(3), false));
+}
+
+#[test]
+fn slow_heads_and_idle_connections_cost_the_connection() {
+    let goaway = |last: u32| frame(GOAWAY, 0, 0, &[last.to_be_bytes(), [0; 4]].concat());
+    let mut connection = InMemory::new();
+    connection.recv(&PREFACE[..10]);
+    assert_eq!(connection.patience_ms(), HEAD_MS_MAX);
+    assert_eq!(connection.wait_out(), (goaway(0), true));
+    let mut connection = InMemory::new();
+    connection.recv(&[hello(&[]), frame(HEADERS, 0, 1, &request_block("GET", "/", &[]))].concat());
+    assert_eq!(connection.patience_ms(), HEAD_MS_MAX);
+    assert!(connection.wait_out().1);
+    let mut connection = InMemory::new();
+    connection.recv(&[hello(&[]), get(1, "/healthz")].concat());
+    assert_eq!(connection.patience_ms(), IDLE_MS_MAX);
+    assert_eq!(connection.wait_out(), (goaway(1), true));
 }
