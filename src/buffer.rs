@@ -54,8 +54,7 @@ impl ByteBuf {
     /// Room for at least one byte, taking memory from `pool` or growing by doubling.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
-            self.data = pool.take();
-            self.data.resize(BUFFER_BYTES, 0);
+            self.data = pool.take_filled();
         }
         if self.end == self.data.len() {
             if self.start > 0 && self.start >= self.data.len() / 2 {
@@ -87,7 +86,7 @@ impl ByteBuf {
     /// Gives the memory back to `pool` if nothing waits.
     pub fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.data.is_empty() {
-            pool.give(std::mem::take(&mut self.data));
+            pool.give_filled(std::mem::take(&mut self.data));
         }
     }
 }
@@ -96,22 +95,35 @@ impl ByteBuf {
 /// buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {
+    /// Empty ones, to be appended to.
     idle: Vec<Vec<u8>>,
+    /// Ones of full length, to be read into: to fill one with zeros each time costs more than a request.
+    filled: Vec<Vec<u8>>,
 }
 
 impl Pool {
-    /// A buffer; its content is of no meaning, its length any.
+    /// An empty buffer.
     pub fn take(&mut self) -> Vec<u8> {
         self.idle.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
+    /// A buffer of [`BUFFER_BYTES`] or more; its content is of no meaning.
+    pub fn take_filled(&mut self) -> Vec<u8> {
+        self.filled.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES])
+    }
+
     /// Takes a buffer back, unless it has grown or there are enough.
-    pub fn give(&mut self, buffer: Vec<u8>) {
-        if buffer.capacity() >= BUFFER_BYTES
-            && buffer.capacity() <= 4 * BUFFER_BYTES
-            && self.idle.len() < BUFFERS_POOLED_MAX
-        {
+    pub fn give(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        if (BUFFER_BYTES..=4 * BUFFER_BYTES).contains(&buffer.capacity()) && self.idle.len() < BUFFERS_POOLED_MAX {
             self.idle.push(buffer);
+        }
+    }
+
+    /// Takes a buffer back that is to keep its length.
+    pub fn give_filled(&mut self, buffer: Vec<u8>) {
+        if (BUFFER_BYTES..=4 * BUFFER_BYTES).contains(&buffer.len()) && self.filled.len() < BUFFERS_POOLED_MAX {
+            self.filled.push(buffer);
         }
     }
 }
@@ -160,8 +172,8 @@ mod tests {
         let mut buf = ByteBuf::default();
         buf.spare_mut(&mut pool);
         buf.release(&mut pool);
-        assert_eq!(pool.idle.len(), 1);
+        assert_eq!(pool.filled.len(), 1);
         assert!(!buf.spare_mut(&mut pool).is_empty());
-        assert_eq!(pool.idle.len(), 0);
+        assert_eq!(pool.filled.len(), 0);
     }
 }

@@ -367,10 +367,9 @@ impl Conn {
     }
 
     fn linger(&mut self, pool: &mut Pool) -> io::Result<()> {
-        let mut scratch = pool.take();
-        scratch.resize(BUFFER_BYTES, 0);
+        let mut scratch = pool.take_filled();
         let is_over = self.transport.discard(&mut scratch);
-        pool.give(scratch);
+        pool.give_filled(scratch);
         if self.transport.is_readable() {
             self.stopped = Stopped::Budget;
         }
