@@ -1,0 +1,130 @@
+//! The server's end of an HTTP/2 connection: the same happens however the bytes are cut, and what goes out is whole
+//! frames, of which there are not many for each that comes in.
+#![no_main]
+
+use coordination_apiserver::hpack::{FieldBuf, FieldName};
+use coordination_apiserver::http2::{Config, Connection, ConnectionError, ErrorCode, Event, SendField, StreamKey};
+use coordination_apiserver_fuzz::Cuts;
+use libfuzzer_sys::fuzz_target;
+use std::collections::HashMap;
+
+/// A connection, and a caller that answers every request.
+struct Server {
+    connection: Connection,
+    fields: FieldBuf,
+    out: Vec<u8>,
+    seen: Vec<String>,
+    /// What waits for a window.
+    unsent: HashMap<StreamKey, usize>,
+}
+
+const BODY: &[u8] = &[b'x'; 3000];
+
+impl Server {
+    fn new() -> Self {
+        let mut out = Vec::new();
+        let connection = Connection::server(Config { streams_max: 20, ..Config::default() }, 0, &mut out);
+        Self { connection, fields: FieldBuf::new(), out, seen: Vec::new(), unsent: HashMap::new() }
+    }
+
+    /// Takes what is in `input`, at this time, and gives how much that was.
+    fn recv(&mut self, input: &[u8], now_ms: u64) -> Result<usize, ConnectionError> {
+        let mut at = 0;
+        loop {
+            let received = self.connection.recv(&input[at..], now_ms, &mut self.fields, &mut self.out)?;
+            at += received.consumed;
+            let Some(event) = received.event else { return Ok(at) };
+            self.seen.push(format!("{event:?}"));
+            match event {
+                Event::Request { stream, end_stream: true, .. }
+                | Event::Data { stream, end_stream: true, .. }
+                | Event::Trailers { stream } => self.respond(stream),
+                Event::Reset { stream, .. } => _ = self.unsent.remove(&stream),
+                _ => {}
+            }
+        }
+    }
+
+    fn respond(&mut self, stream: StreamKey) {
+        let field = SendField::repeated(FieldName::new(b"content-type"), b"application/json");
+        if stream.slot() % 4 == 3 {
+            return self.connection.reset(stream, ErrorCode::CANCEL, &mut self.out);
+        }
+        if self.connection.send_head(stream, 200, &[field], false, &mut self.out).is_ok() {
+            let sent = self.connection.send_data(stream, BODY, true, &mut self.out).expect("the stream is there");
+            if sent < BODY.len() {
+                self.unsent.insert(stream, sent);
+            }
+        }
+    }
+
+    fn send_more(&mut self) {
+        while let Some(stream) = self.connection.poll_writable() {
+            let sent = self.unsent.remove(&stream).expect("only who has more is named");
+            let now = self.connection.send_data(stream, &BODY[sent..], true, &mut self.out).expect("it is there");
+            assert!(now > 0, "who is named has room");
+            if sent + now < BODY.len() {
+                self.unsent.insert(stream, sent + now);
+            }
+        }
+    }
+}
+
+/// Frames in `out`, which must be whole.
+fn count_frames(out: &[u8]) -> usize {
+    let mut rest = out;
+    let mut frames = 0;
+    while let Some((head, after)) = rest.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        assert!(length <= 16_384);
+        rest = after.get(length..).expect("only whole frames go out");
+        frames += 1;
+    }
+    assert!(rest.is_empty());
+    frames
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((input, mut cuts)) = Cuts::of(data) else { return };
+    let mut whole = Server::new();
+    let whole_error = whole.recv(input, 0).err();
+    count_frames(&whole.out);
+
+    let mut cut = Server::new();
+    let mut pending = Vec::new();
+    let mut cut_error = None;
+    for piece in cuts.clone() {
+        pending.extend_from_slice(piece);
+        match cut.recv(&pending, 0) {
+            Ok(consumed) => _ = pending.drain(..consumed),
+            Err(error) => {
+                cut_error = Some(error);
+                break;
+            }
+        }
+    }
+    assert_eq!(whole.seen, cut.seen);
+    assert_eq!(whole.out, cut.out);
+    // A wrong frame head is seen before its payload is there.
+    assert_eq!(whole_error, cut_error);
+
+    // As a real caller does it, with time, windows and a graceful end.
+    let mut live = Server::new();
+    let (mut pending, mut now_ms) = (Vec::new(), 0);
+    while let Some(piece) = cuts.next() {
+        let number = cuts.number();
+        now_ms += u64::from(number % 100);
+        pending.extend_from_slice(piece);
+        let Ok(consumed) = live.recv(&pending, now_ms) else { break };
+        pending.drain(..consumed);
+        live.send_more();
+        if number % 64 == 0 {
+            live.connection.begin_shutdown(&mut live.out);
+        }
+        if live.connection.is_finished() {
+            break;
+        }
+    }
+    let frames_in = input.len() / 9 + 1;
+    assert!(count_frames(&live.out) <= 8 + 4 * frames_in + 4 * live.seen.len(), "many frames for few");
+});

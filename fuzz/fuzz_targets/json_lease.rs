@@ -1,0 +1,31 @@
+//! A Lease in JSON: whatever it is, it is read or refused; what is valid comes back as it was.
+#![no_main]
+
+use coordination_apiserver::codec::json::{Decoder, encode_lease_into};
+use coordination_apiserver::lease::validation::{validate_create, validate_update};
+use libfuzzer_sys::fuzz_target;
+use std::cell::RefCell;
+
+thread_local! {
+    static DECODER: RefCell<Decoder> = RefCell::new(Decoder::new());
+}
+
+fuzz_target!(|data: &[u8]| {
+    DECODER.with_borrow_mut(|decoder| {
+        _ = decoder.decode_delete_options(&mut data.to_vec());
+        _ = decoder.decode_patched(&mut data.to_vec());
+        let Ok(decoded) = decoder.decode_lease(&mut data.to_vec()) else { return };
+        let mut lease = decoded.lease;
+        // What is written is the version of the stored object, which is told apart from what a client says of it.
+        lease.metadata.resource_version = Default::default();
+        let is_valid = validate_create(&lease).is_empty();
+        _ = validate_update(&lease, &lease);
+        let mut encoded = Vec::new();
+        encode_lease_into(&mut encoded, &lease, None, true);
+        if is_valid {
+            let again = decoder.decode_lease(&mut encoded.clone()).expect("what we write we read");
+            assert!(again.warnings.is_empty(), "{}", String::from_utf8_lossy(&encoded));
+            assert_eq!(again.lease, lease);
+        }
+    });
+});

@@ -1,0 +1,17 @@
+//! Patches of a Lease: each is applied or refused, with bounded work; what comes out is JSON.
+#![no_main]
+
+use coordination_apiserver::codec::json::Decoder;
+use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use libfuzzer_sys::fuzz_target;
+
+const CURRENT: &[u8] = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"},"finalizers":["d/e"],"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}}"#;
+
+fuzz_target!(|data: &[u8]| {
+    for apply in [apply_json_patch, apply_merge_patch] {
+        if let Ok(mut patched) = apply(CURRENT, data) {
+            _ = Decoder::new().decode_patched(&mut patched);
+        }
+    }
+    _ = apply_strategic_merge_patch(CURRENT, data);
+});

@@ -1,0 +1,145 @@
+//! The whole way from a connection's bytes to a connection's bytes, over a service in memory: nothing panics, and what
+//! goes out is bounded.
+#![no_main]
+
+use coordination_apiserver::api::Api;
+use coordination_apiserver::auth::Credentials;
+use coordination_apiserver::buffer::{ByteBuf, Pool};
+use coordination_apiserver::clock::{HttpDate, Now};
+use coordination_apiserver::lease::{ResourceVersion, Time};
+use coordination_apiserver::limits::{QUEUED_BYTES_HIGH, REQUESTS_PER_TURN};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Served, Service};
+use coordination_apiserver::table::Table;
+use coordination_apiserver::tls::trust::Trust;
+use coordination_apiserver::watch::{Fill, Watchers};
+use coordination_apiserver_fuzz::Cuts;
+use libfuzzer_sys::fuzz_target;
+use mio::Token;
+use std::sync::Arc;
+
+/// The largest answer that is made in one piece: a document of discovery, or a Lease of the size of the input.
+const ANSWER_BYTES_MAX: usize = 2 * 1024 * 1024;
+
+/// Turns that an input can make, by what it asks for.
+const TURNS_MAX: usize = 10_000;
+
+/// A connection, and all that it needs.
+struct World {
+    service: Service,
+    protocol: Protocol,
+    credentials: Credentials,
+    input: ByteBuf,
+    output: Vec<u8>,
+    pool: Pool,
+    now: Now,
+    turns: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let version = ResourceVersion(1_000);
+        let service = Service {
+            api: Api::new(),
+            table: Table::new(version, 16, 1 << 16),
+            watchers: Watchers::new(version),
+            trust: Arc::new(Trust::nobody()),
+            date: HttpDate::default(),
+            scratch: Scratch::default(),
+        };
+        Self {
+            service,
+            protocol: Protocol::Undecided,
+            credentials: Credentials::insecure(),
+            input: ByteBuf::default(),
+            output: Vec::new(),
+            pool: Pool::default(),
+            now: Now { ms: 0, wall: Time(1_767_000_000) },
+            turns: 0,
+        }
+    }
+
+    /// A turn for each thing that can go on, after these bytes have come. Whether the connection is still open.
+    fn recv(&mut self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let spare = self.input.spare_mut(&mut self.pool);
+            let (now, later) = rest.split_at(rest.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.input.fill(now.len());
+            rest = later;
+        }
+        loop {
+            self.turns += 1;
+            assert!(self.turns < TURNS_MAX, "this goes on for ever");
+            let mut budget = Budget { requests: REQUESTS_PER_TURN };
+            let from = Peer { connection: Token(1), credentials: &self.credentials };
+            let served =
+                self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut self.output, &mut budget);
+            self.fan_out();
+            assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
+            self.output.clear();
+            match served {
+                Served::Close => return false,
+                Served::Busy => {}
+                Served::Starved | Served::Watching => return true,
+            }
+        }
+    }
+
+    fn fan_out(&mut self) {
+        let Self { service, protocol, output, now, .. } = self;
+        service.watchers.notify(&service.table);
+        protocol.absorb(&service.table);
+        service.watchers.on_timeout(*now);
+        let mut again = Vec::new();
+        while let Some((key, owner)) = service.watchers.pop_dirty() {
+            match protocol.fill_watch(service, owner.stream, key, *now, output) {
+                None => service.watchers.remove(key),
+                Some(Fill::More) => again.push(key),
+                Some(Fill::Idle | Fill::Ended(_)) => {}
+            }
+        }
+        for key in again {
+            service.watchers.mark_dirty(key);
+        }
+    }
+}
+
+/// So that there is something to find.
+const LEASES: &[&str] = &[
+    r#"{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"holderIdentity":"h"}}"#,
+    r#"{"metadata":{"name":"b","finalizers":["f/g"]}}"#,
+];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((_, mut cuts)) = Cuts::of(data) else { return };
+    let mut world = World::new();
+    for lease in LEASES {
+        let length = lease.len();
+        let creation = format!(
+            "POST /apis/coordination.k8s.io/v1/namespaces/n/leases HTTP/1.1\r\nHost: h\r\nContent-Length: {length}\r\n\r\n{lease}"
+        );
+        assert!(world.recv(creation.as_bytes()));
+    }
+    assert_eq!(world.service.table.len(), LEASES.len());
+    world.protocol = Protocol::Undecided;
+    world.turns = 0;
+    let mut is_open = true;
+    while is_open && let Some(piece) = cuts.next() {
+        is_open = world.recv(piece);
+        let number = cuts.number();
+        world.now.ms += u64::from(number % 50);
+        if number % 97 == 0 {
+            // Nobody does anything for a while.
+            world.now.ms += 100_000;
+            is_open = is_open && !world.protocol.on_timeout(&mut world.service, world.now, &mut world.output);
+        }
+    }
+    if is_open {
+        world.protocol.on_shutdown(&mut world.service, &mut world.output);
+        is_open = world.recv(&[]);
+        assert!(is_open || world.protocol.is_idle(&world.input) || world.service.watchers.len() < 100);
+    }
+    world.protocol.remove_watchers(&mut world.service.watchers);
+    assert!(world.service.watchers.is_empty(), "watchers of a connection end with it");
+});

@@ -1,0 +1,26 @@
+//! Times: read as Go reads them or refused; what we write we read.
+#![no_main]
+
+use coordination_apiserver::codec::time::{parse_micro_time, parse_time, push_micro_time, push_time};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut out = Vec::new();
+    if let Ok(time) = parse_time(text) {
+        push_time(&mut out, time);
+        let written = std::str::from_utf8(&out).expect("it is ASCII");
+        // An offset can lead out of the years that have four digits.
+        if written.len() == "2006-01-02T15:04:05Z".len() {
+            assert_eq!(parse_time(written), Ok(time), "{written}");
+        }
+    }
+    out.clear();
+    if let Ok(time) = parse_micro_time(text) {
+        push_micro_time(&mut out, time);
+        let written = std::str::from_utf8(&out).expect("it is ASCII");
+        if written.len() == "2006-01-02T15:04:05.000000Z".len() {
+            assert_eq!(parse_micro_time(written), Ok(time), "{written}");
+        }
+    }
+});

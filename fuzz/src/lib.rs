@@ -1,0 +1,42 @@
+//! What the fuzz targets share: how an input says where it is to be cut.
+
+/// Cuts an input into pieces as a network might. The last four bytes of the data say where.
+#[derive(Clone, Debug)]
+pub struct Cuts<'i> {
+    rest: &'i [u8],
+    state: u32,
+}
+
+impl<'i> Cuts<'i> {
+    /// The input without the bytes that say how to cut it, and the pieces; none if there is not enough.
+    #[must_use]
+    pub fn of(data: &'i [u8]) -> Option<(&'i [u8], Self)> {
+        let (input, seed) = data.split_last_chunk::<4>()?;
+        Some((input, Self { rest: input, state: u32::from_le_bytes(*seed) | 1 }))
+    }
+
+    /// A number of the input's choice.
+    pub fn number(&mut self) -> u32 {
+        // Marsaglia's xorshift.
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 17;
+        self.state ^= self.state << 5;
+        self.state
+    }
+}
+
+impl<'i> Iterator for Cuts<'i> {
+    type Item = &'i [u8];
+
+    fn next(&mut self) -> Option<&'i [u8]> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        // Mostly a few bytes, now and then many.
+        let number = self.number();
+        let length = 1 + (number >> 8) as usize % (1 << (number % 12));
+        let (piece, rest) = self.rest.split_at(length.min(self.rest.len()));
+        self.rest = rest;
+        Some(piece)
+    }
+}
