@@ -10,7 +10,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
 
 /// How a line of the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -28,18 +31,28 @@ pub enum LogFormat {
 /// The thread cannot be started, or the process has a log already.
 pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
     let (writer, guard) = LineQueue::start(io::stderr())?;
-    let builder = tracing_subscriber::fmt()
-        .with_writer(writer)
-        .with_max_level(level_of(verbosity))
-        .with_ansi(io::stderr().is_terminal());
-    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to judge.
-    let set = match format {
-        LogFormat::Text => tracing::subscriber::set_global_default(builder.finish()),
-        LogFormat::Json => tracing::subscriber::set_global_default(builder.json().flatten_event(true).finish()),
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_ansi(io::stderr().is_terminal());
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    set.map_err(io::Error::other)?;
+    let log = tracing_subscriber::registry().with(lines.with_filter(targets_of(verbosity)));
+    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to judge.
+    tracing::subscriber::set_global_default(log).map_err(io::Error::other)?;
     Ok(guard)
 }
+
+/// What is logged of whom: of this program what the verbosity asks for, of the libraries that it uses what is wrong,
+/// and everything only at [`LIBRARIES_VERBOSITY`].
+fn targets_of(verbosity: u8) -> Targets {
+    let level = level_of(verbosity);
+    let of_libraries = if verbosity >= LIBRARIES_VERBOSITY { level } else { level.min(LevelFilter::WARN) };
+    Targets::new().with_default(of_libraries).with_target(env!("CARGO_CRATE_NAME"), level)
+}
+
+/// Verbosity from which HTTP clients and runtimes tell what they do ("Logging Conventions", `-v`: 8 is for the content
+/// of requests).
+const LIBRARIES_VERBOSITY: u8 = 8;
 
 /// Kubernetes' verbosity as a level. Its conventions ("Logging Conventions", `-v`) call 0 to 3 what an operator wants
 /// to see, 4 and 5 debugging, and more tracing.
@@ -149,6 +162,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
     use std::sync::{Mutex, mpsc};
+    use tracing::Level;
 
     /// A sink that says when it was reached, and then waits for leave.
     struct Gate {
@@ -204,6 +218,17 @@ mod tests {
         let before = Instant::now();
         drop(guard);
         assert!(before.elapsed() < FLUSH_MAX + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn libraries_tell_only_what_is_wrong_unless_asked() {
+        let tells = |verbosity, who, level| targets_of(verbosity).would_enable(who, &level);
+        assert!(tells(0, "coordination_apiserver::server", Level::INFO));
+        assert!(tells(0, "hyper_util", Level::WARN));
+        assert!(!tells(0, "hyper_util", Level::INFO));
+        assert!(!tells(5, "kube_client::client", Level::DEBUG));
+        assert!(tells(5, "coordination_apiserver::tls::reload", Level::DEBUG));
+        assert!(tells(LIBRARIES_VERBOSITY, "kube_client::client", Level::TRACE));
     }
 
     #[test]
