@@ -37,7 +37,14 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again.
-pub const FAN_OUT_BYTES_PER_TURN: usize = 8 * 1024 * 1024;
+pub const FAN_OUT_BYTES_PER_TURN: usize = 2 * 1024 * 1024;
+
+/// Microseconds that watchers may take in one turn, whether or not what they look at is for them, before requests are
+/// looked at again.
+pub const FAN_OUT_US_PER_TURN: u64 = 2_000;
+
+/// Watchers that are filled between two looks at the clock for [`FAN_OUT_US_PER_TURN`].
+pub const FAN_OUT_WATCHERS_PER_LOOK: usize = 8;
 
 /// Keys that a list or a deletion of a collection looks at in one step.
 pub const JOB_KEYS_PER_STEP: usize = 512;
@@ -49,7 +56,7 @@ pub const DELETIONS_PER_STEP: usize = 256;
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 
 /// Events of the log that one filling of a watcher looks at, whether or not they are for it.
-pub const SCAN_EVENTS_PER_FILL: usize = 8192;
+pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 
 /// Versions that a watcher of one name or namespace keeps while its connection is full, before it goes back to
 /// reading the log.

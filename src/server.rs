@@ -17,7 +17,10 @@ use crate::clock::{Clock, HttpDate, Now, wall_micros};
 use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
-use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, SHUTDOWN_MS_MAX};
+use crate::limits::{
+    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_US_PER_TURN, FAN_OUT_WATCHERS_PER_LOOK,
+    SHUTDOWN_MS_MAX,
+};
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
@@ -281,6 +284,7 @@ impl Server {
             duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
             connections: self.conns.len(),
             watchers: self.service.watchers.len(),
+            watch_events: self.service.watchers.events(),
             connections_with_jobs: self.with_jobs.len(),
         });
         Ok(())
@@ -407,9 +411,15 @@ impl Server {
         self.service.watchers.on_timeout(now);
         let mut bytes = 0;
         let mut again = Vec::new();
-        while bytes < FAN_OUT_BYTES_PER_TURN
-            && let Some((key, owner)) = self.service.watchers.pop_dirty()
-        {
+        let began = Instant::now();
+        for filled in 1.. {
+            if bytes >= FAN_OUT_BYTES_PER_TURN
+                || filled % FAN_OUT_WATCHERS_PER_LOOK == 0
+                    && began.elapsed() >= Duration::from_micros(FAN_OUT_US_PER_TURN)
+            {
+                break;
+            }
+            let Some((key, owner)) = self.service.watchers.pop_dirty() else { break };
             let Some(entry) = entry_mut(&mut self.conns, owner.connection) else {
                 self.service.watchers.remove(key);
                 continue;

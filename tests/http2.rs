@@ -17,7 +17,7 @@ use support::frames::{
 use support::http2::{End, Http2Client, Message};
 use support::server::TestServer;
 use support::stream::Endpoint;
-use support::watch::kind;
+use support::watch::{expect_expired, kind};
 use support::{eventually, lease, shown};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start_secure);
@@ -266,7 +266,8 @@ fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
         client.send_data(in_flight, second.as_bytes(), true);
         client.recv(in_flight).expect_status(201, "the second half of a request, after the stop was asked for");
         let watched = client.recv_exchange(watch);
-        assert_eq!(watched.end, Some(End::Whole), "a watch ends as its time-out would");
+        assert_eq!(watched.end, Some(End::Whole), "a watch ends in order");
+        expect_expired(&serde_json::from_slice(&watched.body).expect("one event"));
         client.recv_close();
         let goaways: Vec<_> = client.goaways.iter().map(|(last, code)| (last.value(), *code)).collect();
         assert_eq!(goaways.first(), Some(&((1 << 31) - 1, ErrorCode::NO_ERROR)), "{goaways:?}");

@@ -38,7 +38,6 @@ pub struct Metrics {
     watches_started: u64,
     watches_expired: u64,
     watches_timed_out: u64,
-    watch_events: u64,
     /// Sum over all connections; each change of one is told by [`Metrics::queued_bytes_changed`].
     queued_bytes: usize,
     last: TurnEnd,
@@ -54,6 +53,8 @@ pub struct TurnEnd {
     pub connections: usize,
     /// Open watches.
     pub watchers: usize,
+    /// Events given to watches since the start, bookmarks and errors among them.
+    pub watch_events: u64,
     /// Connections with a long response under way that is no watch.
     pub connections_with_jobs: usize,
 }
@@ -84,7 +85,6 @@ impl Metrics {
             watches_started: 0,
             watches_expired: 0,
             watches_timed_out: 0,
-            watch_events: 0,
             queued_bytes: 0,
             last: TurnEnd::default(),
             expired: ExpiredScan::default(),
@@ -130,11 +130,6 @@ impl Metrics {
             WatchEnd::TimedOut => &mut self.watches_timed_out,
         };
         *count += 1;
-    }
-
-    /// Events were written for a watch, as JSON: each of them is a line, and a line feed cannot stand in one.
-    pub fn count_watch_events(&mut self, written: &[u8]) {
-        self.watch_events += memchr::memchr_iter(b'\n', written).count() as u64;
     }
 
     /// What waits on one connection to be sent was `before` bytes and is `after`.
@@ -189,7 +184,7 @@ impl Metrics {
         ];
         out.sample("apiserver_longrunning_requests", &labels.concat(), self.last.watchers);
         out.counter("apiserver_watch_events_total", "Events given to watches, bookmarks and errors among them.");
-        out.sample("apiserver_watch_events_total", &resource, self.watch_events);
+        out.sample("apiserver_watch_events_total", &resource, self.last.watch_events);
         out.counter("coordination_watches_started_total", "Watches that have begun.");
         out.sample("coordination_watches_started_total", &[], self.watches_started);
         out.counter(
@@ -291,13 +286,18 @@ mod tests {
             metrics.count_watch();
         }
         metrics.count_watch_end(WatchEnd::Expired);
-        metrics.count_watch_events(b"{}\n{}\n");
         metrics.count_tls_handshake(true);
         metrics.count_tls_handshake(false);
         metrics.queued_bytes_changed(0, 10);
         metrics.queued_bytes_changed(10, 4);
         metrics.queued_bytes_changed(0, 3);
-        metrics.end_turn(TurnEnd { duration_us: 30, connections: 2, watchers: 1, connections_with_jobs: 0 });
+        metrics.end_turn(TurnEnd {
+            duration_us: 30,
+            connections: 2,
+            watchers: 1,
+            watch_events: 2,
+            connections_with_jobs: 0,
+        });
         let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),

@@ -158,9 +158,7 @@ impl Http1 {
             return None;
         }
         let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-        let events_start = output.len();
         let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
-        service.api.metrics.count_watch_events(&output[events_start..]);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
@@ -194,11 +192,15 @@ impl Http1 {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Takes no request after the one under way, and ends an open watch as its time-out would.
+    /// Takes no request after the one under way, and ends an open watch with 410.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
         if let InProgress::Watch(key, stream) = self.in_progress {
-            service.watchers.remove(key);
+            let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+            service.watchers.end_for_shutdown(key, output);
+            if let Some(chunk) = chunk {
+                chunk.end(output);
+            }
             self.end_stream(Stream { keep_alive: false, ..stream }, output);
         }
     }

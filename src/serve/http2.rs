@@ -212,7 +212,6 @@ impl Http2 {
         events.clear();
         let bytes_max = room.min(QUEUED_BYTES_HIGH.saturating_sub(output.len()));
         let fill = service.watchers.fill(key, &service.table, now, events, bytes_max);
-        service.api.metrics.count_watch_events(events);
         let is_end = matches!(fill, Fill::Ended(_));
         if is_end {
             *source = Source::End;
@@ -294,7 +293,7 @@ impl Http2 {
         !is_about_a_stream
     }
 
-    /// Tells the peer to open no more streams, and ends watches as their time-out would.
+    /// Tells the peer to open no more streams, and ends watches with 410.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.connection.begin_shutdown(output);
         for at in 0..self.streams.len() {
@@ -304,12 +303,14 @@ impl Http2 {
                 continue;
             };
             let Source::Watch(watcher) = source else { continue };
-            service.watchers.remove(*watcher);
+            let mut last = Vec::from(std::mem::take(unsent));
+            service.watchers.end_for_shutdown(*watcher, &mut last);
             *source = Source::End;
             let key = *key;
-            if unsent.is_empty() {
-                let _ = self.connection.send_data(key, &[], true, output);
-                self.forget(key);
+            let sent = self.connection.send_data(key, &last, true, output);
+            match sent {
+                Ok(sent) if sent < last.len() => *unsent = Bytes::from(last).slice(sent..),
+                _ => self.forget(key),
             }
         }
         if self.connection.stream_count() == 0 {

@@ -201,7 +201,7 @@ impl Protocol {
         }
     }
 
-    /// Takes no request that has not begun, ends watches as their time-out would.
+    /// Takes no request that has not begun, ends watches with 410.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         match self {
             Self::Undecided => {}

@@ -26,7 +26,6 @@ use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, W
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
-use event::push_change;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
@@ -106,6 +105,8 @@ pub struct Watchers<O> {
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
     /// Those that still get what was there first: their snapshots must follow the log.
     initial: Vec<WatcherKey>,
+    /// Events given to all of them since the start, bookmarks and errors among them.
+    events: u64,
 }
 
 #[derive(Debug)]
@@ -158,7 +159,14 @@ impl<O: Copy> Watchers<O> {
             notified: version,
             timers: BinaryHeap::new(),
             initial: Vec::new(),
+            events: 0,
         }
+    }
+
+    /// Events given to all watchers since the start, bookmarks and errors among them.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events
     }
 
     /// Number of watchers.
@@ -353,19 +361,19 @@ impl<O: Copy> Watchers<O> {
 
     /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
-        let Some(watcher) = self.watcher(key) else { return Fill::Idle };
-        match watcher.fill(table, now, out, bytes_max) {
+        let Some(watcher) = find(&mut self.watchers, key) else { return Fill::Idle };
+        match watcher.fill(table, now, out, bytes_max, &mut self.events) {
             Ok(true) => return Fill::More,
             Ok(false) => {}
             Err(error) => {
-                watcher.form.push_error(out, &error.status());
-                self.remove(key);
+                self.end(key, &error, out);
                 return Fill::Ended(WatchEnd::Expired);
             }
         }
         let over = now.ms >= watcher.end_ms;
         if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
             watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
+            self.events += 1;
             watcher.wants_columns = false;
             watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
         }
@@ -375,6 +383,21 @@ impl<O: Copy> Watchers<O> {
         }
         self.arm_timer(key);
         Fill::Idle
+    }
+
+    /// Ends a watch because the server stops. A watch that could go on from its version elsewhere would do harm there:
+    /// what serves Leases next counts its versions from another beginning, so the client is told to list anew.
+    pub fn end_for_shutdown(&mut self, key: WatcherKey, out: &mut Vec<u8>) {
+        let message = "the server is stopping, and its resourceVersions end with it: list anew".to_owned();
+        self.end(key, &ApiError::Expired { message, next: None }, out);
+    }
+
+    /// Ends a watch with an ERROR event.
+    fn end(&mut self, key: WatcherKey, error: &ApiError, out: &mut Vec<u8>) {
+        let Some(watcher) = self.watcher(key) else { return };
+        watcher.form.push_error(out, &error.status());
+        self.events += 1;
+        self.remove(key);
     }
 
     /// Tells the members of `group` of a change.
@@ -447,27 +470,41 @@ fn find<O>(watchers: &mut Slab<Watcher<O>>, key: WatcherKey) -> Option<&mut Watc
 
 impl<O> Watcher<O> {
     /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
-    fn fill(&mut self, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, ApiError> {
+    fn fill(
+        &mut self,
+        table: &Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+        events_given: &mut u64,
+    ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
         if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
-            while out.len() < bytes_max {
-                let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
-                    if is_selected(&self.selector, object) {
-                        form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
-                        *columns = false;
-                    }
-                    out.len() < bytes_max
-                });
-                if !more.map_err(|_| too_old(self.cursor, table))? {
-                    if *end_bookmark {
-                        form.push_bookmark(out, snapshot.version(), true, *columns);
-                        *columns = false;
-                    }
-                    self.progress = Progress::Scan;
-                    break;
+            // One step, also if nothing in it was for this watcher: the others are to have their turn.
+            let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+                if is_selected(&self.selector, object) {
+                    form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
+                    *events_given += 1;
+                    *columns = false;
                 }
+                out.len() < bytes_max
+            });
+            if more.map_err(|_| too_old(self.cursor, table))? {
+                return Ok(true);
             }
+            if *end_bookmark {
+                form.push_bookmark(out, snapshot.version(), true, *columns);
+                *events_given += 1;
+                *columns = false;
+            }
+            self.progress = Progress::Scan;
         }
+        let mut push_change = |out: &mut Vec<u8>, event| {
+            if event::push_change(out, event, &self.selector, form, *columns, now) {
+                *events_given += 1;
+                *columns = false;
+            }
+        };
         match &mut self.progress {
             Progress::Initial { .. } => return Ok(true),
             Progress::Scan => {
@@ -477,7 +514,7 @@ impl<O> Watcher<O> {
                         return Ok(true);
                     }
                     if self.range.contains(&event.after.key) {
-                        *columns &= !push_change(out, event, &self.selector, form, *columns, now);
+                        push_change(out, event);
                     }
                     self.cursor = event.version();
                 }
@@ -491,7 +528,7 @@ impl<O> Watcher<O> {
                         return Ok(true);
                     }
                     let event = table.log().event(version).ok_or_else(|| too_old(self.cursor, table))?;
-                    *columns &= !push_change(out, event, &self.selector, form, *columns, now);
+                    push_change(out, event);
                     pending.pop_front();
                     self.cursor = version;
                 }
