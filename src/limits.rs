@@ -46,6 +46,12 @@ pub const FAN_OUT_US_PER_TURN: u64 = 2_000;
 /// Watchers that are filled between two looks at the clock for [`FAN_OUT_US_PER_TURN`].
 pub const FAN_OUT_WATCHERS_PER_LOOK: usize = 8;
 
+/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
+pub const NAMESPACE_WAIT_MS: u64 = 200;
+
+/// Creations that wait for their namespaces at one time; further ones are answered by what is known.
+pub const POSTPONED_MAX: usize = 64;
+
 /// Keys that a list or a deletion of a collection looks at in one step.
 pub const JOB_KEYS_PER_STEP: usize = 512;
 

@@ -35,7 +35,7 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -191,6 +191,7 @@ impl Server {
             watchers: Watchers::new(version),
             trust,
             date: HttpDate::default(),
+            postponed: VecDeque::new(),
             scratch: Scratch::default(),
         };
         Ok(Self {
@@ -261,6 +262,9 @@ impl Server {
         let now = self.clock.now();
         self.service.date.update(now.wall);
         self.take_updates();
+        while let Some((_, token)) = self.service.postponed.pop_front_if(|(due_ms, _)| *due_ms <= now.ms) {
+            enqueue(&mut self.conns, token, &mut self.run_queue);
+        }
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
             self.begin_shutdown(now);
         }
@@ -296,6 +300,9 @@ impl Server {
             match update {
                 Update::Namespaces(change) => {
                     self.service.api.namespaces.apply(change);
+                    for (_, token) in &self.service.postponed {
+                        enqueue(&mut self.conns, *token, &mut self.run_queue);
+                    }
                     if let Some(check) = self.awaited.namespaces
                         && !self.service.api.namespaces.is_awaited()
                     {
@@ -326,7 +333,9 @@ impl Server {
         let may_accept = self.conns.len() < self.max_connections;
         let accept_ms = self.listeners.iter().filter_map(Listener::resume_ms).min().filter(|_| may_accept);
         let (watchers_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
-        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, self.stop_ms].into_iter().flatten().min()?;
+        let postponed_ms = self.service.postponed.front().map(|(due_ms, _)| *due_ms);
+        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, postponed_ms, self.stop_ms];
+        let due_ms = due_ms.into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
     }
@@ -540,6 +549,15 @@ fn slot_of(token: Token) -> usize {
 
 fn entry_mut(conns: &mut Slab<Entry>, token: Token) -> Option<&mut Entry> {
     conns.get_mut(slot_of(token)).filter(|entry| entry.token == token)
+}
+
+/// Puts a connection in a queue of those that can go on, unless it stands there.
+fn enqueue(conns: &mut Slab<Entry>, token: Token, queue: &mut Vec<Token>) {
+    if let Some(entry) = entry_mut(conns, token)
+        && !std::mem::replace(&mut entry.conn.is_queued, true)
+    {
+        queue.push(token);
+    }
 }
 
 fn touch(entry: &mut Entry, touched: &mut Vec<Token>) {

@@ -7,6 +7,7 @@ mod support;
 
 use coordination_apiserver::auth::request_header::HeaderNames;
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
+use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, POSTPONED_MAX};
 use coordination_apiserver::server::Config;
 use coordination_apiserver::tls::config::Secure;
 use coordination_apiserver::tls::reload::Reloader;
@@ -18,9 +19,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::client::Client;
 use support::eventually;
+use support::http2::{Http2Client, Message};
 use support::lease::{collection, new, path};
 use support::response::Response;
 use support::server::TestServer;
@@ -304,6 +306,51 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
     client.call("PUT", &path("gone", "a"), &left.to_string()).expect_status(200, "what was left");
     client.call("DELETE", &path("gone", "a"), "").expect_status(200, "what was left");
 }
+
+#[test]
+fn a_creation_waits_a_moment_for_its_namespace() {
+    let server = TestServer::start();
+    let updates = server.update_sender();
+    assert!(updates.send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    let mut client = server.client();
+    let begun = Instant::now();
+    client.call("POST", &collection("never"), &new("a")).expect_failure(404, "NotFound", "one that never comes");
+    assert!(begun.elapsed() >= WAIT, "answered after {:?}", begun.elapsed());
+
+    // Of each protocol two creations wait, and nobody behind them.
+    client.send(request("POST", &collection("late"), &new("a"), &[]));
+    client.send(request("GET", "/version", "", &[]));
+    let mut streams = Http2Client::open(&server.endpoint());
+    let [post, put] = [("POST", collection("late"), "b"), ("PUT", path("late", "c"), "c")]
+        .map(|(method, target, name)| streams.queue(&Message::new(method, &target, &new(name))));
+    streams.call("GET", "/version", "").expect_status(200, "a stream beside those that wait");
+    assert!(updates.send(Update::Namespaces(NamespaceChange::Present("late".into(), NamespacePhase::Active))));
+    let waited = Instant::now();
+    client.recv("POST").expect_status(201, "over HTTP/1.1");
+    client.recv("GET").expect_status(200, "behind it");
+    streams.recv(post).expect_status(201, "over HTTP/2");
+    streams.recv(put).expect_status(201, "by PUT");
+    assert!(waited.elapsed() < WAIT, "not woken by the namespace: {:?}", waited.elapsed());
+}
+
+#[test]
+fn only_so_many_creations_wait() {
+    let server = TestServer::start();
+    assert!(server.update_sender().send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    let mut client = Http2Client::open(&server.endpoint());
+    let message = Message::new("POST", &collection("never"), &new("a"));
+    let streams: Vec<_> = (0..=POSTPONED_MAX).map(|_| client.queue(&message)).collect();
+    let begun = Instant::now();
+    let last = streams[POSTPONED_MAX];
+    client.recv(last).expect_failure(404, "NotFound", "one too many");
+    assert!(begun.elapsed() < WAIT, "it waited too: {:?}", begun.elapsed());
+    for stream in &streams[..POSTPONED_MAX] {
+        client.recv(*stream).expect_failure(404, "NotFound", "after the wait");
+    }
+}
+
+/// How long a creation waits.
+const WAIT: Duration = Duration::from_millis(NAMESPACE_WAIT_MS);
 
 #[test]
 fn an_expired_certificate_is_refused() {

@@ -23,6 +23,7 @@ use coordination_apiserver::tls::trust::Trust;
 use coordination_apiserver::watch::Watchers;
 use mio::Token;
 use process::Process;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -181,7 +182,7 @@ fn header_bombs() {
     flood(CALM, 1, |_| frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb));
     // Lists that are answered 431, for ever.
     let many = [request_block("GET", "/", &[]), vec![0x80 | 16; 2000]].concat();
-    flood(CALM, http2_limits::RESETS.burst + 100, |n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &many));
+    flood(CALM, 4 * http2_limits::RESETS.burst, |n| frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &many));
 }
 
 #[test]
@@ -278,6 +279,7 @@ impl InMemory {
             watchers: Watchers::new(version),
             trust: Arc::new(Trust::nobody()),
             date: HttpDate::default(),
+            postponed: VecDeque::new(),
             scratch: Scratch::default(),
         };
         let (credentials, now) = (Credentials::insecure(), Now { ms: 1_000_000, wall: Time(1_767_000_000) });

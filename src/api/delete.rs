@@ -44,12 +44,12 @@ impl Api {
         }
         let marked = marked_for_deletion(&current.lease, finalizers, call.now.wall);
         if marked == current.lease {
-            return Reply::object(200, State::Stored(current), form, call);
+            return Reply::object(200, State::Stored(current), form, call.now);
         }
         if dry_run {
-            return Reply::object(200, State::Loose(&marked, Some(current.version)), form, call);
+            return Reply::object(200, State::Loose(&marked, Some(current.version)), form, call.now);
         }
-        Reply::object(200, State::Stored(&table.replace(slot, marked)), form, call)
+        Reply::object(200, State::Stored(&table.replace(slot, marked)), form, call.now)
     }
 
     /// Deletes what a list would show.

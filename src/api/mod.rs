@@ -8,6 +8,7 @@ mod discovery;
 pub mod job;
 mod negotiate;
 mod patch;
+pub mod postponed;
 mod read;
 mod token;
 mod write;
@@ -28,6 +29,7 @@ pub use discovery::health;
 use health::HealthChecks;
 use job::Job;
 use negotiate::form_of_error;
+use postponed::Postponed;
 use std::fmt;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
@@ -60,6 +62,8 @@ pub enum Reply {
     Job(Box<Job>),
     /// A stream of events.
     Watch(Box<WatchSpec>),
+    /// None yet: it waits for [`Api::resume`].
+    Postponed(Box<Postponed>),
 }
 
 impl Reply {
@@ -67,16 +71,17 @@ impl Reply {
     ///
     /// # Errors
     /// 406 if the client wants a list.
-    fn object(status: u16, state: State<'_>, form: Form, call: &Call<'_>) -> Result<Self, ApiError> {
+    fn object(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
         form.representation.check_object().map_err(ApiError::NotAcceptable)?;
-        Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, call.now.wall))))
+        Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, now.wall))))
     }
 
-    /// Status code. Of a long response it is that with which it begins.
-    fn status(&self) -> u16 {
+    /// Status code, if there is one yet. Of a long response it is that with which it begins.
+    fn status(&self) -> Option<u16> {
         match self {
-            Self::Response(response) => response.status,
-            Self::Job(_) | Self::Watch(_) => 200,
+            Self::Response(response) => Some(response.status),
+            Self::Job(_) | Self::Watch(_) => Some(200),
+            Self::Postponed(_) => None,
         }
     }
 }
@@ -121,11 +126,16 @@ impl Api {
             let call = Call { head: request, query: Query::new(request.query), caller: &caller, now };
             self.route(table, &call, &route, body)
         });
-        let reply = reply.unwrap_or_else(|error| {
+        let mut reply = reply.unwrap_or_else(|error| {
             let form = form_of_error(request, &Query::new(request.query));
             Reply::Response(Response::from_status(&error.status(), form))
         });
-        self.metrics.count_request(RequestKind::of(&route, request), reply.status());
+        let kind = RequestKind::of(&route, request);
+        if let Some(status) = reply.status() {
+            self.metrics.count_request(kind, status);
+        } else if let Reply::Postponed(postponed) = &mut reply {
+            postponed.count_as(kind, form_of_error(request, &Query::new(request.query)));
+        }
         reply
     }
 

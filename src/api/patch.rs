@@ -29,7 +29,7 @@ impl Api {
         let form = call.form(false)?;
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
         if patch_type == PatchType::Apply {
-            return self.apply(table, body, (namespace, name), &Write { call, options: &options, form });
+            return self.apply(table, body, (namespace, name), call, &Write::new(call, &options, form));
         }
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
         let (mut lease, warnings) = match patch_type {
@@ -42,7 +42,7 @@ impl Api {
         track(Some(&current.lease), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        replace(table, lease, name, &Write { call, options: &options, form }, warnings)
+        replace(table, lease, name, &Write::new(call, &options, form), warnings)
     }
 
     /// Puts an applied configuration over what is there, or over nothing.
@@ -51,9 +51,10 @@ impl Api {
         table: &mut Table,
         body: &[u8],
         (namespace, name): (&str, &str),
+        call: &Call<'_>,
         write: &Write<'_>,
     ) -> Result<Reply, ApiError> {
-        let (call, options) = (write.call, write.options);
+        let options = write.options;
         let (config, duplicates) = decode_configuration(body, options)?;
         let live = table.find(namespace, name).map(|(_, object)| (&object.lease, object.version));
         let is_there = live.is_some();

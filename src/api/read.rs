@@ -24,7 +24,7 @@ pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -
         not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
     }
     let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
-    Reply::object(200, State::Stored(object), form, call)
+    Reply::object(200, State::Stored(object), form, call.now)
 }
 
 /// Leases of one namespace or of all, or the changes of them.

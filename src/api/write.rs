@@ -1,9 +1,11 @@
 //! create and update, and how what they and a patch lead to gets into the table.
 
 use super::negotiate::{format_of_body, json_of_yaml};
+use super::postponed::Postponed;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
+use crate::clock::Now;
 use crate::codec::json::{DecodedLease, FieldWarnings};
 use crate::codec::protobuf;
 use crate::form::{Form, State};
@@ -38,7 +40,7 @@ impl Api {
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
         drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
-        self.insert(table, lease, &Write { call, options: &options, form }, warnings)
+        self.insert(table, lease, &Write::new(call, &options, form), warnings)
     }
 
     /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
@@ -78,9 +80,9 @@ impl Api {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
                 lease.metadata.resource_version = CompactString::default();
-                self.insert(table, lease, &Write { call, options: &options, form }, warnings)
+                self.insert(table, lease, &Write::new(call, &options, form), warnings)
             }
-            Some(_) => replace(table, lease, name, &Write { call, options: &options, form }, warnings),
+            Some(_) => replace(table, lease, name, &Write::new(call, &options, form), warnings),
         }
     }
 
@@ -102,11 +104,16 @@ impl Api {
         mut warnings: Vec<String>,
     ) -> Result<Reply, ApiError> {
         drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS_AT_LAST, &mut warnings);
-        self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata))?;
+        match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
+            Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
+                return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write, warnings))));
+            }
+            admitted => admitted?,
+        }
         let has_version = !matches!(lease.metadata.resource_version.as_str(), "" | "0");
         let mut uid = Uuid::encode_buffer();
         let uid = Uuid::new_v4().hyphenated().encode_lower(&mut uid);
-        prepare_for_create(&mut lease, CompactString::from(&*uid), write.call.now.wall);
+        prepare_for_create(&mut lease, CompactString::from(&*uid), write.now.wall);
         let is_generated = lease.metadata.name.is_empty() && !lease.metadata.generate_name.is_empty();
         for _ in 0..GENERATED_NAMES_MAX {
             if is_generated {
@@ -182,14 +189,21 @@ pub(super) fn replace(
 
 /// A write, and what is wanted of its answer.
 pub(super) struct Write<'w> {
-    pub(super) call: &'w Call<'w>,
+    pub(super) now: Now,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
+    /// Whether a creation may wait for its namespace to become known.
+    pub(super) may_wait: bool,
 }
 
-impl Write<'_> {
+impl<'w> Write<'w> {
+    /// What `call` asks for, for the first time.
+    pub(super) fn new(call: &Call<'_>, options: &'w WriteOptions, form: Form) -> Self {
+        Self { now: call.now, options, form, may_wait: true }
+    }
+
     fn reply(&self, status: u16, state: State<'_>, warnings: Vec<String>) -> Result<Reply, ApiError> {
-        let mut reply = Reply::object(status, state, self.form, self.call)?;
+        let mut reply = Reply::object(status, state, self.form, self.now)?;
         if let Reply::Response(response) = &mut reply {
             response.warnings = warnings;
         }

@@ -76,6 +76,13 @@ impl Namespaces {
         }
     }
 
+    /// Whether the cluster has told of other namespaces and not of this one.
+    #[must_use]
+    pub fn is_unknown(&self, namespace: &str) -> bool {
+        matches!(&self.0, State::Known(known) if !known.contains_key(namespace))
+            && !SYSTEM_NAMESPACES.contains(&namespace)
+    }
+
     /// Whether a Lease `name` may be created in `namespace`.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
+use crate::api::postponed::Postponed;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -35,6 +36,8 @@ enum InProgress {
     Nothing,
     Job(Box<Job>, Stream),
     Watch(WatcherKey, Stream),
+    /// It waits for a change in the cluster.
+    Postponed(Box<Postponed>, Persistence),
     /// The connection goes on in HTTP/2, and the response with it.
     Upgrade(Box<Upgrade>),
 }
@@ -83,8 +86,11 @@ impl Http1 {
             if output.len() >= QUEUED_BYTES_HIGH {
                 return Served::Busy;
             }
+            if !self.resume(service, from.connection, now, output) {
+                return Served::Starved;
+            }
             match &mut self.in_progress {
-                InProgress::Nothing => {}
+                InProgress::Nothing | InProgress::Postponed(..) => {}
                 InProgress::Watch(..) => return Served::Watching,
                 InProgress::Upgrade(_) => return Served::Busy,
                 InProgress::Job(job, stream) => {
@@ -141,6 +147,27 @@ impl Http1 {
                     self.is_last = true;
                     return Served::Close;
                 }
+            }
+        }
+    }
+
+    /// Goes on with a request that was postponed. Whether none is any more.
+    fn resume(&mut self, service: &mut Service, connection: Token, now: Now, output: &mut Vec<u8>) -> bool {
+        let (postponed, after) = match std::mem::take(&mut self.in_progress) {
+            InProgress::Postponed(postponed, after) => (postponed, after),
+            other => {
+                self.in_progress = other;
+                return true;
+            }
+        };
+        match service.api.resume(&mut service.table, postponed, now) {
+            Ok(reply) => {
+                self.in_progress = respond(reply, after, service, connection, now, output);
+                true
+            }
+            Err(postponed) => {
+                self.in_progress = InProgress::Postponed(postponed, after);
+                false
             }
         }
     }
@@ -319,6 +346,10 @@ fn respond(
             }
             InProgress::Job(job, stream)
         }
+        Reply::Postponed(postponed) => match service.postpone(postponed, connection, now) {
+            Ok(postponed) => InProgress::Postponed(postponed, after),
+            Err(reply) => respond(reply, after, service, connection, now, output),
+        },
         Reply::Watch(spec) => {
             let stream = head_of_stream(spec.form.stream_content_type(), service, output);
             if after.head_only {

@@ -7,6 +7,7 @@ use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
+use crate::api::postponed::Postponed;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -32,6 +33,8 @@ pub struct Http2 {
     jobs: VecDeque<StreamKey>,
     /// Streams with a job, also one that cannot.
     jobs_open: usize,
+    /// Streams whose requests wait for a change in the cluster.
+    postponed: Vec<StreamKey>,
     /// When each request began whose body is awaited, or was when it began; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
     /// When each response last could not go on for want of a window, or could not then; oldest first.
@@ -60,6 +63,8 @@ struct Stream {
 
 #[derive(Debug)]
 enum Work {
+    /// The request waits for a change in the cluster; whether it is a HEAD.
+    Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
     Receiving(Box<Receiving>),
     /// The head of the response is out.
@@ -121,6 +126,7 @@ impl Http2 {
             streams: Vec::new(),
             jobs: VecDeque::new(),
             jobs_open: 0,
+            postponed: Vec::new(),
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
@@ -141,6 +147,7 @@ impl Http2 {
     ) -> Served {
         let mut has_more = false;
         let turn = &mut Turn { service, from, now, output };
+        self.resume(turn);
         loop {
             if turn.output.len() >= QUEUED_BYTES_HIGH {
                 return Served::Busy;
@@ -461,12 +468,41 @@ impl Http2 {
         self.respond(key, reply, head_only, turn);
     }
 
-    /// Sends a response, or what of it can be sent turn.now.
+    /// Goes on with requests that were postponed.
+    fn resume(&mut self, turn: &mut Turn<'_>) {
+        for key in std::mem::take(&mut self.postponed) {
+            let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key))
+            else {
+                continue;
+            };
+            let Work::Postponed(postponed, head_only) = stream.work else {
+                self.put(key, stream.work);
+                continue;
+            };
+            match turn.service.api.resume(&mut turn.service.table, postponed, turn.now) {
+                Ok(reply) => self.respond(key, reply, head_only, turn),
+                Err(postponed) => {
+                    self.put(key, Work::Postponed(postponed, head_only));
+                    self.postponed.push(key);
+                }
+            }
+        }
+    }
+
+    /// Sends a response, or what of it can be sent now.
     fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, turn: &mut Turn<'_>) {
         // The stream may be gone by now; then there is nobody to tell.
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
             Reply::Job(job) => self.start_job(key, job, head_only, turn),
+            Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
+                Ok(postponed) => {
+                    self.put(key, Work::Postponed(postponed, head_only));
+                    self.postponed.push(key);
+                    Ok(())
+                }
+                Err(reply) => return self.respond(key, reply, head_only, turn),
+            },
             Reply::Watch(spec) => {
                 let response = Response::new(200, spec.form.stream_content_type(), Bytes::new());
                 let sent = self.send_head(key, &response, None, head_only, turn);
@@ -592,7 +628,7 @@ impl Http2 {
         self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
     }
 
-    /// Sends what waited for windows that are open turn.now.
+    /// Sends what waited for windows that are open now.
     fn send_more(&mut self, turn: &mut Turn<'_>) {
         while turn.output.len() < QUEUED_BYTES_HIGH
             && let Some(key) = self.connection.poll_writable()

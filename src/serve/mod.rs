@@ -7,17 +7,19 @@ mod http2;
 pub use http1::Http1;
 pub use http2::Http2;
 
-use crate::api::Api;
+use crate::api::postponed::Postponed;
+use crate::api::{Api, Reply};
 use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
 use crate::http2::{PREFACE, StreamKey};
-use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, BODY_BYTES_MAX, HEAD_MS_MAX};
+use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX};
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// To whom a watcher belongs.
@@ -49,10 +51,24 @@ pub struct Service {
     pub watchers: Watchers<Owner>,
     /// Who is believed.
     pub trust: Arc<Trust>,
+    /// Requests that wait for a change in the cluster: when each has waited long enough, and on which connection it is.
+    /// Those whose connections have gone stay until then.
+    pub postponed: VecDeque<(u64, Token)>,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
     pub scratch: Scratch,
+}
+
+impl Service {
+    /// Takes note that a request on `connection` waits; answers it if too many do already.
+    fn postpone(&mut self, postponed: Box<Postponed>, connection: Token, now: Now) -> Result<Box<Postponed>, Reply> {
+        if self.postponed.len() >= POSTPONED_MAX {
+            return Err(self.api.settle(&mut self.table, *postponed, now));
+        }
+        self.postponed.push_back((postponed.due_ms(), connection));
+        Ok(postponed)
+    }
 }
 
 /// Memory that every connection uses and none keeps.

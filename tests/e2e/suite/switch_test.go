@@ -108,11 +108,11 @@ func TestSwitch(t *testing.T) {
 	case <-time.After(3 * time.Second):
 	}
 	do("E2E_STOP")
-	t.Run("informers-after-rollback", func(t *testing.T) {
-		check(t, 45*time.Second, func(ctx context.Context) error {
-			return eventually(ctx, 40*time.Second, told.agrees(client, space, informer, "newer"))
-		})
-	})
+	// Its watch has ended with 410. It lists at our version first, which kube-apiserver refuses as too large ten times over,
+	// before it lists without one.
+	if err := eventually(ctx, 80*time.Second, told.agrees(client, space, informer, "newer")); err != nil {
+		t.Fatal(err)
+	}
 	do("E2E_START")
 	do("E2E_REGISTER")
 }

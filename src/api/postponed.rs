@@ -1,0 +1,74 @@
+//! A creation in a namespace that is not known: it waits a moment for the namespace to become known.
+//!
+//! What the cluster tells of its namespaces is some milliseconds old, so that a client that makes a namespace and at
+//! once a Lease in it would be told that there is none. kube-apiserver waits 50 ms for its cache in that case, and then
+//! asks its storage (apiserver `admission/plugin/namespace/lifecycle`); here nobody can be asked, so the wait is longer.
+
+use super::write::Write;
+use super::{Api, Reply};
+use crate::clock::Now;
+use crate::form::Form;
+use crate::http::Response;
+use crate::lease::Lease;
+use crate::limits::NAMESPACE_WAIT_MS;
+use crate::metrics::RequestKind;
+use crate::options::WriteOptions;
+use crate::table::Table;
+
+/// A request that has been checked, up to the question whether its namespace exists.
+#[derive(Debug)]
+pub struct Postponed {
+    lease: Lease,
+    options: WriteOptions,
+    form: Form,
+    warnings: Vec<String>,
+    /// What the request counts as, and how an error is written; known once it is on its way out of the API.
+    outcome: Option<(RequestKind, Form)>,
+    due_ms: u64,
+}
+
+impl Postponed {
+    pub(super) fn new(lease: Lease, write: &Write<'_>, warnings: Vec<String>) -> Self {
+        let due_ms = write.now.ms.saturating_add(NAMESPACE_WAIT_MS);
+        Self { lease, options: write.options.clone(), form: write.form, warnings, outcome: None, due_ms }
+    }
+
+    pub(super) fn count_as(&mut self, kind: RequestKind, form_of_error: Form) {
+        self.outcome = Some((kind, form_of_error));
+    }
+
+    /// Milliseconds at which it waits no longer.
+    #[must_use]
+    pub fn due_ms(&self) -> u64 {
+        self.due_ms
+    }
+}
+
+impl Api {
+    /// Goes on with a request that was postponed, if its namespace is known by now or its time is over; gives it back
+    /// if it must wait on.
+    ///
+    /// # Errors
+    /// The request, which waits.
+    pub fn resume(&mut self, table: &mut Table, postponed: Box<Postponed>, now: Now) -> Result<Reply, Box<Postponed>> {
+        let is_due = now.ms >= postponed.due_ms;
+        if !is_due && self.namespaces.is_unknown(&postponed.lease.metadata.namespace) {
+            return Err(postponed);
+        }
+        Ok(self.settle(table, *postponed, now))
+    }
+
+    /// Answers a request that was postponed, by what is known now.
+    pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
+        let Postponed { lease, options, form, warnings, outcome, .. } = postponed;
+        let write = Write { now, options: &options, form, may_wait: false };
+        let (kind, form_of_error) = outcome.unzip();
+        let reply = self.insert(table, lease, &write, warnings).unwrap_or_else(|error| {
+            Reply::Response(Response::from_status(&error.status(), form_of_error.unwrap_or_default()))
+        });
+        if let (Some(kind), Some(status)) = (kind, reply.status()) {
+            self.metrics.count_request(kind, status);
+        }
+        reply
+    }
+}
