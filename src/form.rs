@@ -12,7 +12,7 @@ use crate::codec::protobuf;
 use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
 use crate::http::ContentType;
-use crate::lease::{API_VERSION, LIST_KIND, Lease, ResourceVersion, Time};
+use crate::lease::{ApiVersion, LIST_KIND, Lease, ResourceVersion, Time};
 use crate::media_type::{Format, Representation, Transform};
 use crate::table::object::Object;
 use bytes::Bytes;
@@ -24,6 +24,8 @@ pub struct Form {
     pub representation: Representation,
     /// Of a Table: what each row carries.
     pub include: IncludeObject,
+    /// In which version of the group Leases are shown. Metadata alone and Tables are of `meta.k8s.io`.
+    pub version: ApiVersion,
 }
 
 /// One state of a Lease to be written: of the table, or one that is not in it.
@@ -67,9 +69,13 @@ impl Form {
     /// The body of a response that is one object.
     #[must_use]
     pub fn object_body(self, state: State<'_>, now: Time) -> Bytes {
-        match (self.representation, state) {
-            (Representation::JSON, State::Stored(object)) => return object.json_body().clone(),
-            (Representation { format: Format::Protobuf, transform: Transform::None, .. }, State::Stored(object)) => {
+        match (self.representation, self.version, state) {
+            (Representation::JSON, ApiVersion::V1, State::Stored(object)) => return object.json_body().clone(),
+            (
+                Representation { format: Format::Protobuf, transform: Transform::None, .. },
+                ApiVersion::V1,
+                State::Stored(object),
+            ) => {
                 return object.protobuf_body().clone();
             }
             _ => {}
@@ -141,7 +147,8 @@ impl Form {
                 partial::push_list_head(out, meta, version);
             }
             Transform::None => {
-                for part in ["{\"kind\":\"", LIST_KIND, "\",\"apiVersion\":\"", API_VERSION, "\",\"metadata\":"] {
+                let api_version = self.version.group_version();
+                for part in ["{\"kind\":\"", LIST_KIND, "\",\"apiVersion\":\"", api_version, "\",\"metadata\":"] {
                     out.extend_from_slice(part.as_bytes());
                 }
                 meta.push_json(out);
@@ -176,7 +183,8 @@ impl Form {
                 if !is_first {
                     out.push(b',');
                 }
-                push_row(out, &object.lease, object.json(), TableForm { now, include: self.include, version });
+                let form = TableForm { now, include: self.include, version };
+                self.with_row_json(State::Stored(object), |json| push_row(out, &object.lease, json, form));
             }
             Transform::Partial(version) | Transform::PartialList(version) => {
                 partial::push_item_start(out, is_first);
@@ -210,7 +218,7 @@ impl Form {
     pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: State<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
             match (self.representation.transform, state) {
-                (Transform::None, State::Stored(object)) => {
+                (Transform::None, State::Stored(object)) if self.version == ApiVersion::V1 => {
                     protobuf::push_watch_event(out, kind, object.protobuf_body());
                 }
                 _ => protobuf::push_watch_event_with(out, kind, |out| self.push_object(out, state, now, columns)),
@@ -219,7 +227,7 @@ impl Form {
         }
         open_event(out, kind);
         match (self.representation.transform, state) {
-            (Transform::None, State::Stored(object)) => out.extend_from_slice(object.json()),
+            (Transform::None, State::Stored(object)) => object.push_json(out, self.version),
             _ => self.push_object(out, state, now, columns),
         }
         out.extend_from_slice(b"}\n");
@@ -249,17 +257,32 @@ impl Form {
             (Format::Protobuf, Transform::Partial(of) | Transform::PartialList(of)) => {
                 protobuf::encode_partial_into(out, &lease.metadata, version, of);
             }
-            (Format::Protobuf, _) => protobuf::encode_lease_into(out, lease, version, API_VERSION),
-            (Format::Json | Format::Yaml, Transform::None) => state.with_json(|json| out.extend_from_slice(json)),
+            (Format::Protobuf, _) => protobuf::encode_lease_into(out, lease, version, self.version.group_version()),
+            (Format::Json | Format::Yaml, Transform::None) => {
+                state.with_json(|json| json::push_json_as(out, json, self.version));
+            }
             (Format::Json | Format::Yaml, Transform::Partial(of) | Transform::PartialList(of)) => {
                 state.with_json(|json| partial::push_partial(out, json, of));
             }
             (Format::Json | Format::Yaml, Transform::Table(of)) => {
                 let meta = ListMeta { version, ..ListMeta::default() };
                 let form = TableForm { now, include: self.include, version: of };
-                state.with_json(|json| push_table_of_one(out, &meta, columns, lease, json, form));
+                self.with_row_json(state, |json| push_table_of_one(out, &meta, columns, lease, json, form));
             }
         }
+    }
+
+    /// Calls `with` with the JSON object of which a row of a Table is made: where the row carries the object itself, in
+    /// this form's version.
+    fn with_row_json(self, state: State<'_>, with: impl FnOnce(&[u8])) {
+        state.with_json(|json| match (self.include, self.version) {
+            (IncludeObject::Object, ApiVersion::V1Beta1) => {
+                let mut converted = Vec::with_capacity(json.len() + 16);
+                json::push_json_as(&mut converted, json, self.version);
+                with(&converted);
+            }
+            _ => with(json),
+        });
     }
 
     /// The list that protobuf knows for this form, if it is protobuf.
@@ -270,7 +293,7 @@ impl Form {
                 Some(protobuf::ListForm::Partial(of))
             }
             (Format::Protobuf, Transform::None | Transform::Table(_)) => {
-                Some(protobuf::ListForm::Leases { api_version: API_VERSION })
+                Some(protobuf::ListForm::Leases { api_version: self.version.group_version() })
             }
         }
     }
@@ -328,7 +351,11 @@ mod tests {
             ] {
                 for pretty in [false, true] {
                     let representation = Representation { format, pretty: pretty && format == Format::Json, transform };
-                    forms.push(Form { representation, include: IncludeObject::Metadata });
+                    for version in ApiVersion::ALL {
+                        for include in [IncludeObject::Metadata, IncludeObject::Object] {
+                            forms.push(Form { representation, include, version });
+                        }
+                    }
                 }
             }
         }

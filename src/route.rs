@@ -1,19 +1,8 @@
 //! Paths to what they name. Knows neither options nor bodies.
 
+use crate::lease::ApiVersion;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
-
-/// A version of the group.
-#[derive(Debug, PartialEq, Eq)]
-pub struct GroupVersion {
-    /// Its name: `v1`.
-    pub version: &'static str,
-    /// Group and version, as `apiVersion` has them.
-    pub group_version: &'static str,
-}
-
-/// The versions that discovery tells of, the preferred one first. Their documents are made from this table.
-pub static VERSIONS: [GroupVersion; 1] = [GroupVersion { version: "v1", group_version: "coordination.k8s.io/v1" }];
 
 /// What a health check is asked for (Kubernetes, "API health endpoints").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +27,42 @@ impl Probe {
     }
 }
 
+/// A path that was understood: what it names, and in which version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The version of the group in which Leases are to be read and shown.
+    pub version: ApiVersion,
+    /// What it names.
+    pub route: Route<'a>,
+}
+
+impl<'a> Target<'a> {
+    /// What a percent-encoded path leads to.
+    #[must_use]
+    pub fn of(path: &'a str) -> Self {
+        // Escapes are resolved before the path is cut into segments, as kube-apiserver does it: `%2F` is a slash.
+        match percent_decode_str(path).decode_utf8_lossy() {
+            Cow::Borrowed(path) => Self::of_decoded(path),
+            Cow::Owned(path) => {
+                let Target { version, route } = Target::of_decoded(&path);
+                Self { version, route: route.into_owned() }
+            }
+        }
+    }
+
+    fn of_decoded(path: &'a str) -> Self {
+        const GROUP_PREFIX: &str = "/apis/coordination.k8s.io/";
+        let version_and_rest = || path.strip_prefix(GROUP_PREFIX)?.split_once('/');
+        if let Some((version, rest)) = version_and_rest()
+            && let Some(version) = ApiVersion::from_name(version)
+            && !rest.is_empty()
+        {
+            return Self { version, route: Route::of_resource(rest) };
+        }
+        Self { version: ApiVersion::default(), route: Route::of_document(path) }
+    }
+}
+
 /// What a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
@@ -46,7 +71,7 @@ pub enum Route<'a> {
     /// `/apis/coordination.k8s.io`
     ApiGroup,
     /// `/apis/coordination.k8s.io/v1`
-    ApiResources(&'static GroupVersion),
+    ApiResources(ApiVersion),
     /// `/api`: the legacy API has no version here.
     LegacyApi,
     /// `/healthz`, `/livez`, `/readyz`: all checks.
@@ -76,7 +101,7 @@ pub enum Route<'a> {
     /// `/openapi/v3`
     OpenApiIndex,
     /// `/openapi/v3/apis/coordination.k8s.io/v1`
-    OpenApiDocument(&'static GroupVersion),
+    OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
     /// Nothing.
@@ -87,11 +112,7 @@ impl<'a> Route<'a> {
     /// The route of a percent-encoded path.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
-        // Escapes are resolved before the path is cut into segments, as kube-apiserver does it: `%2F` is a slash.
-        match percent_decode_str(path).decode_utf8_lossy() {
-            Cow::Borrowed(path) => Self::of_decoded(path),
-            Cow::Owned(path) => Route::of_decoded(&path).into_owned(),
-        }
+        Target::of(path).route
     }
 
     /// Whether anybody may ask for it, without a certificate.
@@ -100,11 +121,7 @@ impl<'a> Route<'a> {
         matches!(self, Self::Health(_) | Self::Version)
     }
 
-    fn of_decoded(path: &'a str) -> Self {
-        const LEASES: &str = "/apis/coordination.k8s.io/v1/";
-        if let Some(rest) = path.strip_prefix(LEASES).filter(|rest| !rest.is_empty()) {
-            return Self::of_resource(rest);
-        }
+    fn of_document(path: &'a str) -> Self {
         match path.strip_suffix('/').unwrap_or(path) {
             "/api" => Self::LegacyApi,
             "/apis" => Self::ApiGroups,
@@ -122,7 +139,7 @@ impl<'a> Route<'a> {
 
     /// Documents of one version.
     fn of_versioned(path: &str) -> Option<Self> {
-        let version = |name: &str| VERSIONS.iter().find(|served| served.group_version == name);
+        let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
         match path.strip_prefix("/openapi/v3/apis/") {
             Some(name) => version(name).map(Self::OpenApiDocument),
             None => version(path.strip_prefix("/apis/")?).map(Self::ApiResources),
@@ -178,6 +195,25 @@ impl<'a> Route<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ApiVersion::{V1, V1Beta1};
+
+    #[test]
+    fn leases_are_found_in_every_version() {
+        for (path, version, route) in [
+            ("/apis/coordination.k8s.io/v1/leases", V1, Route::AllNamespaces),
+            ("/apis/coordination.k8s.io/v1beta1/leases", V1Beta1, Route::AllNamespaces),
+            ("/apis/coordination.k8s.io/v1beta1/namespaces/a/leases", V1Beta1, Route::Namespace("a".into())),
+            ("/apis/coordination.k8s.io/v1beta%31/namespaces/%61/leases", V1Beta1, Route::Namespace("a".into())),
+            ("/apis/coordination.k8s.io/v1beta1/namespaces/a/leasecandidates", V1Beta1, Route::Unknown),
+            ("/apis/coordination.k8s.io/v1beta1", V1, Route::ApiResources(V1Beta1)),
+            ("/apis/coordination.k8s.io/v1beta1/", V1, Route::ApiResources(V1Beta1)),
+            ("/apis/coordination.k8s.io/v1beta2/leases", V1, Route::Unknown),
+            ("/apis/coordination.k8s.io//leases", V1, Route::Unknown),
+            ("/openapi/v3/apis/coordination.k8s.io/v1beta1", V1, Route::OpenApiDocument(V1Beta1)),
+        ] {
+            assert_eq!(Target::of(path), Target { version, route }, "{path}");
+        }
+    }
 
     #[test]
     fn paths_name_what_they_should() {
@@ -195,8 +231,8 @@ mod tests {
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b/status", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces//leases/b", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces/a/pods", Route::Unknown),
-            ("/apis/coordination.k8s.io/v1/", Route::ApiResources(&VERSIONS[0])),
-            ("/apis/coordination.k8s.io/v1", Route::ApiResources(&VERSIONS[0])),
+            ("/apis/coordination.k8s.io/v1/", Route::ApiResources(V1)),
+            ("/apis/coordination.k8s.io/v1", Route::ApiResources(V1)),
             ("/apis/coordination.k8s.io/v1alpha1", Route::Unknown),
             ("/apis/", Route::ApiGroups),
             ("/healthz", Route::Health(Probe::Healthz)),
@@ -206,7 +242,7 @@ mod tests {
             ("/metrics", Route::Metrics),
             ("/openapi/v2", Route::OpenApiV2),
             ("/openapi/v3/", Route::OpenApiIndex),
-            ("/openapi/v3/apis/coordination.k8s.io/v1", Route::OpenApiDocument(&VERSIONS[0])),
+            ("/openapi/v3/apis/coordination.k8s.io/v1", Route::OpenApiDocument(V1)),
             ("/openapi/v3/apis/coordination.k8s.io", Route::Unknown),
             ("/", Route::Unknown),
             ("", Route::Unknown),

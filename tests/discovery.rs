@@ -35,8 +35,9 @@ const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list",
 
 #[test]
 fn discovery_level_by_level() {
-    let version = json!({"groupVersion": "coordination.k8s.io/v1", "version": "v1"});
-    let group = json!({"name": "coordination.k8s.io", "versions": [version], "preferredVersion": version});
+    let version = |name: &str| json!({"groupVersion": format!("coordination.k8s.io/{name}"), "version": name});
+    let versions = [version("v1"), version("v1beta1")];
+    let group = json!({"name": "coordination.k8s.io", "versions": versions, "preferredVersion": version("v1")});
     for accept in ["", "Accept: application/json\r\n", "Accept: */*\r\n"] {
         let groups = get("/apis", accept).expect_status(200, accept);
         assert_eq!(groups.head.field("content-type"), Some("application/json"));
@@ -46,13 +47,17 @@ fn discovery_level_by_level() {
     alone["kind"] = "APIGroup".into();
     alone["apiVersion"] = "v1".into();
     assert_eq!(get("/apis/coordination.k8s.io", "").json(), alone);
-    for path in ["/apis/coordination.k8s.io/v1", "/apis/coordination.k8s.io/v1/"] {
+    for (path, group_version) in [
+        ("/apis/coordination.k8s.io/v1", "coordination.k8s.io/v1"),
+        ("/apis/coordination.k8s.io/v1/", "coordination.k8s.io/v1"),
+        ("/apis/coordination.k8s.io/v1beta1", "coordination.k8s.io/v1beta1"),
+    ] {
         let resource = json!({
             "name": "leases", "singularName": "lease", "namespaced": true, "kind": "Lease", "verbs": VERBS,
             "storageVersionHash": "gqkMMb/YqFM=",
         });
         let list = json!({
-            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "coordination.k8s.io/v1",
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
             "resources": [resource],
         });
         assert_eq!(get(path, "").expect_status(200, path).json(), list);
@@ -84,7 +89,8 @@ fn discovery_aggregated_in_both_versions() {
             "resource": "leases", "responseKind": {"group": "", "version": "", "kind": "Lease"},
             "scope": "Namespaced", "singularResource": "lease", "verbs": VERBS,
         });
-        let versions = json!([{"version": "v1", "resources": [resource], "freshness": "Current"}]);
+        let versions =
+            ["v1", "v1beta1"].map(|name| json!({"version": name, "resources": [resource], "freshness": "Current"}));
         let list = json!({
             "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"), "metadata": {},
             "items": [{"metadata": {"name": "coordination.k8s.io"}, "versions": versions}],
@@ -155,6 +161,15 @@ fn openapi_v2_is_there_for_the_aggregator() {
     assert_eq!(lease["x-kubernetes-group-version-kind"], kind);
     let put = &document["paths"]["/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"]["put"];
     assert_eq!(put["operationId"], "replaceCoordinationV1NamespacedLease");
+    let older = &document["definitions"]["io.k8s.api.coordination.v1beta1.Lease"];
+    assert_eq!(older["x-kubernetes-group-version-kind"][0]["version"], "v1beta1");
+    let list = &document["paths"]["/apis/coordination.k8s.io/v1beta1/leases"]["get"];
+    assert_eq!(list["operationId"], "listCoordinationV1beta1LeaseForAllNamespaces");
+    let options = document["definitions"]["io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"].clone();
+    let versions = options["x-kubernetes-group-version-kind"].as_array().unwrap();
+    let versions: Vec<_> = versions.iter().map(|kind| (kind["group"].as_str(), kind["version"].as_str())).collect();
+    let group = Some("coordination.k8s.io");
+    assert_eq!(versions, [(Some(""), Some("v1")), (group, Some("v1")), (group, Some("v1beta1"))]);
 }
 
 #[test]

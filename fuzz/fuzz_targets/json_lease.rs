@@ -2,6 +2,7 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::{Decoder, encode_lease_into};
+use coordination_apiserver::lease::ApiVersion;
 use coordination_apiserver::lease::validation::{validate_create, validate_update};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
@@ -13,8 +14,8 @@ thread_local! {
 fuzz_target!(|data: &[u8]| {
     DECODER.with_borrow_mut(|decoder| {
         _ = decoder.decode_delete_options(&mut data.to_vec());
-        _ = decoder.decode_patched(&mut data.to_vec());
-        let Ok(decoded) = decoder.decode_lease(&mut data.to_vec()) else { return };
+        _ = decoder.decode_patched(&mut data.to_vec(), ApiVersion::V1);
+        let Ok(decoded) = decoder.decode_lease(&mut data.to_vec(), ApiVersion::V1) else { return };
         let mut lease = decoded.lease;
         // What is written is the version of the stored object, which is told apart from what a client says of it.
         lease.metadata.resource_version = Default::default();
@@ -23,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         let mut encoded = Vec::new();
         encode_lease_into(&mut encoded, &lease, None, true);
         if is_valid {
-            let again = decoder.decode_lease(&mut encoded.clone()).expect("what we write we read");
+            let again = decoder.decode_lease(&mut encoded.clone(), ApiVersion::V1).expect("what we write we read");
             assert!(again.warnings.is_empty(), "{}", String::from_utf8_lossy(&encoded));
             assert_eq!(again.lease, lease);
         }

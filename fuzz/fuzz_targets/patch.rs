@@ -2,6 +2,7 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;
+use coordination_apiserver::lease::ApiVersion;
 use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use libfuzzer_sys::fuzz_target;
 
@@ -10,7 +11,7 @@ const CURRENT: &[u8] = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"
 fuzz_target!(|data: &[u8]| {
     for apply in [apply_json_patch, apply_merge_patch] {
         if let Ok(mut patched) = apply(CURRENT, data) {
-            _ = Decoder::new().decode_patched(&mut patched);
+            _ = Decoder::new().decode_patched(&mut patched, ApiVersion::V1);
         }
     }
     _ = apply_strategic_merge_patch(CURRENT, data);

@@ -20,9 +20,10 @@ use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
+use crate::lease::ApiVersion;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
-use crate::route::Route;
+use crate::route::{Route, Target};
 use crate::table::Table;
 use crate::watch::WatchSpec;
 pub use discovery::health;
@@ -48,6 +49,8 @@ pub struct Api {
 #[derive(Debug)]
 struct Call<'r> {
     head: &'r RequestHead<'r>,
+    /// In which version of the group it speaks of Leases.
+    version: ApiVersion,
     query: Query<'r>,
     caller: &'r Caller,
     now: Now,
@@ -121,9 +124,9 @@ impl Api {
         credentials: &Credentials,
         now: Now,
     ) -> Reply {
-        let route = Route::of(request.path);
+        let Target { version, route } = Target::of(request.path);
         let reply = credentials.caller(request.fields).and_then(|caller| {
-            let call = Call { head: request, query: Query::new(request.query), caller: &caller, now };
+            let call = Call { head: request, version, query: Query::new(request.query), caller: &caller, now };
             self.route(table, &call, &route, body)
         });
         let mut reply = reply.unwrap_or_else(|error| {
@@ -132,9 +135,9 @@ impl Api {
         });
         let kind = RequestKind::of(&route, request);
         if let Some(status) = reply.status() {
-            self.metrics.count_request(kind, status);
+            self.metrics.count_request(kind, version, status);
         } else if let Reply::Postponed(postponed) = &mut reply {
-            postponed.count_as(kind, form_of_error(request, &Query::new(request.query)));
+            postponed.count_as(kind, version, form_of_error(request, &Query::new(request.query)));
         }
         reply
     }

@@ -20,14 +20,15 @@ impl Call<'_> {
             Transform::Table(_) => IncludeObject::parse(&self.query.value("includeObject").unwrap_or_default())?,
             Transform::None | Transform::Partial(_) | Transform::PartialList(_) => IncludeObject::default(),
         };
-        Ok(Form { representation: representation.pretty_if(is_pretty(self.head, &self.query)), include })
+        let representation = representation.pretty_if(is_pretty(self.head, &self.query));
+        Ok(Form { representation, include, version: self.version })
     }
 }
 
 /// The form of an error.
 pub(super) fn form_of_error(head: &RequestHead<'_>, query: &Query<'_>) -> Form {
     let representation = negotiate_status(head.accept).pretty_if(is_pretty(head, query));
-    Form { representation, include: IncludeObject::default() }
+    Form { representation, ..Form::default() }
 }
 
 /// The format of a body.

@@ -32,11 +32,13 @@ impl Api {
             return self.apply(table, body, (namespace, name), call, &Write::new(call, &options, form));
         }
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+        let mut json = Vec::new();
+        current.push_json(&mut json, call.version);
         let (mut lease, warnings) = match patch_type {
-            PatchType::Json => self.decode_patched(apply_json_patch(current.json(), body)?, &options)?,
-            PatchType::Merge => self.decode_patched(apply_merge_patch(current.json(), body)?, &options)?,
+            PatchType::Json => self.decode_patched(call, apply_json_patch(&json, body)?, &options)?,
+            PatchType::Merge => self.decode_patched(call, apply_merge_patch(&json, body)?, &options)?,
             PatchType::Apply | PatchType::StrategicMerge => {
-                converted(apply_strategic_merge_patch(current.json(), body)?, &options)?
+                converted(apply_strategic_merge_patch(&json, body)?, &options)?
             }
         };
         track(Some(&current.lease), &mut lease, &writer(call, &options, &mut CompactString::default()));
@@ -85,11 +87,12 @@ impl Api {
     /// The Lease that a patch of JSON led to.
     fn decode_patched(
         &mut self,
+        call: &Call<'_>,
         mut patched: Vec<u8>,
         options: &WriteOptions,
     ) -> Result<(Lease, Vec<String>), ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
-        let decoded = self.decoder.decode_patched(&mut patched);
+        let decoded = self.decoder.decode_patched(&mut patched, call.version);
         let DecodedLease { lease, warnings } = decoded.map_err(|why| unfit(&patched, why))?;
         if let (FieldValidation::Strict, Some(why)) = (options.field_validation, warnings.strict_words()) {
             return Err(unfit(&patched, why));

@@ -9,7 +9,7 @@ use super::{Api, Reply};
 use crate::clock::Now;
 use crate::form::Form;
 use crate::http::Response;
-use crate::lease::Lease;
+use crate::lease::{ApiVersion, Lease};
 use crate::limits::NAMESPACE_WAIT_MS;
 use crate::metrics::RequestKind;
 use crate::options::WriteOptions;
@@ -22,9 +22,17 @@ pub struct Postponed {
     options: WriteOptions,
     form: Form,
     warnings: Vec<String>,
-    /// What the request counts as, and how an error is written; known once it is on its way out of the API.
-    outcome: Option<(RequestKind, Form)>,
+    /// Known once it is on its way out of the API.
+    outcome: Option<Outcome>,
     due_ms: u64,
+}
+
+/// What a request counts as, and how an error is written.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    kind: RequestKind,
+    version: ApiVersion,
+    form_of_error: Form,
 }
 
 impl Postponed {
@@ -33,8 +41,8 @@ impl Postponed {
         Self { lease, options: write.options.clone(), form: write.form, warnings, outcome: None, due_ms }
     }
 
-    pub(super) fn count_as(&mut self, kind: RequestKind, form_of_error: Form) {
-        self.outcome = Some((kind, form_of_error));
+    pub(super) fn count_as(&mut self, kind: RequestKind, version: ApiVersion, form_of_error: Form) {
+        self.outcome = Some(Outcome { kind, version, form_of_error });
     }
 
     /// Milliseconds at which it waits no longer.
@@ -62,12 +70,12 @@ impl Api {
     pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
         let Postponed { lease, options, form, warnings, outcome, .. } = postponed;
         let write = Write { now, options: &options, form, may_wait: false };
-        let (kind, form_of_error) = outcome.unzip();
         let reply = self.insert(table, lease, &write, warnings).unwrap_or_else(|error| {
-            Reply::Response(Response::from_status(&error.status(), form_of_error.unwrap_or_default()))
+            let form = outcome.map_or_else(Form::default, |outcome| outcome.form_of_error);
+            Reply::Response(Response::from_status(&error.status(), form))
         });
-        if let (Some(kind), Some(status)) = (kind, reply.status()) {
-            self.metrics.count_request(kind, status);
+        if let (Some(Outcome { kind, version, .. }), Some(status)) = (outcome, reply.status()) {
+            self.metrics.count_request(kind, version, status);
         }
         reply
     }

@@ -12,7 +12,7 @@ use crate::form::{Form, State};
 use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::{validate_create, validate_update};
-use crate::lease::{API_VERSION, Lease, ObjectMeta};
+use crate::lease::{Lease, ObjectMeta};
 use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::table::Table;
@@ -89,9 +89,9 @@ impl Api {
     /// The Lease in a body, whichever format that has.
     fn decode_lease(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
         match format_of_body(call.head)? {
-            Format::Json => self.decoder.decode_lease(body),
-            Format::Yaml => self.decoder.decode_lease(&mut json_of_yaml(body)?),
-            Format::Protobuf => protobuf::decode_lease(body),
+            Format::Json => self.decoder.decode_lease(body, call.version),
+            Format::Yaml => self.decoder.decode_lease(&mut json_of_yaml(body)?, call.version),
+            Format::Protobuf => protobuf::decode_lease(body, call.version),
         }
     }
 
@@ -236,7 +236,7 @@ pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'
         *made_up = manager_of_user_agent(call.head.user_agent.unwrap_or_default());
         manager = made_up;
     }
-    Writer { manager, api_version: API_VERSION, now: call.now.wall }
+    Writer { manager, api_version: call.version.group_version(), now: call.now.wall }
 }
 
 /// What a creation may bring of what the server sets is forgotten before anybody owns it.

@@ -14,8 +14,7 @@ mod text;
 pub use request::RequestKind;
 
 use crate::clock::Now;
-use crate::lease::{GROUP, RESOURCE, Time};
-use crate::route::VERSIONS;
+use crate::lease::{ApiVersion, GROUP, RESOURCE, Time, VERSION};
 use crate::table::Table;
 use crate::watch::WatchEnd;
 use expired::ExpiredScan;
@@ -93,8 +92,8 @@ impl Metrics {
 
     /// A request was answered, a long one at its beginning.
     #[inline]
-    pub fn count_request(&mut self, kind: RequestKind, status: u16) {
-        self.requests.count(kind, status);
+    pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
+        self.requests.count(kind, version, status);
     }
 
     /// What came was no request, and the connection ends.
@@ -174,8 +173,7 @@ impl Metrics {
 
     fn encode_watches(&self, out: &mut Exposition) {
         const ENDED: &str = "coordination_watches_ended_total";
-        let [preferred, ..] = &VERSIONS;
-        let resource = [("group", GROUP), ("version", preferred.version), ("resource", RESOURCE)];
+        let resource = [("group", GROUP), ("version", VERSION), ("resource", RESOURCE)];
         out.gauge("apiserver_longrunning_requests", "Watches that are open.");
         let labels = [
             &[("verb", "WATCH")][..],

@@ -4,8 +4,8 @@
 use super::histogram::Histogram;
 use super::text::Exposition;
 use crate::http::{Method, RequestHead};
-use crate::lease::{GROUP, RESOURCE};
-use crate::route::{Probe, Route, VERSIONS};
+use crate::lease::{ApiVersion, GROUP, RESOURCE};
+use crate::route::{Probe, Route};
 
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
@@ -200,29 +200,32 @@ const BOUNDS_US: [u64; 23] = [
 /// Counts of requests.
 #[derive(Debug)]
 pub(super) struct RequestCounts {
-    by_status: Box<[[u64; STATUSES.len() + 1]; KINDS]>,
+    by_status: Box<[[u64; STATUSES.len() + 1]; COUNTED]>,
     /// Those of this turn, whose duration is not known before its end.
-    in_turn: [u32; KINDS],
+    in_turn: [u32; COUNTED],
     /// Bits of the kinds that stand in `in_turn`.
-    kinds_in_turn: u32,
-    durations: Box<[Histogram<{ BOUNDS_US.len() }>; KINDS]>,
+    kinds_in_turn: u64,
+    durations: Box<[Histogram<{ BOUNDS_US.len() }>; COUNTED]>,
 }
 
-const _: () = assert!(KINDS <= u32::BITS as usize);
+const _: () = assert!(COUNTED <= u64::BITS as usize);
+
+/// Kinds in each version; what is about no version counts as of the first.
+const COUNTED: usize = KINDS * ApiVersion::ALL.len();
 
 impl RequestCounts {
     pub(super) fn new() -> Self {
         Self {
-            by_status: Box::new([[0; STATUSES.len() + 1]; KINDS]),
-            in_turn: [0; KINDS],
+            by_status: Box::new([[0; STATUSES.len() + 1]; COUNTED]),
+            in_turn: [0; COUNTED],
             kinds_in_turn: 0,
-            durations: Box::new([const { Histogram::new(&BOUNDS_US) }; KINDS]),
+            durations: Box::new([const { Histogram::new(&BOUNDS_US) }; COUNTED]),
         }
     }
 
     #[inline]
-    pub(super) fn count(&mut self, kind: RequestKind, status: u16) {
-        let at = kind as usize;
+    pub(super) fn count(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
+        let at = kind as usize + KINDS * version as usize;
         self.by_status[at][status_index(status)] += 1;
         if !kind.is_watch() {
             self.in_turn[at] += 1;
@@ -244,10 +247,10 @@ impl RequestCounts {
         const TOTAL: &str = "apiserver_request_total";
         const DURATION: &str = "apiserver_request_duration_seconds";
         out.counter(TOTAL, "Requests that were answered; a watch or a long list counts when its response begins.");
-        for (labels, by_status) in LABELS.iter().zip(self.by_status.iter()) {
+        for (labels, by_status) in labels().zip(self.by_status.iter()) {
             for (at, count) in by_status.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let code = STATUSES.get(at).map_or_else(|| "other".to_owned(), u16::to_string);
-                let mut all = labels.pairs().to_vec();
+                let mut all = labels.to_vec();
                 all.push(("code", code.as_str()));
                 out.sample(TOTAL, &all, count);
             }
@@ -258,21 +261,25 @@ impl RequestCounts {
              to the last write: all requests of a turn count as long as the longest of them. Watches are left out; of \
              a long list it is the first turn.",
         );
-        for (labels, durations) in LABELS.iter().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
-            durations.encode(out, DURATION, &labels.pairs());
+        for (labels, durations) in labels().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
+            durations.encode(out, DURATION, &labels);
         }
     }
 }
 
+/// Those of all that is counted, in its order.
+fn labels() -> impl Iterator<Item = [(&'static str, &'static str); 8]> {
+    ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |labels| labels.pairs(version)))
+}
+
 impl Labels {
-    fn pairs(&self) -> [(&'static str, &'static str); 8] {
-        let [preferred, ..] = &VERSIONS;
+    fn pairs(&self, version: ApiVersion) -> [(&'static str, &'static str); 8] {
         let of_resource = |label| if self.is_resource { label } else { "" };
         [
             ("verb", self.verb),
             ("dry_run", self.dry_run),
             ("group", of_resource(GROUP)),
-            ("version", of_resource(preferred.version)),
+            ("version", of_resource(version.name())),
             ("resource", of_resource(RESOURCE)),
             ("subresource", self.subresource),
             ("scope", self.scope),
@@ -336,11 +343,11 @@ mod tests {
     #[test]
     fn a_turns_requests_last_as_long_as_the_turn() {
         let mut counts = RequestCounts::new();
-        counts.count(RequestKind::Put, 200);
-        counts.count(RequestKind::Put, 409);
-        counts.count(RequestKind::WatchCluster, 200);
+        counts.count(RequestKind::Put, ApiVersion::V1, 200);
+        counts.count(RequestKind::Put, ApiVersion::V1, 409);
+        counts.count(RequestKind::WatchCluster, ApiVersion::V1, 200);
         counts.end_turn(6_000);
-        counts.count(RequestKind::Put, 299);
+        counts.count(RequestKind::Put, ApiVersion::V1, 299);
         counts.end_turn(100);
         counts.end_turn(9_000_000);
         let mut out = Exposition::new();

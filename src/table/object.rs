@@ -1,8 +1,8 @@
 //! One state of one Lease, and its encodings, shared by the table, the event log, responses and watchers.
 
-use crate::codec::json::encode_lease_into;
+use crate::codec::json::{encode_lease_into, push_json_as};
 use crate::codec::protobuf;
-use crate::lease::{API_VERSION, Lease, OwnerReference, ResourceVersion, Time};
+use crate::lease::{API_VERSION, ApiVersion, Lease, OwnerReference, ResourceVersion, Time};
 use bytes::Bytes;
 use compact_str::CompactString;
 use std::borrow::Borrow;
@@ -109,6 +109,11 @@ impl Object {
     pub fn json(&self) -> &[u8] {
         let body = self.json_body();
         &body[..body.len() - 1]
+    }
+
+    /// Appends the JSON object alone, as `version` has it: the same but for the end of `apiVersion`.
+    pub fn push_json(&self, out: &mut Vec<u8>, version: ApiVersion) {
+        push_json_as(out, self.json(), version);
     }
 
     /// Appends the JSON object without `kind` and `apiVersion`, as a list has its items.

@@ -2,8 +2,7 @@
 //! aggregated, v2 and v2beta1 (Kubernetes, "API discovery"). Fields stand in the order in which Go writes them.
 
 use super::document::Document;
-use crate::lease::{GROUP, KIND, RESOURCE};
-use crate::route::{GroupVersion, VERSIONS};
+use crate::lease::{ApiVersion, GROUP, KIND, RESOURCE};
 use serde::Serialize;
 
 const SINGULAR: &str = "lease";
@@ -22,7 +21,7 @@ pub(super) fn group() -> Document {
 }
 
 /// `/apis/coordination.k8s.io/` and a version.
-pub(super) fn resource_list(version: &GroupVersion) -> Document {
+pub(super) fn resource_list(version: ApiVersion) -> Document {
     let resource = Resource {
         name: RESOURCE,
         singular_name: SINGULAR,
@@ -34,7 +33,7 @@ pub(super) fn resource_list(version: &GroupVersion) -> Document {
     document(&ResourceList {
         kind: "APIResourceList",
         api_version: "v1",
-        group_version: version.group_version,
+        group_version: version.group_version(),
         resources: [resource],
     })
 }
@@ -46,8 +45,8 @@ pub(super) fn legacy_versions() -> Document {
 
 /// `/apis` aggregated, in a version of `apidiscovery.k8s.io`.
 pub(super) fn aggregated(api_version: &str) -> Document {
-    let versions = VERSIONS.iter().map(|version| VersionDiscovery {
-        version: version.version,
+    let versions = ApiVersion::ALL.into_iter().map(|version| VersionDiscovery {
+        version: version.name(),
         resources: [ResourceDiscovery {
             resource: RESOURCE,
             // Group and version are those around it; kube-apiserver leaves them empty as well.
@@ -105,12 +104,12 @@ struct Group {
 
 impl Group {
     fn whole() -> Self {
-        let of = |served: &GroupVersion| GroupVersionForDiscovery {
-            group_version: served.group_version,
-            version: served.version,
+        let of = |served: ApiVersion| GroupVersionForDiscovery {
+            group_version: served.group_version(),
+            version: served.name(),
         };
-        let [preferred, ..] = &VERSIONS;
-        Self { name: GROUP, versions: VERSIONS.iter().map(of).collect(), preferred_version: of(preferred) }
+        let versions = ApiVersion::ALL;
+        Self { name: GROUP, versions: versions.map(of).into(), preferred_version: of(versions[0]) }
     }
 }
 
@@ -196,15 +195,15 @@ mod tests {
     fn documents_are_kube_apiservers_to_the_byte() {
         assert_eq!(
             group().body,
-            "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",\"name\":\"coordination.k8s.io\",\"versions\":[{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"}],\"preferredVersion\":{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"}}\n"
+            "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",\"name\":\"coordination.k8s.io\",\"versions\":[{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"},{\"groupVersion\":\"coordination.k8s.io/v1beta1\",\"version\":\"v1beta1\"}],\"preferredVersion\":{\"groupVersion\":\"coordination.k8s.io/v1\",\"version\":\"v1\"}}\n"
         );
         assert_eq!(
-            resource_list(&VERSIONS[0]).body,
+            resource_list(ApiVersion::V1).body,
             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":\"coordination.k8s.io/v1\",\"resources\":[{\"name\":\"leases\",\"singularName\":\"lease\",\"namespaced\":true,\"kind\":\"Lease\",\"verbs\":[\"create\",\"delete\",\"deletecollection\",\"get\",\"list\",\"patch\",\"update\",\"watch\"],\"storageVersionHash\":\"gqkMMb/YqFM=\"}]}\n"
         );
         assert_eq!(
             aggregated("apidiscovery.k8s.io/v2").body,
-            "{\"kind\":\"APIGroupDiscoveryList\",\"apiVersion\":\"apidiscovery.k8s.io/v2\",\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"coordination.k8s.io\"},\"versions\":[{\"version\":\"v1\",\"resources\":[{\"resource\":\"leases\",\"responseKind\":{\"group\":\"\",\"version\":\"\",\"kind\":\"Lease\"},\"scope\":\"Namespaced\",\"singularResource\":\"lease\",\"verbs\":[\"create\",\"delete\",\"deletecollection\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]}],\"freshness\":\"Current\"}]}]}\n"
+            "{\"kind\":\"APIGroupDiscoveryList\",\"apiVersion\":\"apidiscovery.k8s.io/v2\",\"metadata\":{},\"items\":[{\"metadata\":{\"name\":\"coordination.k8s.io\"},\"versions\":[{\"version\":\"v1\",\"resources\":[{\"resource\":\"leases\",\"responseKind\":{\"group\":\"\",\"version\":\"\",\"kind\":\"Lease\"},\"scope\":\"Namespaced\",\"singularResource\":\"lease\",\"verbs\":[\"create\",\"delete\",\"deletecollection\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]}],\"freshness\":\"Current\"},{\"version\":\"v1beta1\",\"resources\":[{\"resource\":\"leases\",\"responseKind\":{\"group\":\"\",\"version\":\"\",\"kind\":\"Lease\"},\"scope\":\"Namespaced\",\"singularResource\":\"lease\",\"verbs\":[\"create\",\"delete\",\"deletecollection\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]}],\"freshness\":\"Current\"}]}]}\n"
         );
         assert_eq!(
             aggregated_legacy("apidiscovery.k8s.io/v2beta1").body,

@@ -14,9 +14,9 @@ use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::HttpDate;
 use crate::http::{ContentType, Response};
-use crate::lease::Time;
+use crate::lease::{ApiVersion, Time};
 use crate::media_type::Unacceptable;
-use crate::route::{GroupVersion, Route, VERSIONS};
+use crate::route::Route;
 use document::Document;
 use health::HealthChecks;
 use std::sync::LazyLock;
@@ -34,8 +34,8 @@ struct Documents {
     aggregated_legacy: Aggregated,
     openapi_v2: Document,
     openapi_v3_index: Document,
-    /// In the order of [`VERSIONS`].
-    of_versions: [OfVersion; VERSIONS.len()],
+    /// In the order of [`ApiVersion::ALL`].
+    of_versions: [OfVersion; ApiVersion::ALL.len()],
 }
 
 /// A document in both versions of aggregated discovery.
@@ -59,11 +59,12 @@ struct OfVersion {
 
 impl Documents {
     fn new() -> Self {
-        let of_versions = VERSIONS.each_ref().map(|version| OfVersion {
+        let of_versions = ApiVersion::ALL.map(|version| OfVersion {
             resource_list: groups::resource_list(version),
             openapi_v3: Document::new(openapi::v3(version).to_string()),
         });
         let hashes = of_versions.iter().map(|of_version| of_version.openapi_v3.hash.as_str());
+        let hashes: Vec<_> = ApiVersion::ALL.into_iter().zip(hashes).collect();
         Self {
             legacy_versions: groups::legacy_versions(),
             group_list: groups::group_list(),
@@ -72,13 +73,13 @@ impl Documents {
             aggregated: Aggregated::new(groups::aggregated),
             aggregated_legacy: Aggregated::new(groups::aggregated_legacy),
             openapi_v2: Document::new(openapi::v2().to_string()),
-            openapi_v3_index: Document::new(openapi::v3_index(VERSIONS.iter().zip(hashes)).to_string()),
+            openapi_v3_index: Document::new(openapi::v3_index(&hashes).to_string()),
             of_versions,
         }
     }
 
-    fn of_version(&self, version: &GroupVersion) -> Result<&OfVersion, ApiError> {
-        let at = VERSIONS.iter().position(|served| served == version);
+    fn of_version(&self, version: ApiVersion) -> Result<&OfVersion, ApiError> {
+        let at = ApiVersion::ALL.iter().position(|served| *served == version);
         at.and_then(|at| self.of_versions.get(at)).ok_or(ApiError::PathNotFound)
     }
 }
@@ -100,13 +101,13 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
         Route::LegacyApi => groups_or(&documents.legacy_versions, &documents.aggregated_legacy, call),
         Route::ApiGroups => groups_or(&documents.group_list, &documents.aggregated, call),
         Route::ApiGroup => json(&documents.group, call),
-        Route::ApiResources(version) => json(&documents.of_version(version)?.resource_list, call),
+        Route::ApiResources(version) => json(&documents.of_version(*version)?.resource_list, call),
         Route::OpenApiV2 => validated_json(&documents.openapi_v2, call),
         Route::OpenApiIndex => validated_json(&documents.openapi_v3_index, call),
         Route::OpenApiDocument(version) => {
-            let document = &documents.of_version(version)?.openapi_v3;
+            let document = &documents.of_version(*version)?.openapi_v3;
             check_json(call)?;
-            Ok(Reply::Response(openapi_v3(document, version, call)))
+            Ok(Reply::Response(openapi_v3(document, *version, call)))
         }
         Route::AllNamespaces | Route::Lease { .. } | Route::Metrics | Route::Namespace(_) | Route::Unknown => {
             Err(ApiError::PathNotFound)
@@ -145,7 +146,7 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
 
 /// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept; one
 /// with another hash leads to the right one (kube-openapi `handler3`).
-fn openapi_v3(document: &Document, version: &GroupVersion, call: &Call<'_>) -> Response {
+fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();
     if hash.is_empty() {
@@ -194,8 +195,8 @@ mod tests {
     fn the_index_leads_to_the_documents() {
         let documents = &*DOCUMENTS;
         let index: serde_json::Value = serde_json::from_slice(&documents.openapi_v3_index.body).expect("JSON");
-        for (version, of_version) in VERSIONS.iter().zip(&documents.of_versions) {
-            let url = &index["paths"][format!("apis/{}", version.group_version)]["serverRelativeURL"];
+        for (version, of_version) in ApiVersion::ALL.into_iter().zip(&documents.of_versions) {
+            let url = &index["paths"][format!("apis/{}", version.group_version())]["serverRelativeURL"];
             let (path, query) = url.as_str().and_then(|url| url.split_once('?')).expect("a query");
             assert_eq!(Route::of(path), Route::OpenApiDocument(version));
             assert_eq!(query, format!("hash={}", of_version.openapi_v3.hash));

@@ -19,7 +19,7 @@ use super::tape::Value;
 use super::type_meta::{Refusal, TypeMeta, check_lease, unread_syntax};
 use super::warnings::FieldWarnings;
 use crate::api_error::ApiError;
-use crate::lease::{Lease, VERSION};
+use crate::lease::{ApiVersion, KIND, Lease};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 
 /// A Lease as it came, and what a strict reading minds about it.
@@ -57,26 +57,27 @@ impl Decoder {
         }
     }
 
-    /// Reads a Lease that was sent to be created or updated. `body` is scratch memory and may be changed.
+    /// Reads a Lease that was sent to be created or updated in `version`. `body` is scratch memory and may be changed.
     ///
     /// # Errors
-    /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
-    pub fn decode_lease(&mut self, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
+    /// What kube-apiserver answers to a body that is no JSON, no Lease of that version, or a Lease with a field of the
+    /// wrong type.
+    pub fn decode_lease(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         let body = &*body;
-        match self.read_lease(body) {
-            Ok((decoded, None)) => Ok(decoded),
-            Ok((_, Some(api_version))) => Err(Refusal::OtherVersion { api_version }.into_api_error(body)),
+        match self.read_lease(body, version) {
+            Ok((decoded, found)) if found == version => Ok(decoded),
+            Ok((_, found)) => Err(Refusal::OtherVersion { found, wanted: version }.into_api_error(body)),
             Err(refusal) => Err(refusal.into_api_error(body)),
         }
     }
 
-    /// Reads a Lease that a patch made; its `apiVersion` may be that of another version of the group. `body` is scratch
-    /// memory and may be changed.
+    /// Reads a Lease that a patch made, of `version` if it does not say; it may be of another version of the group.
+    /// `body` is scratch memory and may be changed.
     ///
     /// # Errors
     /// Go's bare words, which kube-apiserver puts in an error about the patch.
-    pub fn decode_patched(&mut self, body: &mut [u8]) -> Result<DecodedLease, String> {
-        self.read_lease(body).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
+    pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
+        self.read_lease(body, version).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
     }
 
     /// Reads the options of a deletion. `body` is scratch memory and may be changed.
@@ -90,14 +91,14 @@ impl Decoder {
             .map_err(|message| ApiError::Unclassified { message })
     }
 
-    /// A Lease, and its `apiVersion` if that is not the one served.
-    fn read_lease(&mut self, body: &[u8]) -> Result<(DecodedLease, Option<String>), Refusal> {
+    /// A Lease, and its version: `wanted` if it does not say.
+    fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<(DecodedLease, ApiVersion), Refusal> {
         let read = |root: Value<'_, '_>| {
             let meta = TypeMeta::interpret(root).map_err(|words| Refusal::Unrecognized { words })?;
-            let meta = check_lease(meta)?;
-            let (lease, warnings) = read_lease(root).map_err(|words| Refusal::unhandled(&meta, words))?;
-            let other_version = (meta.version != VERSION).then(|| meta.api_version());
-            Ok((DecodedLease { lease, warnings }, other_version))
+            let version = check_lease(meta, wanted)?;
+            let (lease, warnings) =
+                read_lease(root, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))?;
+            Ok((DecodedLease { lease, warnings }, version))
         };
         self.read(body, read).map_err(|words| Refusal::Unrecognized { words: unread_syntax(&words) }).flatten()
     }
@@ -162,6 +163,7 @@ const UNREADABLE: &str = "unreadable value";
 mod tests {
     use super::super::encode_lease_into;
     use super::*;
+    use crate::lease::ApiVersion::V1;
     use crate::lease::ResourceVersion;
     use crate::lease::managed_fields::ManagedFields;
 
@@ -169,7 +171,7 @@ mod tests {
     const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
-        Decoder::new().decode_lease(&mut body.as_ref().to_vec())
+        Decoder::new().decode_lease(&mut body.as_ref().to_vec(), V1)
     }
 
     fn lease(body: &str) -> Lease {
@@ -193,7 +195,7 @@ mod tests {
         for (text, version) in [(FULL, 208), (BARE, 209)] {
             let item = text.replace(r#""kind":"Lease","apiVersion":"coordination.k8s.io/v1","#, "");
             for (text, type_meta) in [(text, true), (&item, false)] {
-                let decoded = decoder.decode_lease(&mut text.as_bytes().to_vec()).expect(text);
+                let decoded = decoder.decode_lease(&mut text.as_bytes().to_vec(), V1).expect(text);
                 assert!(decoded.warnings.is_empty());
                 assert_eq!(decoded.lease.metadata.resource_version, version.to_string());
                 let mut out = Vec::new();
@@ -279,7 +281,7 @@ mod tests {
             ),
             (
                 r#"{"apiVersion":"coordination.k8s.io/v1beta1","spec":5}"#,
-                r#"Lease in version "v1beta1" cannot be handled as a Lease: json: cannot unmarshal number into Go struct field Lease.spec of type v1.LeaseSpec"#,
+                r#"Lease in version "v1beta1" cannot be handled as a Lease: json: cannot unmarshal number into Go struct field Lease.spec of type v1beta1.LeaseSpec"#,
             ),
         ] {
             assert_eq!(refusal(body), words);
@@ -290,9 +292,9 @@ mod tests {
     fn a_patched_lease_may_be_of_another_version_and_its_errors_are_bare() {
         let mut decoder = Decoder::new();
         let mut body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
-        assert_eq!(decoder.decode_patched(&mut body).expect("a Lease").lease.metadata.name, "a");
+        assert_eq!(decoder.decode_patched(&mut body, V1).expect("a Lease").lease.metadata.name, "a");
         assert_eq!(
-            decoder.decode_patched(&mut br#"{"metadata":5}"#.to_vec()),
+            decoder.decode_patched(&mut br#"{"metadata":5}"#.to_vec(), V1),
             Err("json: cannot unmarshal number into Go struct field Lease.metadata of type v1.ObjectMeta".to_owned())
         );
     }
@@ -361,18 +363,21 @@ mod tests {
         let labels: String = (0..count).rev().map(|n| format!("\"k{n}\":\"\",")).collect();
         let many = format!(r#"{{"metadata":{{"labels":{{{labels}"z":""}}}}}}"#);
         assert_eq!(
-            decoder.decode_lease(&mut many.into_bytes()).expect("a Lease").lease.metadata.labels.len(),
+            decoder.decode_lease(&mut many.into_bytes(), V1).expect("a Lease").lease.metadata.labels.len(),
             count + 1
         );
         let pieces: String = (0..count).rev().map(|n| format!("\"labels\":{{\"{n}\":\"\"}},")).collect();
         let pieces = format!(r#"{{"metadata":{{{pieces}"name":"a"}}}}"#);
-        let decoded = decoder.decode_lease(&mut pieces.into_bytes()).expect("a Lease");
+        let decoded = decoder.decode_lease(&mut pieces.into_bytes(), V1).expect("a Lease");
         assert_eq!((decoded.lease.metadata.labels.len(), decoded.warnings.messages().count()), (count, 1));
         let unknown: String = (0..count).map(|n| format!("\"u{n}\":[{{}}],")).collect();
         let unknown = format!(r#"{{{unknown}"kind":"Lease"}}"#);
-        assert_eq!(decoder.decode_lease(&mut unknown.into_bytes()).expect("a Lease").warnings.messages().count(), 100);
+        assert_eq!(
+            decoder.decode_lease(&mut unknown.into_bytes(), V1).expect("a Lease").warnings.messages().count(),
+            100
+        );
         let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}null]}}}}"#, "{},".repeat(count));
-        let decoded = decoder.decode_lease(&mut owners.into_bytes()).expect("a Lease");
+        let decoded = decoder.decode_lease(&mut owners.into_bytes(), V1).expect("a Lease");
         assert_eq!(decoded.lease.metadata.owner_references.len(), count + 1);
     }
 
@@ -381,9 +386,9 @@ mod tests {
         let mut decoder = Decoder::new();
         for end in 0..FULL.len() {
             let mut prefix = FULL.as_bytes()[..end].to_vec();
-            assert!(decoder.decode_lease(&mut prefix).is_err(), "{end}");
+            assert!(decoder.decode_lease(&mut prefix, V1).is_err(), "{end}");
         }
-        assert_eq!(decoder.decode_lease(&mut FULL.as_bytes().to_vec()), decode(FULL));
+        assert_eq!(decoder.decode_lease(&mut FULL.as_bytes().to_vec(), V1), decode(FULL));
     }
 
     /// What is taken at all must be what a reader of JSON of another make takes for JSON.
@@ -407,7 +412,7 @@ mod tests {
                     }
                 }
             }
-            let decoded = decoder.decode_lease(&mut body.clone());
+            let decoded = decoder.decode_lease(&mut body.clone(), V1);
             decoder.decode_delete_options(&mut body.clone()).ok();
             if decoded.is_ok() && std::str::from_utf8(&body).is_ok() {
                 serde_json::from_slice::<serde::de::IgnoredAny>(&body).expect("JSON");

@@ -5,7 +5,9 @@ use super::push_string;
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::codec::time::{is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
-use crate::lease::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time};
+use crate::lease::{
+    ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time,
+};
 
 /// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
 /// it carries `kind` and `apiVersion`; the items of a list do not.
@@ -304,6 +306,21 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     close(out, b'}');
     out.push(b',');
 }
+
+/// Appends `json`, which [`encode_lease_into`] wrote with its type, as `version` has it. Only `apiVersion` differs.
+pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
+    match (version, json.strip_prefix(TYPE_META)) {
+        (ApiVersion::V1Beta1, Some(rest)) => {
+            for part in [b"{\"kind\":\"Lease\",\"apiVersion\":\"", version.group_version().as_bytes(), b"\"", rest] {
+                out.extend_from_slice(part);
+            }
+        }
+        (ApiVersion::V1 | ApiVersion::V1Beta1, _) => out.extend_from_slice(json),
+    }
+}
+
+/// `kind` and `apiVersion` as [`encode_lease_into`] writes them.
+const TYPE_META: &[u8] = b"{\"kind\":\"Lease\",\"apiVersion\":\"coordination.k8s.io/v1\"";
 
 const LEASE_OPEN: &[u8] = b"{\"kind\":\"Lease\",\"apiVersion\":\"coordination.k8s.io/v1\",\"metadata\":{";
 const LIST_ITEM_OPEN: &[u8] = b"{\"metadata\":{";

@@ -7,12 +7,13 @@ use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
 use super::tape::{Members, Value};
 use super::warnings::FieldWarnings;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
+use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference};
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
 const METADATA: Field = Field::new(2, "metadata", "v1.ObjectMeta");
 const SPEC: Field = Field::new(3, "spec", "v1.LeaseSpec");
+const SPEC_V1BETA1: Field = Field::new(3, "spec", "v1beta1.LeaseSpec");
 
 const NAME: Field = Field::new(0, "metadata.name", "string");
 const GENERATE_NAME: Field = Field::new(1, "metadata.generateName", "string");
@@ -53,11 +54,11 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Reads a Lease from the value at the root, whose kind is known to be right.
+/// Reads a Lease of `version` from the value at the root, whose kind is known to be right.
 ///
 /// # Errors
 /// Why it does not decode, in Go's words.
-pub(super) fn read_lease(root: Value<'_, '_>) -> Result<(Lease, FieldWarnings), String> {
+pub(super) fn read_lease(root: Value<'_, '_>, version: ApiVersion) -> Result<(Lease, FieldWarnings), String> {
     let mut lease = Lease::default();
     let mut reader = FieldReader::default();
     let (mut labels, mut annotations) = (Pairs::new(), Pairs::new());
@@ -72,7 +73,11 @@ pub(super) fn read_lease(root: Value<'_, '_>) -> Result<(Lease, FieldWarnings), 
                     }
                 }
                 "spec" => {
-                    if let Some(members) = reader.object(scope, &SPEC, value) {
+                    let field = match version {
+                        ApiVersion::V1 => &SPEC,
+                        ApiVersion::V1Beta1 => &SPEC_V1BETA1,
+                    };
+                    if let Some(members) = reader.object(scope, field, value) {
                         read_spec(&mut reader, members, &mut lease.spec)?;
                     }
                 }
@@ -242,7 +247,7 @@ mod tests {
     use crate::lease::{MicroTime, Time};
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
-        Decoder::new().decode_lease(&mut body.as_ref().to_vec())
+        Decoder::new().decode_lease(&mut body.as_ref().to_vec(), ApiVersion::V1)
     }
 
     fn lease(body: &str) -> Lease {

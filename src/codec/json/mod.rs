@@ -17,6 +17,7 @@ mod warnings;
 
 pub use decode::{DecodedLease, Decoder};
 pub use delete_options::DeleteOptions;
-pub use encode::{encode_bookmark_into, encode_lease_into, encode_status_into, push_owner_reference};
+pub use encode::{encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference};
 pub use string::push_string;
+pub(crate) use type_meta::other_version;
 pub use warnings::FieldWarnings;

@@ -3,7 +3,7 @@
 
 use super::tape::Value;
 use crate::api_error::{ApiError, go_quoted};
-use crate::lease::{API_VERSION, GROUP, KIND, LIST_KIND, VERSION};
+use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND};
 
 /// Group, version and kind; each empty if the body does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,32 +66,38 @@ impl<'i> TypeMeta<'i> {
     }
 }
 
-/// Checks that a body is a Lease. A Lease of another version of the group passes: kube-apiserver would decode it, and
-/// complain of the version only after that.
+/// Checks that a body is a Lease, of `wanted` if it does not say. A Lease of another version of the group passes:
+/// kube-apiserver decodes it, and complains of the version only after that.
 ///
 /// # Errors
 /// What kube-apiserver answers to an object of another kind.
-pub(super) fn check_lease<'i>(found: TypeMeta<'i>) -> Result<TypeMeta<'i>, Refusal> {
+pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<ApiVersion, Refusal> {
     let mut meta = found;
     if meta.kind.is_empty() {
         meta.kind = KIND;
     }
     if meta.version.is_empty() && (meta.group.is_empty() || meta.group == GROUP) {
-        (meta.group, meta.version) = (GROUP, VERSION);
+        (meta.group, meta.version) = (GROUP, wanted.name());
     }
-    let of_group = meta.group == GROUP && matches!(meta.version, VERSION | "v1beta1");
-    if of_group && meta.kind == KIND {
-        return Ok(meta);
+    let version = ApiVersion::from_name(meta.version).filter(|_| meta.group == GROUP);
+    if let (Some(version), KIND) = (version, meta.kind) {
+        return Ok(version);
     }
     let words = if meta.version.is_empty() {
         "Object 'apiVersion' is missing in the body".to_owned()
-    } else if meta.kind == KIND || (meta.group == GROUP && !(of_group && meta.kind == LIST_KIND)) {
+    } else if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
-    Err(Refusal::unhandled(&meta, words))
+    Err(Refusal::unhandled(meta.kind, meta.version, words))
+}
+
+/// Words for a body of another version than that of the path.
+pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> String {
+    let (found, wanted) = (found.group_version(), wanted.group_version());
+    format!("the API version in the data ({found}) does not match the expected API version ({wanted})")
 }
 
 /// runtime's `NotRegisteredError`.
@@ -116,7 +122,7 @@ const GO_STRUCT: &str =
 #[derive(Debug)]
 pub(super) enum Refusal {
     /// It is a Lease of another version.
-    OtherVersion { api_version: String },
+    OtherVersion { found: ApiVersion, wanted: ApiVersion },
     /// Its kind is known, and it does not decode.
     Unhandled { kind: String, version: String, words: String },
     /// Not even its kind could be found out.
@@ -125,17 +131,15 @@ pub(super) enum Refusal {
 
 impl Refusal {
     #[cold]
-    pub(super) fn unhandled(meta: &TypeMeta<'_>, words: String) -> Self {
-        Self::Unhandled { kind: meta.kind.to_owned(), version: meta.version.to_owned(), words }
+    pub(super) fn unhandled(kind: &str, version: &str, words: String) -> Self {
+        Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
     }
 
     /// The answer to a client that sent `body`.
     #[cold]
     pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
-            Self::OtherVersion { api_version } => format!(
-                "the API version in the data ({api_version}) does not match the expected API version ({API_VERSION})"
-            ),
+            Self::OtherVersion { found, wanted } => other_version(found, wanted),
             Self::Unhandled { kind, version, words } => {
                 format!("{kind} in version {} cannot be handled as a {KIND}: {words}", go_quoted(&version))
             }
@@ -150,7 +154,7 @@ impl Refusal {
     #[cold]
     pub(super) fn into_words(self) -> String {
         match self {
-            Self::OtherVersion { api_version } => api_version,
+            Self::OtherVersion { found, wanted } => other_version(found, wanted),
             Self::Unhandled { words, .. } | Self::Unrecognized { words } => words,
         }
     }
@@ -185,11 +189,11 @@ mod tests {
 
     #[test]
     fn absent_parts_are_those_of_a_lease() {
-        let check = |group, version, kind| check_lease(TypeMeta { group, version, kind });
-        let lease = TypeMeta { group: GROUP, version: VERSION, kind: KIND };
-        assert_eq!(check("", "", "").expect("a Lease"), lease);
-        assert_eq!(check(GROUP, "", "Lease").expect("a Lease"), lease);
-        assert_eq!(check(GROUP, "v1beta1", "").expect("a Lease").version, "v1beta1");
+        let check = |group, version, kind| check_lease(TypeMeta { group, version, kind }, ApiVersion::V1);
+        assert_eq!(check("", "", "").expect("a Lease"), ApiVersion::V1);
+        assert_eq!(check(GROUP, "", "Lease").expect("a Lease"), ApiVersion::V1);
+        assert_eq!(check(GROUP, "v1beta1", "").expect("a Lease"), ApiVersion::V1Beta1);
+        assert_eq!(check_lease(TypeMeta::default(), ApiVersion::V1Beta1).expect("a Lease"), ApiVersion::V1Beta1);
         for (group, version, kind, words) in [
             ("", "v1", "Pod", "converting (v1.Pod) to (coordination.Lease): unknown conversion"),
             (GROUP, "v1", "LeaseList", "converting (v1.LeaseList) to (coordination.Lease): unknown conversion"),

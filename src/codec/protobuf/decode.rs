@@ -4,34 +4,23 @@ use super::envelope::PREFIX;
 use super::meta::{read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
 use crate::api_error::{ApiError, go_quoted};
-use crate::codec::json::{DecodedLease, FieldWarnings};
-use crate::lease::{GROUP, KIND, LIST_KIND, Lease, LeaseSpec, VERSION};
+use crate::codec::json::{DecodedLease, FieldWarnings, other_version};
+use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND, Lease, LeaseSpec};
 use compact_str::CompactString;
 
-/// Reads a Lease of `coordination.k8s.io/v1` that was sent to be created or updated. There are never warnings: a strict
-/// reading of protobuf does not exist in Go either.
+/// Reads a Lease that was sent to be created or updated in `version`. There are never warnings: a strict reading of
+/// protobuf does not exist in Go either.
 ///
 /// # Errors
-/// What kube-apiserver answers to a body that is no protobuf, no Lease, or a Lease with a malformed field.
-pub fn decode_lease(body: &[u8]) -> Result<DecodedLease, ApiError> {
-    decode_lease_of(body, VERSION)
-}
-
-/// The same, where the path names `version` of the group.
-///
-/// # Errors
-/// As above.
-pub fn decode_lease_of(body: &[u8], version: &str) -> Result<DecodedLease, ApiError> {
+/// What kube-apiserver answers to a body that is no protobuf, no Lease of that version, or a Lease with a malformed
+/// field.
+pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
     let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
-    let meta = unknown.type_meta.or(GROUP, version, KIND);
-    check_kind(&meta)?;
+    let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
+    let found = check_kind(&meta)?;
     let lease = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
-    if meta.version != version {
-        let message = format!(
-            "the API version in the data ({}) does not match the expected API version ({GROUP}/{version})",
-            meta.api_version()
-        );
-        return Err(ApiError::BadRequest { message });
+    if found != version {
+        return Err(ApiError::BadRequest { message: other_version(found, version) });
     }
     Ok(DecodedLease { lease, warnings: FieldWarnings::default() })
 }
@@ -128,12 +117,14 @@ impl TypeMeta {
 
 /// Checks that a body is a Lease of any version of the group: kube-apiserver decodes such a one, and minds the version
 /// only after that.
-fn check_kind(meta: &TypeMeta) -> Result<(), ApiError> {
-    let of_group = meta.group == GROUP && matches!(meta.version.as_str(), VERSION | "v1beta1");
-    if of_group && meta.kind == KIND {
-        return Ok(());
+fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
+    let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
+    if let Some(version) = version
+        && meta.kind == KIND
+    {
+        return Ok(version);
     }
-    let words = if meta.kind == KIND || (meta.group == GROUP && !(of_group && meta.kind == LIST_KIND)) {
+    let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
@@ -217,7 +208,7 @@ mod tests {
     use crate::lease::API_VERSION;
 
     fn refusal(body: &[u8]) -> String {
-        match decode_lease(body) {
+        match decode_lease(body, ApiVersion::V1) {
             Err(ApiError::BadRequest { message }) => message,
             other => panic!("{body:?}: {other:?}"),
         }
@@ -272,10 +263,13 @@ mod tests {
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
-            assert_eq!(decode_lease(&body(api_version, kind, &[])).expect(api_version).lease, Lease::default());
+            assert_eq!(
+                decode_lease(&body(api_version, kind, &[]), ApiVersion::V1).expect(api_version).lease,
+                Lease::default()
+            );
         }
         let older = body("coordination.k8s.io/v1beta1", "Lease", &[]);
-        assert!(decode_lease_of(&older, "v1beta1").is_ok());
+        assert!(decode_lease(&older, ApiVersion::V1Beta1).is_ok());
     }
 
     #[test]
@@ -298,7 +292,7 @@ mod tests {
             &[0x0a, 3, 0x0a, 1, b'a', 0x0a, 6, 0x0a, 1, b'b', 0x2a, 1, b'u'][..],
             &[0x12, 3, 0x0a, 1, b'x', 0x12, 2, 0x10, 5, 0x12, 2, 0x22, 0],
         ];
-        let lease = decode_lease(&body(API_VERSION, "Lease", &twice.concat())).expect("a Lease").lease;
+        let lease = decode_lease(&body(API_VERSION, "Lease", &twice.concat()), ApiVersion::V1).expect("a Lease").lease;
         assert_eq!((lease.metadata.name.as_str(), lease.metadata.uid.as_str()), ("b", "u"));
         assert_eq!(lease.spec.holder_identity.as_deref(), Some("x"));
         assert_eq!(lease.spec.lease_duration_seconds, Some(5));

@@ -25,7 +25,7 @@ mod watch;
 #[cfg(test)]
 mod wire_tests;
 
-pub use decode::{decode_lease, decode_lease_of};
+pub use decode::decode_lease;
 pub use delete_options::decode_delete_options;
 pub use discovery::{
     ApiGroup, ApiResource, encode_api_group_into, encode_api_group_list_into, encode_api_resource_list_into,

@@ -7,7 +7,9 @@ use crate::codec::json::{Decoder, encode_lease_into as encode_json_into};
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::MetaVersion;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::lease::{API_VERSION, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time};
+use crate::lease::{
+    API_VERSION, ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time,
+};
 use compact_str::CompactString;
 
 macro_rules! wire {
@@ -26,7 +28,7 @@ fn bytes(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 fn lease(body: &[u8]) -> Lease {
-    decode_lease(body).expect("a Lease").lease
+    decode_lease(body, ApiVersion::V1).expect("a Lease").lease
 }
 
 /// A Lease as the table holds it, and its version.
@@ -41,7 +43,7 @@ fn encoded(lease: Lease) -> Vec<u8> {
 }
 
 fn from_json(json: &str) -> Lease {
-    Decoder::new().decode_lease(&mut json.as_bytes().to_vec()).expect(json).lease
+    Decoder::new().decode_lease(&mut json.as_bytes().to_vec(), ApiVersion::V1).expect(json).lease
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
 fn every_prefix_and_mutation_is_survived() {
     for body in [BARE, FULL] {
         for end in 0..body.len() {
-            let _ = decode_lease(&body[..end]);
+            let _ = decode_lease(&body[..end], ApiVersion::V1);
             let _ = decode_delete_options(&body[..end]);
         }
     }
@@ -195,7 +197,7 @@ fn every_prefix_and_mutation_is_survived() {
                 _ => body.truncate(at.max(5)),
             }
         }
-        if let Ok(decoded) = decode_lease(&body) {
+        if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
             // What was taken can be written, and reads back the same.
             let again = encoded(decoded.lease.clone());
             let (before, _) = stored(decoded.lease);
@@ -208,7 +210,7 @@ fn every_prefix_and_mutation_is_survived() {
     for _ in 0..50_000 {
         let mut body = b"k8s\0".to_vec();
         body.extend((0..random.usize(..40)).map(|_| random.u8(..)));
-        let _ = decode_lease(&body);
+        let _ = decode_lease(&body, ApiVersion::V1);
         let _ = decode_delete_options(&body);
     }
 }
@@ -227,7 +229,7 @@ fn random_leases_round_trip() {
         let partial = bytes(|out| encode_partial_into(out, &lease.metadata, Some(version), MetaVersion::V1));
         assert_eq!(partial_len(&lease.metadata, version), raw_item_len(raw_message(&partial)));
         let older = bytes(|out| push_envelope(out, "coordination.k8s.io/v1beta1", "Lease", message));
-        assert_eq!(stored(decode_lease_of(&older, "v1beta1").expect("a Lease").lease).0, lease);
+        assert_eq!(stored(decode_lease(&older, ApiVersion::V1Beta1).expect("a Lease").lease).0, lease);
     }
 }
 

@@ -133,7 +133,10 @@ mod tests {
     }
 
     fn lease(json: &str) -> Lease {
-        crate::codec::json::Decoder::new().decode_lease(&mut json.as_bytes().to_vec()).expect(json).lease
+        crate::codec::json::Decoder::new()
+            .decode_lease(&mut json.as_bytes().to_vec(), crate::lease::ApiVersion::V1)
+            .expect(json)
+            .lease
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::update::Writer;
 use super::{ManagedFields, Operation, track};
 use crate::api_error::{ApiError, FieldManagerConflict};
 use crate::codec::json::encode_lease_into;
-use crate::lease::{API_VERSION, KIND, Lease, ResourceVersion};
+use crate::lease::{KIND, Lease, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
@@ -39,11 +39,11 @@ pub fn apply(
     let list = live.map_or(ManagedFields::ABSENT, |(live, _)| live.metadata.managed_fields.clone());
     check_kind(config, writer.api_version)?;
     let (live_value, list) = match live {
-        None => (json!({"apiVersion": API_VERSION, "kind": KIND, "metadata": {}, "spec": {}}), list),
+        None => (json!({"apiVersion": writer.api_version, "kind": KIND, "metadata": {}, "spec": {}}), list),
         Some((live, version)) => {
             let mut bare = live.clone();
             bare.metadata.managed_fields = ManagedFields::ABSENT;
-            let value = lease_value(&bare, version)?;
+            let value = lease_value(&bare, version, writer.api_version)?;
             if list.entries().is_empty() {
                 track(None, &mut bare, &Writer { manager: BEFORE_FIRST_APPLY, ..*writer });
             } else {
@@ -79,8 +79,9 @@ pub fn apply(
     })?;
     let mut lease = lease_from_value(&outcome.value).map(|conversion| conversion.lease).map_err(|why| {
         let message = format!(
-            "failed to convert new object ({}) to proper version: unable to convert unstructured object to {API_VERSION}, Kind={KIND}: {why}",
-            context.object()
+            "failed to convert new object ({}) to proper version: unable to convert unstructured object to {}, Kind={KIND}: {why}",
+            context.object(),
+            writer.api_version,
         );
         ApiError::Unclassified { message }
     })?;
@@ -247,11 +248,14 @@ fn has_managed_fields(config: &Value) -> bool {
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
 }
 
-/// The JSON value of a stored Lease.
-fn lease_value(lease: &Lease, version: ResourceVersion) -> Result<Value, ApiError> {
+/// The JSON value of a stored Lease, as `api_version` has it.
+fn lease_value(lease: &Lease, version: ResourceVersion, api_version: &str) -> Result<Value, ApiError> {
     let mut json = Vec::new();
     encode_lease_into(&mut json, lease, Some(version), true);
-    serde_json::from_slice(&json).map_err(|error| ApiError::Unclassified { message: error.to_string() })
+    let mut value: Value =
+        serde_json::from_slice(&json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
+    value["apiVersion"] = api_version.into();
+    Ok(value)
 }
 
 /// Several complaints as structured-merge-diff prints them.

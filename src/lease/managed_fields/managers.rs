@@ -6,7 +6,7 @@ use super::set::Set;
 use super::typed::Comparison;
 use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
 use crate::codec::json::push_string;
-use crate::lease::{API_VERSION, GROUP, Time};
+use crate::lease::{ApiVersion, Time};
 use compact_str::CompactString;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -190,13 +190,13 @@ fn oldest_first(a: &Manager, b: &Manager) -> Ordering {
 
 /// Whether the Lease is served in a version.
 fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
-    if api_version == API_VERSION {
+    if ApiVersion::ALL.into_iter().any(|version| version.group_version() == api_version) {
         return Ok(true);
     }
     if api_version.matches('/').count() > 1 {
         return Err(Unreadable(format!("unexpected GroupVersion string: {api_version}")));
     }
-    Ok(api_version.split_once('/') == Some((GROUP, "v1beta1")))
+    Ok(false)
 }
 
 /// Makes a list that came from a client one that can be kept: its sets in their form, one entry for each manager, the
@@ -252,6 +252,7 @@ pub(super) fn without_system_fields(set: &Set) -> Set {
 mod tests {
     use super::super::set::tests::text;
     use super::*;
+    use crate::lease::API_VERSION;
 
     fn updater(name: &str, time: i64, json: &str) -> Manager {
         let mut manager = Manager::new(name, Operation::Update, API_VERSION, Set::parse(json).expect("a set"));

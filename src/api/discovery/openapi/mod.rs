@@ -5,7 +5,7 @@
 mod operation;
 mod schema;
 
-use crate::route::{GroupVersion, VERSIONS};
+use crate::lease::ApiVersion;
 use serde_json::{Map, Value, json};
 
 /// Which of the two; they differ in where things stand.
@@ -18,7 +18,7 @@ enum Dialect {
 }
 
 /// OpenAPI 3.0 of one version.
-pub(super) fn v3(version: &GroupVersion) -> Value {
+pub(super) fn v3(version: ApiVersion) -> Value {
     let mut schemas = Map::new();
     schema::add(&mut schemas, version, Dialect::V3);
     let mut paths = Map::new();
@@ -34,7 +34,7 @@ pub(super) fn v3(version: &GroupVersion) -> Value {
 /// OpenAPI 2.0 of everything.
 pub(super) fn v2() -> Value {
     let (mut definitions, mut paths) = (Map::new(), Map::new());
-    for version in &VERSIONS {
+    for version in ApiVersion::ALL {
         schema::add(&mut definitions, version, Dialect::V2);
         operation::add(&mut paths, version, Dialect::V2);
     }
@@ -42,18 +42,19 @@ pub(super) fn v2() -> Value {
 }
 
 /// Where the OpenAPI 3.0 documents are, with their hashes.
-pub(super) fn v3_index<'a>(documents: impl Iterator<Item = (&'a GroupVersion, &'a str)>) -> Value {
+pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     let paths: Map<_, _> = documents
+        .iter()
         .map(|(version, hash)| {
-            (format!("apis/{}", version.group_version), json!({"serverRelativeURL": url(version, hash)}))
+            (format!("apis/{}", version.group_version()), json!({"serverRelativeURL": url(*version, hash)}))
         })
         .collect();
     json!({ "paths": paths })
 }
 
 /// The URL of a document that has this hash.
-pub(super) fn url(version: &GroupVersion, hash: &str) -> String {
-    format!("/openapi/v3/apis/{}?hash={hash}", version.group_version)
+pub(super) fn url(version: ApiVersion, hash: &str) -> String {
+    format!("/openapi/v3/apis/{}?hash={hash}", version.group_version())
 }
 
 fn info() -> Value {
@@ -79,7 +80,11 @@ mod tests {
 
     #[test]
     fn every_reference_leads_to_a_schema_and_every_schema_is_described() {
-        for (document, place) in [(v3(&VERSIONS[0]), "/components/schemas"), (v2(), "/definitions")] {
+        for (document, place) in [
+            (v3(ApiVersion::V1), "/components/schemas"),
+            (v3(ApiVersion::V1Beta1), "/components/schemas"),
+            (v2(), "/definitions"),
+        ] {
             let mut found = BTreeSet::new();
             references(&document, &mut found);
             let schemas = document.pointer(place).and_then(Value::as_object).expect("schemas");
@@ -101,7 +106,7 @@ mod tests {
 
     #[test]
     fn kubectl_finds_that_fields_are_validated() {
-        let document = v3(&VERSIONS[0]);
+        let document = v3(ApiVersion::V1);
         let path = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}";
         let patch = &document["paths"][path]["patch"];
         assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Lease");

@@ -2,8 +2,7 @@
 
 use super::Dialect;
 use super::schema::reference;
-use crate::lease::{GROUP, KIND};
-use crate::route::GroupVersion;
+use crate::lease::{ApiVersion, GROUP, KIND};
 use serde_json::{Map, Value, json};
 
 /// A path, below that of the group's version.
@@ -264,7 +263,7 @@ const PATCH_MEDIA_TYPES: [&str; 4] = [
 ];
 
 /// Adds all paths of one version of the group.
-pub(super) fn add(to: &mut Map<String, Value>, version: &GroupVersion, dialect: Dialect) {
+pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for path in PATHS {
         let mut item = Map::new();
         for operation in path.operations {
@@ -273,22 +272,21 @@ pub(super) fn add(to: &mut Map<String, Value>, version: &GroupVersion, dialect: 
         if !path.parameters.is_empty() {
             item.insert("parameters".into(), parameters(path.parameters, dialect));
         }
-        to.insert(format!("/apis/{}{}", version.group_version, path.suffix), item.into());
+        to.insert(format!("/apis/{}{}", version.group_version(), path.suffix), item.into());
     }
 }
 
 impl Operation {
-    fn value(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+    fn value(&self, version: ApiVersion, dialect: Dialect) -> Value {
         let mut value = json!({
-            "tags": [format!("coordination_{}", version.version)],
+            "tags": [format!("coordination_{}", version.name())],
             "description": self.description,
-            "operationId": self.id.replace("{V}", &capitalized(version.version)),
+            "operationId": self.id.replace("{V}", &capitalized(version.name())),
             "responses": self.responses(version, dialect),
         });
         if let Some(action) = self.action {
             value["x-kubernetes-action"] = action.into();
-            value["x-kubernetes-group-version-kind"] =
-                json!({"group": GROUP, "version": version.version, "kind": KIND});
+            value["x-kubernetes-group-version-kind"] = json!({"group": GROUP, "version": version.name(), "kind": KIND});
         }
         let mut all = parameters(self.parameters, dialect);
         match dialect {
@@ -314,7 +312,7 @@ impl Operation {
         value
     }
 
-    fn responses(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+    fn responses(&self, version: ApiVersion, dialect: Dialect) -> Value {
         let mut responses = Map::new();
         for status in self.success {
             let mut response = json!({"description": crate::http::reason_phrase(*status)});
@@ -355,7 +353,7 @@ impl Body {
 }
 
 /// OpenAPI 3.0's media types, each with the same schema.
-fn content(media_types: &[&str], schema: &str, version: &GroupVersion) -> Value {
+fn content(media_types: &[&str], schema: &str, version: ApiVersion) -> Value {
     let schema = json!({"schema": reference(schema, version, Dialect::V3)});
     media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect()
 }

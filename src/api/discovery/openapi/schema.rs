@@ -1,7 +1,7 @@
 //! What the objects of the API look like.
 
 use super::Dialect;
-use crate::route::GroupVersion;
+use crate::lease::ApiVersion;
 use serde_json::{Map, Value, json};
 
 /// A schema.
@@ -496,18 +496,19 @@ const DEFINITIONS: &[Definition] = &[
 ];
 
 /// Adds all schemas for one version of the group.
-pub(super) fn add(to: &mut Map<String, Value>, version: &GroupVersion, dialect: Dialect) {
+pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for definition in DEFINITIONS {
         let schema = definition.schema(version, dialect);
         // What goes with every version is there already when the next one comes; only the list of kinds grows.
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
-                let (Some(kinds), Value::Array(more)) = (present[KINDS].as_array_mut(), schema[KINDS].clone()) else {
+                let (Some(kinds), Value::Array(mut more)) = (present[KINDS].as_array_mut(), schema[KINDS].clone())
+                else {
                     continue;
                 };
+                more.retain(|kind| !kinds.contains(kind));
                 kinds.extend(more);
-                kinds.dedup();
             }
         }
     }
@@ -516,7 +517,7 @@ pub(super) fn add(to: &mut Map<String, Value>, version: &GroupVersion, dialect: 
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
 /// A reference to a schema.
-pub(super) fn reference(name: &str, version: &GroupVersion, dialect: Dialect) -> Value {
+pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Value {
     let place = match dialect {
         Dialect::V2 => "#/definitions/",
         Dialect::V3 => "#/components/schemas/",
@@ -525,9 +526,9 @@ pub(super) fn reference(name: &str, version: &GroupVersion, dialect: Dialect) ->
 }
 
 /// The name by which a schema is known: that of its package in Kubernetes, so that tools find it.
-fn full_name(name: &str, version: &GroupVersion) -> String {
+fn full_name(name: &str, version: ApiVersion) -> String {
     match name.split_once('.') {
-        Some(("coordination", kind)) => format!("io.k8s.api.coordination.{}.{kind}", version.version),
+        Some(("coordination", kind)) => format!("io.k8s.api.coordination.{}.{kind}", version.name()),
         Some(("meta", kind)) => format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}"),
         Some((package, kind)) => format!("io.k8s.apimachinery.pkg.{package}.{kind}"),
         None => name.to_owned(),
@@ -535,7 +536,7 @@ fn full_name(name: &str, version: &GroupVersion) -> String {
 }
 
 impl Definition {
-    fn schema(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+    fn schema(&self, version: ApiVersion, dialect: Dialect) -> Value {
         let mut schema = Map::new();
         schema.insert("description".into(), self.description.into());
         match self.shape {
@@ -556,7 +557,7 @@ impl Definition {
             }
         }
         let name = self.name.rsplit('.').next().unwrap_or_default();
-        let own = json!({"group": crate::lease::GROUP, "kind": name, "version": version.version});
+        let own = json!({"group": crate::lease::GROUP, "kind": name, "version": version.name()});
         let meta = json!({"group": "", "kind": name, "version": "v1"});
         match self.kind {
             Kind::Part => {}
@@ -572,7 +573,7 @@ impl Definition {
 }
 
 impl Property {
-    fn schema(&self, version: &GroupVersion, dialect: Dialect) -> Value {
+    fn schema(&self, version: ApiVersion, dialect: Dialect) -> Value {
         let is_required = self.presence == Required;
         let mut schema = self.kind.schema(version, dialect, is_required);
         schema["description"] = self.description.into();
@@ -596,7 +597,7 @@ impl Property {
 
 impl Type {
     /// Its schema. In 3.0, what is always there has a default.
-    fn schema(self, version: &GroupVersion, dialect: Dialect, is_required: bool) -> Value {
+    fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
                 schema["default"] = default;

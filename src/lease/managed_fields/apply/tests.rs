@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lease::managed_fields::FieldsV1;
-use crate::lease::{MicroTime, Time};
+use crate::lease::{API_VERSION, MicroTime, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn by(manager: &str, now: i64) -> Writer<'_> {
