@@ -52,9 +52,10 @@ pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>,
         Route::Lease { namespace, name } => (Some(&**namespace), &**name),
         Route::Namespace(namespace) => (Some(&**namespace), ""),
         Route::AllNamespaces => (None, ""),
+        Route::Watch { namespace, name } => (namespace.as_deref(), name.as_deref().unwrap_or_default()),
         _ => return Err(forbidden_path(identity, method, path)),
     };
-    let verb = resource_verb(method, name, query);
+    let verb = if matches!(route, Route::Watch { .. }) { "watch" } else { resource_verb(method, name, query) };
     let why = match node_name(identity) {
         Some(node) => match node_refusal(node, verb, namespace, name) {
             None => return Ok(()),
@@ -216,6 +217,10 @@ mod tests {
             why(Method::Get, ELSEWHERE)
                 .ends_with("\"kube-system\": can only access leases in the \"kube-node-lease\" system namespace")
         );
+        let watched = OWN.replace("v1/", "v1/watch/");
+        assert!(why(Method::Get, &watched).contains(
+            "cannot watch resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"kube-node-lease\""
+        ));
         let all = "/apis/coordination.k8s.io/v1/leases";
         assert!(
             why(Method::Get, all)

@@ -104,6 +104,14 @@ pub enum Route<'a> {
     OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
+    /// What stands below `/watch/`: changes of the Leases that the rest of the path names. The older way to ask for
+    /// `watch=true`.
+    Watch {
+        /// Their namespace; all if none is named.
+        namespace: Option<Cow<'a, str>>,
+        /// The name of the only one.
+        name: Option<Cow<'a, str>>,
+    },
     /// Nothing.
     Unknown,
 }
@@ -113,6 +121,21 @@ impl<'a> Route<'a> {
     #[must_use]
     pub fn of(path: &'a str) -> Self {
         Target::of(path).route
+    }
+
+    /// Whether HEAD is taken where GET is. kube-apiserver registers methods one by one for what belongs to the API and
+    /// its discovery, and HEAD for none of them; other paths have handlers that look at no method.
+    #[must_use]
+    pub fn takes_head(&self) -> bool {
+        matches!(
+            self,
+            Self::Health(_)
+                | Self::HealthCheck { .. }
+                | Self::Metrics
+                | Self::OpenApiDocument(_)
+                | Self::OpenApiIndex
+                | Self::OpenApiV2
+        )
     }
 
     /// Whether anybody may ask for it, without a certificate.
@@ -153,6 +176,16 @@ impl<'a> Route<'a> {
     }
 
     fn of_resource(rest: &'a str) -> Self {
+        let Some(watched) = rest.strip_prefix("watch/") else { return Self::of_leases(rest) };
+        match Self::of_leases(watched) {
+            Self::AllNamespaces => Self::Watch { namespace: None, name: None },
+            Self::Namespace(namespace) => Self::Watch { namespace: Some(namespace), name: None },
+            Self::Lease { namespace, name } => Self::Watch { namespace: Some(namespace), name: Some(name) },
+            _ => Self::Unknown,
+        }
+    }
+
+    fn of_leases(rest: &'a str) -> Self {
         let mut segments = rest.strip_suffix('/').unwrap_or(rest).split('/');
         let route = match (segments.next(), segments.next(), segments.next(), segments.next()) {
             (Some("leases"), None, None, None) => Self::AllNamespaces,
@@ -187,6 +220,7 @@ impl<'a> Route<'a> {
             Self::OpenApiIndex => Route::OpenApiIndex,
             Self::OpenApiDocument(version) => Route::OpenApiDocument(version),
             Self::Version => Route::Version,
+            Self::Watch { namespace, name } => Route::Watch { namespace: namespace.map(owned), name: name.map(owned) },
             Self::Unknown => Route::Unknown,
         }
     }
@@ -231,6 +265,19 @@ mod tests {
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b/status", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces//leases/b", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces/a/pods", Route::Unknown),
+            ("/apis/coordination.k8s.io/v1/watch/leases", Route::Watch { namespace: None, name: None }),
+            (
+                "/apis/coordination.k8s.io/v1/watch/namespaces/a/leases/",
+                Route::Watch { namespace: Some("a".into()), name: None },
+            ),
+            (
+                "/apis/coordination.k8s.io/v1/watch/namespaces/a/leases/b%2Dc",
+                Route::Watch { namespace: Some("a".into()), name: Some("b-c".into()) },
+            ),
+            ("/apis/coordination.k8s.io/v1/watch/namespaces/a/leases/b/status", Route::Unknown),
+            ("/apis/coordination.k8s.io/v1/watch/watch/leases", Route::Unknown),
+            ("/apis/coordination.k8s.io/v1/watch/", Route::Unknown),
+            ("/apis/coordination.k8s.io/v1/watch", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/", Route::ApiResources(V1)),
             ("/apis/coordination.k8s.io/v1", Route::ApiResources(V1)),
             ("/apis/coordination.k8s.io/v1alpha1", Route::Unknown),

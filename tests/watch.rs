@@ -395,3 +395,63 @@ fn watches_over_tls_deliver_as_those_in_cleartext_do() {
         assert_same("over TLS or not", &seen, &want);
     }
 }
+
+/// Types and names of all events up to the end of the watch at `target`, which ends within a second.
+fn events_of(target: &str) -> Vec<(String, String)> {
+    let events = Watch::open(&SERVER.endpoint(), target).rest();
+    let name = |event: &Value| event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    events.iter().map(|event| (kind(event).to_owned(), name(event))).collect()
+}
+
+#[test]
+fn a_path_can_ask_for_a_watch() {
+    let mut client = SERVER.client();
+    for (namespace, name) in [("by-path", "a"), ("by-path", "b"), ("by-path-too", "a")] {
+        create(&mut client, namespace, name);
+    }
+    let root = "/apis/coordination.k8s.io/v1/watch/namespaces/by-path/leases";
+    let added =
+        |names: &[&str]| -> Vec<_> { names.iter().map(|name| ("ADDED".to_owned(), (*name).to_owned())).collect() };
+    assert_eq!(events_of(&format!("{root}?timeoutSeconds=1")), added(&["a", "b"]));
+    assert_eq!(events_of(&format!("{root}?timeoutSeconds=1&watch=false&resourceVersion=0")), added(&["a", "b"]));
+    assert_eq!(events_of(&format!("{root}/b?timeoutSeconds=1")), added(&["b"]));
+    assert_eq!(events_of(&format!("{root}/b?timeoutSeconds=1&fieldSelector=metadata.name%3Db")), added(&["b"]));
+    assert_eq!(events_of(&format!("{root}/b?timeoutSeconds=1&labelSelector=x%3Dy")), []);
+    assert_eq!(events_of(&format!("{root}/nobody?timeoutSeconds=1")), []);
+    let selected = "metadata.namespace%3Dby-path-too";
+    let everywhere = "/apis/coordination.k8s.io/v1/watch/leases";
+    assert_eq!(events_of(&format!("{everywhere}?timeoutSeconds=1&fieldSelector={selected}")), added(&["a"]));
+    // The end of what was there first is marked only for who says that it is a watch.
+    let mut marked = added(&["b"]);
+    let bookmarks = format!("{root}/b?timeoutSeconds=1&allowWatchBookmarks=true");
+    assert_eq!(events_of(&bookmarks)[..1], marked);
+    marked.push(("BOOKMARK".to_owned(), String::new()));
+    assert_eq!(events_of(&format!("{bookmarks}&watch=true"))[..2], marked);
+
+    // Changes from a version on, as with the parameter.
+    let listed = client.call("GET", &lease::collection("by-path"), "").json();
+    let mut watch = Watch::open(&SERVER.endpoint(), &format!("{root}/a?resourceVersion={}", lease::version(&listed)));
+    modify(&mut client, "by-path", "b", 1);
+    let want = modify(&mut client, "by-path", "a", 1);
+    assert_eq!(Seen::of(&watch.next()), want);
+}
+
+#[test]
+fn what_a_watch_by_path_does_not_take() {
+    let mut client = SERVER.client();
+    let root = "/apis/coordination.k8s.io/v1/watch/namespaces/by-path/leases";
+    for selector in ["metadata.name%3Dc", "metadata.namespace%3Dby-path", "metadata.name%21%3Db"] {
+        let target = format!("{root}/b?fieldSelector={selector}");
+        let refused = client.call("GET", &target, "").expect_failure(400, "BadRequest", &target).json();
+        assert_eq!(refused["message"], "fieldSelector metadata.name doesn't match requested name");
+    }
+    // Its options are those of a list as long as they do not say that it is a watch.
+    let target = format!("{root}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0");
+    let refused = client.call("GET", &target, "").expect_failure(422, "Invalid", &target).json();
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("sendInitialEvents is forbidden for list"), "{message}");
+    for method in ["POST", "PUT", "PATCH", "DELETE", "HEAD"] {
+        client.call(method, root, "").expect_status(405, method);
+    }
+    client.call("GET", "/apis/coordination.k8s.io/v1/watch/namespaces/by-path", "").expect_status(404, "no resource");
+}

@@ -152,14 +152,15 @@ impl Api {
         let head = call.head;
         authorize(call.caller, head.method, head.path, route, head.query)?;
         match (route, head.method) {
-            (Route::Lease { namespace, name }, Method::Get | Method::Head) => read::get(table, call, namespace, name),
+            (Route::Lease { namespace, name }, Method::Get) => read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Patch) => self.patch(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Delete) => self.delete(table, call, body, namespace, name),
-            (Route::Namespace(namespace), Method::Get | Method::Head) => {
-                read::list(table, call, Some(namespace), &mut self.rng)
+            (Route::Namespace(namespace), Method::Get) => read::list(table, call, Some(namespace), &mut self.rng),
+            (Route::AllNamespaces, Method::Get) => read::list(table, call, None, &mut self.rng),
+            (Route::Watch { namespace, name }, Method::Get) => {
+                read::watch_by_path(table, call, namespace.as_deref(), name.as_deref(), &mut self.rng)
             }
-            (Route::AllNamespaces, Method::Get | Method::Head) => read::list(table, call, None, &mut self.rng),
             (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
             (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
@@ -167,7 +168,8 @@ impl Api {
                 let text = self.metrics.encode(table, call.now);
                 Ok(Reply::Response(Response::new(200, ContentType::Metrics, text.into())))
             }
-            (route, Method::Get | Method::Head) => discovery::document(route, call, &self.health),
+            (route, Method::Get) => discovery::document(route, call, &self.health),
+            (route, Method::Head) if route.takes_head() => discovery::document(route, call, &self.health),
             _ => Err(ApiError::MethodNotAllowed),
         }
     }

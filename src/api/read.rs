@@ -38,11 +38,45 @@ pub(super) fn list(
     let options = ListOptions::parse(&call.query)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
-        return watch(table, options, range, form, rng);
+        return watch(table, options, range, true, form, rng);
     }
     let (snapshot, limit) = list_snapshot(table, &options, range)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form))))
+}
+
+/// Changes of what a path below `/watch/` names. It is a watch whatever the query says, but its options are checked as
+/// the query says (apiserver `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
+pub(super) fn watch_by_path(
+    table: &Table,
+    call: &Call<'_>,
+    namespace: Option<&str>,
+    name: Option<&str>,
+    rng: &mut fastrand::Rng,
+) -> Result<Reply, ApiError> {
+    let form = call.form(true)?;
+    let mut options = ListOptions::parse(&call.query)?;
+    let fields = &options.selector.fields;
+    if let Some(name) = name
+        && !fields.is_everything()
+        && fields.required_name() != Some(name)
+    {
+        let message = "fieldSelector metadata.name doesn't match requested name".into();
+        return Err(ApiError::BadRequest { message });
+    }
+    let range = match (namespace, name) {
+        (Some(namespace), Some(name)) => Range::Name(Key::new(namespace, name)),
+        _ => range_of(namespace, &options.selector),
+    };
+    // Without `watch=true` nothing was filled in for a watch from nowhere. It begins with what is there all the same,
+    // and no bookmark marks the end of that.
+    let begins_with_all = !options.watch
+        && options.send_initial_events.is_none()
+        && matches!(options.resource_version.as_str(), "" | "0");
+    if begins_with_all {
+        options.send_initial_events = Some(true);
+    }
+    watch(table, options, range, !begins_with_all, form, rng)
 }
 
 /// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
@@ -116,11 +150,13 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     if version > current { Err(ApiError::TooLargeResourceVersion { requested: version, current }) } else { Ok(()) }
 }
 
-/// A watch. Kubernetes API concepts, "Semantics for watch".
+/// A watch. Kubernetes API concepts, "Semantics for watch". `marks_end` says whether a bookmark may tell where what was
+/// there first ends.
 fn watch(
     table: &Table,
     options: ListOptions,
     range: Range,
+    marks_end: bool,
     form: Form,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
@@ -130,7 +166,7 @@ fn watch(
         Some(true) => {
             not_in_the_future(table, version)?;
             let snapshot = Snapshot::now(table, range.clone());
-            WatchStart::Initial { snapshot, end_bookmark: options.allow_watch_bookmarks }
+            WatchStart::Initial { snapshot, end_bookmark: marks_end && options.allow_watch_bookmarks }
         }
         Some(false) | None if version == 0 => WatchStart::After(table.version()),
         Some(false) | None => WatchStart::After(ResourceVersion(version)),

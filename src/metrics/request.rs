@@ -138,7 +138,11 @@ impl RequestKind {
             (Route::Namespace(_), Method::Delete) => dry_or(Self::DeleteCollectionDryRun, Self::DeleteCollection),
             (Route::AllNamespaces, Method::Get | Method::Head) if is_watch(head) => Self::WatchCluster,
             (Route::AllNamespaces, Method::Get | Method::Head) => Self::ListCluster,
-            (Route::Lease { .. } | Route::Namespace(_) | Route::AllNamespaces, _) => Self::OtherVerb,
+            (Route::Watch { namespace: Some(_), .. }, Method::Get) => Self::WatchNamespace,
+            (Route::Watch { namespace: None, .. }, Method::Get) => Self::WatchCluster,
+            (Route::Lease { .. } | Route::Namespace(_) | Route::AllNamespaces | Route::Watch { .. }, _) => {
+                Self::OtherVerb
+            }
             (Route::Health(probe) | Route::HealthCheck { probe, .. }, Method::Get | Method::Head) => match probe {
                 Probe::Healthz => Self::Healthz,
                 Probe::Livez => Self::Livez,

@@ -109,9 +109,12 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             check_json(call)?;
             Ok(Reply::Response(openapi_v3(document, *version, call)))
         }
-        Route::AllNamespaces | Route::Lease { .. } | Route::Metrics | Route::Namespace(_) | Route::Unknown => {
-            Err(ApiError::PathNotFound)
-        }
+        Route::AllNamespaces
+        | Route::Lease { .. }
+        | Route::Metrics
+        | Route::Namespace(_)
+        | Route::Unknown
+        | Route::Watch { .. } => Err(ApiError::PathNotFound),
     }
 }
 

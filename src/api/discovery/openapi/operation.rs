@@ -116,7 +116,64 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
+/// Those of a watch by path.
+const WATCHED: &[Parameter] = &[
+    ALLOW_WATCH_BOOKMARKS,
+    CONTINUE,
+    FIELD_SELECTOR,
+    LABEL_SELECTOR,
+    LIMIT,
+    PRETTY,
+    RESOURCE_VERSION,
+    RESOURCE_VERSION_MATCH,
+    SEND_INITIAL_EVENTS,
+    TIMEOUT_SECONDS,
+    WATCH,
+];
+
+/// The one operation of a path below `/watch/`.
+const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
+    Operation {
+        method: "get",
+        action: Some(action),
+        id,
+        description,
+        parameters: WATCHED,
+        body: Body::None,
+        success: &[200],
+        gives: "meta.WatchEvent",
+        streams: true,
+    }
+}
+
 const PATHS: &[Path] = &[
+    Path {
+        suffix: "/watch/leases",
+        parameters: &[],
+        operations: &[watch(
+            "watchlist",
+            "watchCoordination{V}LeaseListForAllNamespaces",
+            "Watches the Leases of all namespaces. Deprecated: list them with the watch parameter.",
+        )],
+    },
+    Path {
+        suffix: "/watch/namespaces/{namespace}/leases",
+        parameters: &[NAMESPACE],
+        operations: &[watch(
+            "watchlist",
+            "watchCoordination{V}NamespacedLeaseList",
+            "Watches the Leases of one namespace. Deprecated: list them with the watch parameter.",
+        )],
+    },
+    Path {
+        suffix: "/watch/namespaces/{namespace}/leases/{name}",
+        parameters: &[NAME, NAMESPACE],
+        operations: &[watch(
+            "watch",
+            "watchCoordination{V}NamespacedLease",
+            "Watches one Lease. Deprecated: list it with the watch parameter and a field selector.",
+        )],
+    },
     Path {
         suffix: "/",
         parameters: &[],
