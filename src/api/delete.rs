@@ -2,6 +2,7 @@
 
 use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
+use super::preconditions::Preconditions;
 use super::read::{list_snapshot, range_of};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
@@ -13,7 +14,6 @@ use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deleti
 use crate::media_type::Format;
 use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
-use crate::table::object::Object;
 
 impl Api {
     /// Deletes a Lease, or marks it if finalizers hold it.
@@ -30,7 +30,7 @@ impl Api {
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
-        check_preconditions(&options, current, name)?;
+        Preconditions::of(&options).check(current)?;
         let dry_run = !options.dry_run.is_empty();
         let meta = &current.lease.metadata;
         let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
@@ -66,7 +66,12 @@ impl Api {
         // What a list with these options would show is what goes (apiserver `registry/generic/registry`,
         // `DeleteCollection`).
         let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
-        let deletion = Deletion { propagation: propagation(&options), dry_run: !options.dry_run.is_empty(), limit };
+        let deletion = Deletion {
+            propagation: propagation(&options),
+            preconditions: Preconditions::of(&options),
+            dry_run: !options.dry_run.is_empty(),
+            limit,
+        };
         Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form))))
     }
 
@@ -82,28 +87,6 @@ impl Api {
         };
         merge_delete_options(&call.query, from_body)
     }
-}
-
-/// apiserver `registry/rest/delete.go`, `BeforeDelete`.
-fn check_preconditions(options: &DeleteOptions, current: &Object, name: &str) -> Result<(), ApiError> {
-    let failed = |message: String| Err(ApiError::PreconditionFailed { name: name.to_owned(), message });
-    let uid = &current.lease.metadata.uid;
-    if let Some(wanted) = &options.precondition_uid
-        && wanted != uid
-    {
-        return failed(format!(
-            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
-        ));
-    }
-    if let Some(wanted) = &options.precondition_resource_version
-        && *wanted != *current.version.to_string()
-    {
-        return failed(format!(
-            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({}). The object might have been modified",
-            current.version
-        ));
-    }
-    Ok(())
 }
 
 /// What the options ask for the dependents; `orphanDependents` is the older way to say it.

@@ -1,19 +1,26 @@
 //! Requests that may be long: lists and deletions of a collection. Cut into steps, so that none of them holds a
 //! renewal up.
+//!
+//! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps then
+//! append nothing. From there on only the end of the connection can say that something went wrong.
 
-use crate::api::token::ContinueToken;
+use super::preconditions::Preconditions;
+use super::token::ContinueToken;
+use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::codec::list_meta::ListMeta;
 use crate::form::Form;
-use crate::http::ContentType;
-use crate::lease::ResourceVersion;
+use crate::http::{ContentType, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
+use crate::lease::{ApiVersion, ResourceVersion};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::metrics::RequestKind;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot};
 use crate::watch::is_selected;
+use bytes::Bytes;
 use std::rc::Rc;
 
 /// A request that is worked on in steps, and whose response is a list.
@@ -22,6 +29,24 @@ pub struct Job {
     selector: Selector,
     form: Form,
     stage: Stage,
+    /// What the request counts as; it is counted with the status of its response.
+    kind: RequestKind,
+    version: ApiVersion,
+}
+
+/// Why a job ends before its response is whole.
+#[derive(Debug)]
+pub enum JobError {
+    /// The log forgot what the rest needs: [`Job::absorb`] was not called in time.
+    Overtaken,
+    /// The request is refused; there is no head yet.
+    Refused(ApiError),
+}
+
+impl From<Forgotten> for JobError {
+    fn from(_: Forgotten) -> Self {
+        Self::Overtaken
+    }
 }
 
 /// Stages follow each other in this order; a job begins at the first that it needs.
@@ -38,10 +63,12 @@ enum Stage {
 }
 
 /// How the Leases of a collection are to be deleted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Deletion {
     /// What becomes of their dependents.
     pub propagation: Propagation,
+    /// What must hold of each. The first of which it does not ends the deletion; those before it are gone.
+    pub preconditions: Preconditions,
     /// Whether nothing is to be deleted really.
     pub dry_run: bool,
     /// The most that are deleted; 0 is all.
@@ -57,34 +84,63 @@ impl Job {
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
             limit => Stage::Collect { snapshot, limit, items: Vec::new() },
         };
-        Self { selector, form, stage }
+        Self::new(selector, form, stage)
     }
 
     /// A deletion of what `snapshot` holds and `selector` takes.
     #[must_use]
     pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
-        Self { selector, form, stage: Stage::Delete { snapshot, deletion, items: Vec::new() } }
+        Self::new(selector, form, Stage::Delete { snapshot, deletion, items: Vec::new() })
     }
 
-    /// `Content-Type` of the response.
+    fn new(selector: Selector, form: Form, stage: Stage) -> Self {
+        Self { selector, form, stage, kind: RequestKind::OtherVerb, version: ApiVersion::default() }
+    }
+
+    /// Says what the request counts as.
+    pub fn count_as(&mut self, kind: RequestKind, version: ApiVersion) {
+        (self.kind, self.version) = (kind, version);
+    }
+
+    /// What the request counts as.
     #[must_use]
-    pub fn content_type(&self) -> ContentType {
-        self.form.content_type()
+    pub fn counts_as(&self) -> (RequestKind, ApiVersion) {
+        (self.kind, self.version)
+    }
+
+    /// The head of the response, with an empty body.
+    #[must_use]
+    pub fn head(&self) -> Response {
+        Response::new(200, self.form.content_type(), Bytes::new())
+    }
+
+    /// Whether the head can go out: nothing can refuse the request any more.
+    #[must_use]
+    pub fn has_head(&self) -> bool {
+        match self.stage {
+            Stage::Collect { .. } | Stage::Delete { .. } => false,
+            Stage::Stream { .. } | Stage::Send { .. } => true,
+        }
+    }
+
+    /// The response of a job that ended with `error` and has no head.
+    #[cold]
+    #[must_use]
+    pub fn refusal(&self, error: JobError) -> Response {
+        let error = match error {
+            JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
+            JobError::Refused(error) => error,
+        };
+        Response::from_status(&error.status(), self.form.of_status())
     }
 
     /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `Ok(true)` when the
-    /// response is whole.
+    /// response is whole. `out` must be empty as long as there is no head.
     ///
     /// # Errors
-    /// [`Forgotten`] if [`Job::absorb`] was not called in time; the response cannot be finished.
-    pub fn step(
-        &mut self,
-        table: &mut Table,
-        now: Now,
-        out: &mut Vec<u8>,
-        bytes_max: usize,
-    ) -> Result<bool, Forgotten> {
-        let Self { selector, form, stage } = self;
+    /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
+    pub fn step(&mut self, table: &mut Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, JobError> {
+        let Self { selector, form, stage, .. } = self;
         let form = *form;
         match stage {
             Stage::Collect { snapshot, limit, items } => {
@@ -112,9 +168,7 @@ impl Job {
                     found.len() < DELETIONS_PER_STEP && items.len() + found.len() < limit
                 })?;
                 for object in found {
-                    if !deletion.dry_run {
-                        delete(table, &object, deletion.propagation, now);
-                    }
+                    delete(table, &object, deletion, now).map_err(JobError::Refused)?;
                     items.push(object);
                 }
                 if more && items.len() < limit {
@@ -199,19 +253,27 @@ impl OwnedMeta {
 }
 
 /// Deletes the Lease that `object` was, unless another has taken its name since, or marks it if finalizers hold it.
-fn delete(table: &mut Table, object: &Object, propagation: Propagation, now: Now) {
+///
+/// # Errors
+/// 409 if a precondition does not hold.
+fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> Result<(), ApiError> {
     let (namespace, name) = object.key.parts();
-    let Some((slot, current)) = table.find(namespace, name) else { return };
+    let Some((slot, current)) = table.find(namespace, name) else { return Ok(()) };
     if current.lease.metadata.uid != object.lease.metadata.uid {
-        return;
+        return Ok(());
     }
-    let finalizers = deletion_finalizers(&current.lease.metadata.finalizers, propagation);
+    deletion.preconditions.check(current)?;
+    if deletion.dry_run {
+        return Ok(());
+    }
+    let finalizers = deletion_finalizers(&current.lease.metadata.finalizers, deletion.propagation);
     if finalizers.is_empty() {
         table.remove(slot);
-        return;
+        return Ok(());
     }
     let marked = marked_for_deletion(&current.lease, finalizers, now.wall);
     if marked != current.lease {
         table.replace(slot, marked);
     }
+    Ok(())
 }

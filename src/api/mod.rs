@@ -9,6 +9,7 @@ pub mod job;
 mod negotiate;
 mod patch;
 pub mod postponed;
+mod preconditions;
 mod read;
 mod token;
 mod write;
@@ -79,12 +80,12 @@ impl Reply {
         Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, now.wall))))
     }
 
-    /// Status code, if there is one yet. Of a long response it is that with which it begins.
+    /// Status code, as far as it is known.
     fn status(&self) -> Option<u16> {
         match self {
             Self::Response(response) => Some(response.status),
-            Self::Job(_) | Self::Watch(_) => Some(200),
-            Self::Postponed(_) => None,
+            Self::Job(_) | Self::Postponed(_) => None,
+            Self::Watch(_) => Some(200),
         }
     }
 }
@@ -134,10 +135,14 @@ impl Api {
             Reply::Response(Response::from_status(&error.status(), form))
         });
         let kind = RequestKind::of(&route, request);
-        if let Some(status) = reply.status() {
-            self.metrics.count_request(kind, version, status);
-        } else if let Reply::Postponed(postponed) = &mut reply {
-            postponed.count_as(kind, version, form_of_error(request, &Query::new(request.query)));
+        match (reply.status(), &mut reply) {
+            (Some(status), _) => self.metrics.count_request(kind, version, status),
+            // These are counted when their responses begin.
+            (None, Reply::Job(job)) => job.count_as(kind, version),
+            (None, Reply::Postponed(postponed)) => {
+                postponed.count_as(kind, version, form_of_error(request, &Query::new(request.query)));
+            }
+            (None, _) => {}
         }
         reply
     }

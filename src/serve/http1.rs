@@ -34,6 +34,8 @@ pub struct Http1 {
 enum InProgress {
     #[default]
     Nothing,
+    /// Its head is not out yet.
+    Begun(Box<Job>, Persistence),
     Job(Box<Job>, Stream),
     Watch(WatcherKey, Stream),
     /// It waits for a change in the cluster.
@@ -93,6 +95,14 @@ impl Http1 {
                 InProgress::Nothing | InProgress::Postponed(..) => {}
                 InProgress::Watch(..) => return Served::Watching,
                 InProgress::Upgrade(_) => return Served::Busy,
+                InProgress::Begun(..) => {
+                    let InProgress::Begun(job, after) = std::mem::take(&mut self.in_progress) else { continue };
+                    self.in_progress = begin_job(job, after, service, now, output);
+                    if self.is_streaming() {
+                        return Served::Busy;
+                    }
+                    continue;
+                }
                 InProgress::Job(job, stream) => {
                     let stream = *stream;
                     match step_job(job, stream, service, now, output) {
@@ -262,7 +272,7 @@ impl Http1 {
 
     /// Keeps what a job under way needs, before the log forgets it.
     pub fn absorb(&mut self, table: &Table) {
-        if let InProgress::Job(job, _) = &mut self.in_progress {
+        if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.absorb(table);
         }
     }
@@ -270,7 +280,7 @@ impl Http1 {
     /// Whether a job is under way.
     #[must_use]
     pub fn has_job(&self) -> bool {
-        matches!(self.in_progress, InProgress::Job(..))
+        matches!(self.in_progress, InProgress::Begun(..) | InProgress::Job(..))
     }
 
     fn end_stream(&mut self, stream: Stream, output: &mut Vec<u8>) {
@@ -307,51 +317,19 @@ fn respond(
     now: Now,
     output: &mut Vec<u8>,
 ) -> InProgress {
-    let head_of_stream = |content_type: ContentType, service: &Service, output: &mut Vec<u8>| {
-        let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
-        let stream = Stream { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
-        let head = Response::new(200, content_type, Bytes::new());
-        push_head(output, &head, length, stream.keep_alive, service.date.as_bytes());
-        stream
-    };
     match reply {
         Reply::Response(response) => {
             push_response(&response, after, service, output);
             InProgress::Nothing
         }
-        Reply::Job(mut job) => {
-            // Most lists are short: those are sent whole, with their length.
-            let mut body = Vec::new();
-            let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
-            match stepped {
-                Ok(true) => {
-                    push_response(&Response::new(200, job.content_type(), body.into()), after, service, output);
-                    return InProgress::Nothing;
-                }
-                Ok(false) => {}
-                Err(_) => {
-                    let response = Response::from_error(&ApiError::ServiceUnavailable { message: "overtaken".into() });
-                    push_response(&response, after, service, output);
-                    return InProgress::Nothing;
-                }
-            }
-            let stream = head_of_stream(job.content_type(), service, output);
-            if after.head_only {
-                return InProgress::Nothing;
-            }
-            let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-            output.extend_from_slice(&body);
-            if let Some(chunk) = chunk {
-                chunk.end(output);
-            }
-            InProgress::Job(job, stream)
-        }
+        Reply::Job(job) => begin_job(job, after, service, now, output),
         Reply::Postponed(postponed) => match service.postpone(postponed, connection, now) {
             Ok(postponed) => InProgress::Postponed(postponed, after),
             Err(reply) => respond(reply, after, service, connection, now, output),
         },
         Reply::Watch(spec) => {
-            let stream = head_of_stream(spec.form.stream_content_type(), service, output);
+            let head = Response::new(200, spec.form.stream_content_type(), Bytes::new());
+            let stream = push_head_of_stream(&head, after, service, output);
             if after.head_only {
                 return InProgress::Nothing;
             }
@@ -360,6 +338,49 @@ fn respond(
             InProgress::Watch(service.watchers.add(owner, *spec, now), stream)
         }
     }
+}
+
+/// A step of a list or a deletion of a collection whose head is not out. Most are short: those are sent whole, with their
+/// length.
+fn begin_job(
+    mut job: Box<Job>,
+    after: Persistence,
+    service: &mut Service,
+    now: Now,
+    output: &mut Vec<u8>,
+) -> InProgress {
+    let mut body = Vec::new();
+    let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
+    let is_whole = !matches!(stepped, Ok(false));
+    let response = match stepped {
+        Ok(false) if !job.has_head() => return InProgress::Begun(job, after),
+        Ok(_) => Response { body: body.into(), ..job.head() },
+        Err(error) => job.refusal(error),
+    };
+    let (kind, version) = job.counts_as();
+    service.api.metrics.count_request(kind, version, response.status);
+    if is_whole {
+        push_response(&response, after, service, output);
+        return InProgress::Nothing;
+    }
+    let stream = push_head_of_stream(&response, after, service, output);
+    if after.head_only {
+        return InProgress::Nothing;
+    }
+    let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+    output.extend_from_slice(&response.body);
+    if let Some(chunk) = chunk {
+        chunk.end(output);
+    }
+    InProgress::Job(job, stream)
+}
+
+/// The head of a response whose length is not known.
+fn push_head_of_stream(head: &Response, after: Persistence, service: &Service, output: &mut Vec<u8>) -> Stream {
+    let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
+    let stream = Stream { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
+    push_head(output, head, length, stream.keep_alive, service.date.as_bytes());
+    stream
 }
 
 /// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.

@@ -67,6 +67,8 @@ enum Work {
     Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
     Receiving(Box<Receiving>),
+    /// The request is worked on; the response has no head yet.
+    Begun(Box<Job>),
     /// The head of the response is out.
     Sending {
         /// The piece that has not gone.
@@ -344,7 +346,7 @@ impl Http2 {
     /// Keeps what jobs under way need, before the log forgets it.
     pub fn absorb(&mut self, table: &Table) {
         for stream in self.streams.iter_mut().flatten() {
-            if let Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
+            if let Work::Begun(job) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
                 job.absorb(table);
             }
         }
@@ -547,18 +549,24 @@ impl Http2 {
         let mut body = Vec::new();
         // No more than the windows let through, or a client that opens none would have much kept for it.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
-        match job.step(&mut turn.service.table, turn.now, &mut body, bytes_max) {
-            Ok(true) => {
-                let response = Response::new(200, job.content_type(), body.into());
-                return self.send_response(key, &response, head_only, turn);
+        let stepped = job.step(&mut turn.service.table, turn.now, &mut body, bytes_max);
+        let is_whole = !matches!(stepped, Ok(false));
+        let response = match stepped {
+            Ok(false) if !job.has_head() => {
+                self.put(key, Work::Begun(job));
+                self.jobs_open += 1;
+                self.jobs.push_back(key);
+                return Ok(());
             }
-            Ok(false) => {}
-            Err(_) => {
-                let error = ApiError::ServiceUnavailable { message: "overtaken".into() };
-                return self.send_response(key, &Response::from_error(&error), head_only, turn);
-            }
+            Ok(false) => job.head(),
+            Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
+            Err(error) => job.refusal(error),
+        };
+        let (kind, version) = job.counts_as();
+        turn.service.api.metrics.count_request(kind, version, response.status);
+        if is_whole {
+            return self.send_response(key, &response, head_only, turn);
         }
-        let response = Response::new(200, job.content_type(), Bytes::new());
         self.send_head(key, &response, None, head_only, turn)?;
         if !head_only {
             let sent = self.connection.send_data(key, &body, false, turn.output)?;
@@ -662,6 +670,11 @@ impl Http2 {
                 break;
             }
             let Some(key) = self.jobs.pop_front() else { break };
+            if let Some(job) = self.take_begun(key) {
+                // The stream may be gone by now; then there is nobody to tell.
+                let _ = self.start_job(key, job, false, turn);
+                continue;
+            }
             let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
             else {
                 continue;
@@ -743,10 +756,23 @@ impl Http2 {
         Some(receiving)
     }
 
+    /// Takes a job whose response has no head from its stream.
+    fn take_begun(&mut self, key: StreamKey) -> Option<Box<Job>> {
+        if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(_))) {
+            return None;
+        }
+        let Some(Stream { work: Work::Begun(job), .. }) = self.streams.get_mut(key.slot())?.take() else {
+            return None;
+        };
+        self.jobs_open -= 1;
+        Some(job)
+    }
+
     fn forget(&mut self, key: StreamKey) {
         if let Some(place) = self.streams.get_mut(key.slot())
             && place.as_ref().is_some_and(|stream| stream.key == key)
-            && let Some(Stream { work: Work::Sending { source: Source::Job(_), .. }, .. }) = place.take()
+            && let Some(Stream { work: Work::Begun(_) | Work::Sending { source: Source::Job(_), .. }, .. }) =
+                place.take()
         {
             self.jobs_open -= 1;
         }

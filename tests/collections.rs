@@ -1,0 +1,188 @@
+//! Requests about whole collections that take more than one turn: long lists, and deletions that may be refused half-way.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use support::http2::{Http2Client, Message};
+use support::lease;
+use support::response::Response;
+use support::server::TestServer;
+
+/// Leases that no single step of the server can look at (`JOB_KEYS_PER_STEP`).
+const MANY: usize = 1_300;
+
+fn name(number: usize) -> String {
+    format!("lease-{number:05}")
+}
+
+/// Creates Leases whose names sort as they are counted; the answers, in order.
+fn create_many(server: &TestServer, namespace: &str, count: usize) -> Vec<Value> {
+    let mut client = Http2Client::open(&server.endpoint());
+    let mut created = Vec::with_capacity(count);
+    for numbers in (0..count).collect::<Vec<_>>().chunks(64) {
+        let message = |number: &usize| Message::new("POST", &lease::collection(namespace), &lease::new(&name(*number)));
+        let keys: Vec<_> = numbers.iter().map(|number| client.queue(&message(number))).collect();
+        created.extend(keys.into_iter().map(|key| client.recv(key).expect_status(201, namespace).json()));
+    }
+    created
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list["items"].as_array().expect("items").iter().map(lease::name).collect()
+}
+
+/// The same request over both versions of HTTP; `body` may be empty.
+fn both(server: &TestServer, method: &str, target: &str, body: &str) -> [Response; 2] {
+    let mut http2 = Http2Client::open(&server.endpoint());
+    [server.client().call(method, target, body), http2.call(method, target, body)]
+}
+
+fn preconditions(of: &Value) -> String {
+    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": of}).to_string()
+}
+
+#[test]
+fn a_precondition_must_hold_of_every_lease_of_the_collection() {
+    let server = TestServer::start();
+    let created = create_many(&server, "n", 4);
+    let target = lease::collection("n");
+    let uid = |at: usize| created[at]["metadata"]["uid"].as_str().unwrap();
+
+    // It holds of the third, and the first is not it: nothing goes.
+    let body = preconditions(&json!({"uid": uid(2)}));
+    for refused in both(&server, "DELETE", &target, &body) {
+        let refused = refused.expect_failure(409, "Conflict", &body).json();
+        let words = format!(
+            "Operation cannot be fulfilled on Lease.coordination.k8s.io \"lease-00000\": the UID in the precondition ({}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+            uid(2),
+            uid(0)
+        );
+        assert_eq!(refused["message"], words);
+        assert_eq!(refused["details"], json!({"name": "lease-00000", "group": "coordination.k8s.io", "kind": "Lease"}));
+    }
+    assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
+
+    // It holds of the first, which goes; the second ends it.
+    let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
+    let body = preconditions(&json!({"resourceVersion": version}));
+    // A dry run says the same and deletes nothing.
+    for target in [format!("{target}?dryRun=All"), target.clone()] {
+        let body = if target.ends_with("All") {
+            json!({"preconditions": {"resourceVersion": version}, "dryRun": ["All"]}).to_string()
+        } else {
+            body.clone()
+        };
+        let refused = server.client().call("DELETE", &target, &body).expect_failure(409, "Conflict", &body).json();
+        let message = refused["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("Operation cannot be fulfilled on Lease.coordination.k8s.io \"lease-00001\": the ResourceVersion in the precondition"),
+            "{message}"
+        );
+        let left = server.client().call("GET", &lease::collection("n"), "").json();
+        assert_eq!(names(&left).len(), if target.ends_with("All") { 4 } else { 3 });
+    }
+
+    // Where only one is meant, its own precondition holds.
+    let body = preconditions(&json!({"uid": uid(2)}));
+    let one = format!("{target}?fieldSelector=metadata.name%3Dlease-00002");
+    let deleted = server.client().call("DELETE", &one, &body).expect_status(200, &one).json();
+    assert_eq!(names(&deleted), ["lease-00002"]);
+}
+
+#[test]
+fn a_deletion_of_many_steps_can_still_be_refused() {
+    let server = TestServer::start();
+    let created = create_many(&server, "n", MANY);
+    let (first, last) = (name(0), name(MANY - 1));
+    let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
+    let target = lease::collection("n");
+    // Only the last has the label: what comes before takes several steps, and there is no head before their end.
+    let label = json!({"metadata": {"labels": {"last": "1"}}}).to_string();
+    server.client().call("PATCH", &lease::path("n", &last), &label).expect_status(200, "label");
+    let selected = format!("{target}?labelSelector=last%3D1");
+    let body = preconditions(&json!({"resourceVersion": version}));
+    for refused in both(&server, "DELETE", &selected, &body) {
+        let refused = refused.expect_failure(409, "Conflict", &selected).json();
+        assert_eq!(refused["details"]["name"], last.as_str());
+    }
+    let metrics = String::from_utf8(server.client().call("GET", "/metrics", "").body).unwrap();
+    let counted = metrics.lines().find(|line| {
+        line.starts_with("apiserver_request_total{verb=\"DELETECOLLECTION\"") && line.contains("code=\"409\"")
+    });
+    assert!(counted.is_some_and(|line| line.ends_with(" 2")), "{counted:?}");
+
+    // All but the first go in one request, over either protocol, and the answer tells of each.
+    let others = format!("{target}?fieldSelector=metadata.name%21%3D{first}");
+    let [dry, _] = both(&server, "DELETE", &others, r#"{"dryRun":["All"]}"#);
+    assert_eq!(names(&dry.expect_status(200, "dry").json()).len(), MANY - 1);
+    let mut client = Http2Client::open(&server.endpoint());
+    let deleted = client.call("DELETE", &others, "").expect_status(200, &others).json();
+    assert_eq!(names(&deleted).len(), MANY - 1);
+    assert_eq!(names(&client.call("GET", &target, "").json()), [first.as_str()]);
+}
+
+#[test]
+fn a_limited_deletion_goes_on_with_its_token() {
+    let server = TestServer::start();
+    create_many(&server, "n", 7);
+    let target = lease::collection("n");
+    let mut client = server.client();
+    let dry =
+        client.call("DELETE", &format!("{target}?limit=3"), r#"{"dryRun":["All"]}"#).expect_status(200, "dry").json();
+    assert_eq!(names(&dry), ["lease-00000", "lease-00001", "lease-00002"]);
+    assert_eq!(dry["metadata"]["remainingItemCount"], 4);
+    assert_eq!(names(&client.call("GET", &target, "").json()).len(), 7);
+
+    // The token goes on behind what a dry run has shown.
+    let token = dry["metadata"]["continue"].as_str().expect("a token");
+    let second = format!("{target}?limit=3&continue={token}");
+    let deleted = client.call("DELETE", &second, "").expect_status(200, &second).json();
+    assert_eq!(names(&deleted), ["lease-00003", "lease-00004", "lease-00005"]);
+    assert_eq!(
+        names(&client.call("GET", &target, "").json()),
+        ["lease-00000", "lease-00001", "lease-00002", "lease-00006"]
+    );
+    let deleted = client.call("DELETE", &format!("{target}?limit=10"), "").expect_status(200, "the rest").json();
+    assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
+}
+
+#[test]
+fn forms_that_need_the_whole_list_are_whole_when_it_takes_many_steps() {
+    let server = TestServer::start();
+    create_many(&server, "n", MANY);
+    let all: BTreeSet<String> = (0..MANY).map(name).collect();
+    let target = lease::collection("n");
+    for query in ["", "?limit=1200"] {
+        let target = format!("{target}{query}");
+        let get = |accept: &str| {
+            let mut http1 = server.client();
+            http1.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\n\r\n"));
+            let mut http2 = Http2Client::open(&server.endpoint());
+            let message =
+                Message { method: "GET".into(), target: target.clone(), ..Message::default() }.with("accept", accept);
+            let key = http2.send(&message);
+            [http1.recv_final("GET").expect_status(200, accept), http2.recv(key).expect_status(200, accept)]
+        };
+        let count = if query.is_empty() { MANY } else { 1_200 };
+        let [plain, _] = get("application/json");
+        assert_eq!(names(&plain.json()).len(), count);
+        for pretty in get("application/json;pretty=1") {
+            assert!(pretty.body.starts_with(b"{\n  \"kind\": \"LeaseList\""), "{pretty}");
+            let items = pretty.json();
+            assert!(names(&items).len() == count && names(&items).iter().all(|name| all.contains(*name)));
+        }
+        for yaml in get("application/yaml") {
+            assert!(yaml.body.starts_with(b"apiVersion: coordination.k8s.io/v1\nitems:\n- metadata:"), "{yaml}");
+            let text = std::str::from_utf8(&yaml.body).unwrap();
+            assert_eq!(text.lines().filter(|line| line.starts_with("    name: lease-")).count(), count);
+        }
+        for protobuf in get("application/vnd.kubernetes.protobuf") {
+            assert!(protobuf.body.starts_with(b"k8s\0"), "{protobuf}");
+            let found = memchr::memmem::find_iter(&protobuf.body, b"lease-0").count();
+            assert_eq!(found, count);
+        }
+    }
+}
