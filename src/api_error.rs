@@ -149,6 +149,8 @@ pub enum ApiError {
         name: String,
         /// Whether it is there only because finalizers hold it.
         being_deleted: bool,
+        /// Whether the new one has a `generateName`, so that another attempt may succeed.
+        is_generated: bool,
     },
     /// A server-side apply would change what others own.
     ApplyConflict {
@@ -375,10 +377,15 @@ impl ApiError {
             ..Status::default()
         };
         match self {
-            Self::AlreadyExists { name, being_deleted } => {
+            Self::AlreadyExists { name, being_deleted, is_generated } => {
                 let why = if *being_deleted { "object is being deleted: " } else { "" };
-                let message = format!("{why}{RESOURCE}.{GROUP} {} already exists", go_quoted(name));
-                failure(409, "AlreadyExists", message, of(name, RESOURCE))
+                let mut message = format!("{why}{RESOURCE}.{GROUP} {} already exists", go_quoted(name));
+                let mut details = of(name, RESOURCE);
+                if *is_generated {
+                    message.push_str(", the server was not able to generate a unique name for the object");
+                    details = details.map(|details| StatusDetails { retry_after_seconds: 1, ..details });
+                }
+                failure(409, "AlreadyExists", message, details)
             }
             Self::ApplyConflict { conflicts } => {
                 let cause = |conflict: &FieldManagerConflict| StatusCause {

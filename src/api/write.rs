@@ -114,9 +114,12 @@ impl Api {
         let mut uid = Uuid::encode_buffer();
         let uid = Uuid::new_v4().hyphenated().encode_lower(&mut uid);
         prepare_for_create(&mut lease, CompactString::from(&*uid), write.now.wall);
-        let is_generated = lease.metadata.name.is_empty() && !lease.metadata.generate_name.is_empty();
-        for _ in 0..GENERATED_NAMES_MAX {
-            if is_generated {
+        let is_generated = !lease.metadata.generate_name.is_empty();
+        let wants_name = is_generated && lease.metadata.name.is_empty();
+        let mut attempts_left = if wants_name { GENERATED_NAMES_MAX } else { 1 };
+        loop {
+            attempts_left -= 1;
+            if wants_name {
                 lease.metadata.name = generated_name(&lease.metadata.generate_name, &mut self.rng);
             }
             valid(&lease.metadata.name, validate_create(&lease))?;
@@ -125,18 +128,23 @@ impl Api {
                 return Err(ApiError::Unclassified { message });
             }
             if let Some((_, there)) = table.find(&lease.metadata.namespace, &lease.metadata.name) {
-                if is_generated {
+                if attempts_left > 0 {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                return Err(ApiError::AlreadyExists { name: lease.metadata.name.to_string(), being_deleted });
+                // Also for a name that the client chose beside a `generateName` (apiserver `registry/rest/create.go`,
+                // `CheckGeneratedNameError`).
+                return Err(ApiError::AlreadyExists {
+                    name: lease.metadata.name.to_string(),
+                    being_deleted,
+                    is_generated,
+                });
             }
             if write.options.dry_run {
                 return write.reply(201, State::Loose(&lease, None), warnings);
             }
             return write.reply(201, State::Stored(&table.create(lease)), warnings);
         }
-        Err(ApiError::AlreadyExists { name: lease.metadata.name.to_string(), being_deleted: false })
     }
 }
 
@@ -300,4 +308,72 @@ fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::Invalid { subject: InvalidSubject::Lease, name: name.to_owned(), causes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Credentials;
+    use crate::clock::Now;
+    use crate::http::{FieldLines, Method, RequestHead, Response};
+    use crate::lease::{ResourceVersion, Time};
+
+    struct NoLines;
+
+    impl FieldLines for NoLines {
+        fn for_each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+    }
+
+    fn create(api: &mut Api, table: &mut Table, body: &str) -> Response {
+        let head = RequestHead {
+            method: Method::Post,
+            path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+            query: "",
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: &NoLines,
+        };
+        let now = Now { ms: 0, wall: Time(1_795_219_345) };
+        match api.handle(table, &head, &mut body.as_bytes().to_vec(), &Credentials::insecure(), now) {
+            Reply::Response(response) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_generated_name_that_is_taken_is_tried_again_a_few_times() {
+        let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
+        let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
+        // What would be generated next is taken already, but for the last.
+        let mut same = api.rng.clone();
+        let names: Vec<_> = (0..GENERATED_NAMES_MAX).map(|_| generated_name("g-", &mut same)).collect();
+        let (last, others) = names.split_last().expect("names");
+        for name in others {
+            assert_eq!(create(&mut api, &mut table, &named(name)).status, 201);
+        }
+        let before = api.rng.clone();
+        let wanted = "{\"metadata\":{\"generateName\":\"g-\"}}";
+        let created = create(&mut api, &mut table, wanted);
+        let body: serde_json::Value = serde_json::from_slice(&created.body).expect("JSON");
+        assert_eq!((created.status, body["metadata"]["name"].as_str()), (201, Some(last.as_str())));
+
+        api.rng = before;
+        let refused = create(&mut api, &mut table, wanted);
+        let status: serde_json::Value = serde_json::from_slice(&refused.body).expect("JSON");
+        let words = format!(
+            "leases.coordination.k8s.io \"{last}\" already exists, the server was not able to generate a unique name for the object"
+        );
+        assert_eq!((refused.status, refused.retry_after_seconds), (409, 1));
+        assert_eq!((status["reason"].as_str(), status["message"].as_str()), (Some("AlreadyExists"), Some(&*words)));
+        assert_eq!(status["details"]["retryAfterSeconds"], 1);
+        assert_eq!(table.len(), GENERATED_NAMES_MAX);
+
+        // A name of its own is tried once, and the words are the same.
+        let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
+        let refused = create(&mut api, &mut table, &both);
+        let status: serde_json::Value = serde_json::from_slice(&refused.body).expect("JSON");
+        assert_eq!((refused.status, status["message"].as_str()), (409, Some(&*words)));
+        assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
+    }
 }
