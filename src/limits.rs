@@ -61,6 +61,12 @@ pub const DELETIONS_PER_STEP: usize = 256;
 /// Bytes of a list body up to which it is sent whole, with its length.
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 
+/// Bytes of a body above which it goes out compressed to those who ask for it. kube-apiserver's threshold.
+pub const GZIP_BYTES_MIN: usize = 128 * 1024;
+
+/// Bytes that are compressed in one step of a list, which takes far longer than making them.
+pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
+
 /// Events of the log that one filling of a watcher looks at, whether or not they are for it.
 pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 

@@ -123,6 +123,12 @@ impl<'a> Route<'a> {
         Target::of(path).route
     }
 
+    /// Whether it is about Leases.
+    #[must_use]
+    pub fn is_resource(&self) -> bool {
+        matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
+    }
+
     /// Whether HEAD is taken where GET is. kube-apiserver registers methods one by one for what belongs to the API and
     /// its discovery, and HEAD for none of them; other paths have handlers that look at no method.
     #[must_use]

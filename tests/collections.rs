@@ -4,8 +4,10 @@
 
 mod support;
 
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io::Read;
 use support::http2::{Http2Client, Message};
 use support::lease;
 use support::response::Response;
@@ -185,4 +187,144 @@ fn forms_that_need_the_whole_list_are_whole_when_it_takes_many_steps() {
             assert_eq!(found, count);
         }
     }
+}
+
+/// A GET over both versions of HTTP, with these field values.
+fn get(server: &TestServer, target: &str, accept: &str, accept_encoding: &str) -> [Response; 2] {
+    let mut http1 = server.client();
+    http1.send(format!(
+        "GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nAccept-Encoding: {accept_encoding}\r\n\r\n"
+    ));
+    let mut http2 = Http2Client::open(&server.endpoint());
+    let message = Message { method: "GET".into(), target: target.to_owned(), ..Message::default() }
+        .with("accept", accept)
+        .with("accept-encoding", accept_encoding);
+    let key = http2.send(&message);
+    [http1.recv_final("GET").expect_status(200, target), http2.recv(key).expect_status(200, target)]
+}
+
+/// The body without its content coding, which must be there.
+#[track_caller]
+fn unpacked(response: &Response) -> Vec<u8> {
+    assert_eq!(response.head.field("content-encoding"), Some("gzip"), "{:?}", response.head);
+    assert_eq!(response.head.field("vary"), Some("Accept-Encoding"), "{:?}", response.head);
+    let mut body = Vec::new();
+    let mut decoder = GzDecoder::new(response.body.as_slice());
+    decoder.read_to_end(&mut body).expect("gzip");
+    assert!(decoder.into_inner().is_empty(), "nothing behind it");
+    body
+}
+
+/// A body without what goes on with time: the ages in a Table.
+fn ageless(body: &[u8]) -> Vec<u8> {
+    let Ok(mut table) = serde_json::from_slice::<Value>(body) else { return body.to_vec() };
+    let rows = table.get_mut("rows").and_then(Value::as_array_mut);
+    for row in rows.into_iter().flatten() {
+        row["cells"][2] = Value::Null;
+    }
+    table.to_string().into_bytes()
+}
+
+#[test]
+fn long_lists_are_compressed_for_those_who_ask() {
+    const LEASES: usize = 10_000;
+    let server = TestServer::start();
+    create_many(&server, "n", LEASES);
+    let target = lease::collection("n");
+    const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    for (query, accept) in [
+        ("", "application/json"),
+        ("?limit=4000", "application/json"),
+        ("", "application/vnd.kubernetes.protobuf"),
+        ("?limit=2000", "application/yaml"),
+        ("", TABLE),
+        ("", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"),
+    ] {
+        let target = format!("{target}{query}");
+        let plain = get(&server, &target, accept, "identity");
+        let packed = get(&server, &target, accept, "deflate, gzip");
+        for (plain, packed) in plain.iter().zip(&packed) {
+            assert_eq!((plain.head.field("content-encoding"), plain.head.field("vary")), (None, None));
+            assert!(ageless(&unpacked(packed)) == ageless(&plain.body), "{target} {accept}");
+            assert!(packed.body.len() * 3 < plain.body.len(), "{} of {}", packed.body.len(), plain.body.len());
+            assert_eq!(packed.head.field("content-type"), plain.head.field("content-type"));
+        }
+    }
+    // It comes in pieces, none of them of more than a step.
+    let mut client = server.client();
+    client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n"));
+    assert!(client.try_recv_head().unwrap().is_chunked());
+    let mut chunks = Vec::new();
+    while let Some(chunk) = client.recv_chunk().unwrap() {
+        chunks.push(chunk.len());
+    }
+    assert!(chunks.len() > 20 && chunks.iter().all(|bytes| *bytes <= 64 * 1024), "{chunks:?}");
+    // A deletion tells of what it has deleted.
+    let body = r#"{"dryRun":["All"]}"#;
+    client.send(format!(
+        "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    let deleted: Value = serde_json::from_slice(&unpacked(&client.recv_final("DELETE"))).unwrap();
+    assert_eq!(names(&deleted).len(), LEASES);
+}
+
+#[test]
+fn what_is_short_or_not_asked_for_is_not_compressed() {
+    let server = TestServer::start();
+    create_many(&server, "n", 200);
+    let mut client = server.client();
+    let text = "text ".repeat(40_000);
+    let body = json!({"metadata": {"name": "large", "annotations": {"a": text}}}).to_string();
+    client.call("POST", &lease::collection("large"), &body).expect_status(201, "large");
+    let list = lease::collection("n");
+    let large = lease::path("large", "large");
+    let bytes = |target: &str| get(&server, target, "application/json", "identity")[0].body.len();
+    assert!(bytes(&large) > 128 * 1024 && bytes(&list) > 64 * 1024 && bytes(&list) < 128 * 1024, "{}", bytes(&list));
+    for (target, accept_encoding, is_packed) in [
+        (&large, "gzip", true),
+        (&large, "br,gzip", true),
+        (&large, "gzip;q=0", false),
+        (&large, "gzip;q=0.5", false),
+        (&large, "identity", false),
+        (&large, "*", false),
+        (&list, "gzip", false),
+    ] {
+        let plain = get(&server, target, "application/json", "identity");
+        for (got, plain) in get(&server, target, "application/json", accept_encoding).iter().zip(&plain) {
+            if is_packed {
+                assert!(unpacked(got) == plain.body && got.body.len() < 16 * 1024, "{target} {accept_encoding}");
+            } else {
+                assert_eq!(got.head.field("content-encoding"), None, "{target} {accept_encoding}");
+                assert_eq!(got.head.field("content-length"), Some(got.body.len().to_string().as_str()));
+                assert!(got.body == plain.body, "{target} {accept_encoding}");
+            }
+        }
+    }
+    // The answer to a change is an object too; one to an error keeps its status.
+    let patch = r#"{"spec":{"leaseTransitions":1}}"#;
+    client.send(format!(
+        "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
+        patch.len()
+    ));
+    let patched: Value =
+        serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(200, patch))).unwrap();
+    assert_eq!(patched["spec"]["leaseTransitions"], 1);
+    let patch = r#"{"spec":5}"#;
+    client.send(format!(
+        "PATCH {large} HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{patch}",
+        patch.len()
+    ));
+    let refused: Value =
+        serde_json::from_slice(&unpacked(&client.recv_final("PATCH").expect_status(422, patch))).unwrap();
+    assert_eq!((&refused["kind"], &refused["code"]), (&json!("Status"), &json!(422)));
+    // Watches and documents are never compressed.
+    client.send("GET /openapi/v2 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert_eq!(client.recv_final("GET").head.field("content-encoding"), None);
+    client.send(format!(
+        "GET {}?watch=true&timeoutSeconds=1 HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n\r\n",
+        lease::collection("large")
+    ));
+    let events = client.recv_final("GET");
+    assert!(events.head.field("content-encoding").is_none() && events.body.starts_with(b"{\"type\":\"ADDED\""));
 }

@@ -4,6 +4,7 @@
 //! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps then
 //! append nothing. From there on only the end of the connection can say that something went wrong.
 
+use super::gzip::{self, Gzip};
 use super::preconditions::Preconditions;
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
@@ -32,11 +33,15 @@ pub struct Job {
     /// What the request counts as; it is counted with the status of its response.
     kind: RequestKind,
     version: ApiVersion,
+    /// How the body goes out, for a client that takes gzip.
+    gzip: Option<Gzip>,
 }
 
 /// Why a job ends before its response is whole.
 #[derive(Debug)]
 pub enum JobError {
+    /// The body cannot be compressed.
+    Compression,
     /// The log forgot what the rest needs: [`Job::absorb`] was not called in time.
     Overtaken,
     /// The request is refused; there is no head yet.
@@ -58,6 +63,8 @@ enum Stage {
     Delete { snapshot: Snapshot, deletion: Deletion, items: Vec<Rc<Object>> },
     /// A list without a limit: items go out as they are found.
     Stream { snapshot: Snapshot, head_sent: bool, items_sent: usize },
+    /// A response that was at hand, and is too long to be compressed in one go.
+    Body { head: Response, body: Bytes },
     /// Collected items go out.
     Send { meta: OwnedMeta, items: Vec<Rc<Object>>, items_sent: usize },
 }
@@ -93,8 +100,21 @@ impl Job {
         Self::new(selector, form, Stage::Delete { snapshot, deletion, items: Vec::new() })
     }
 
+    /// A response that is at hand, in pieces.
+    #[must_use]
+    pub fn body(mut response: Response) -> Self {
+        let body = std::mem::take(&mut response.body);
+        Self::new(Selector::default(), Form::default(), Stage::Body { head: response, body })
+    }
+
     fn new(selector: Selector, form: Form, stage: Stage) -> Self {
-        Self { selector, form, stage, kind: RequestKind::OtherVerb, version: ApiVersion::default() }
+        Self { selector, form, stage, kind: RequestKind::OtherVerb, version: ApiVersion::default(), gzip: None }
+    }
+
+    /// The same for a client that takes gzip: it gets that if the body is long.
+    #[must_use]
+    pub fn compressed(self) -> Self {
+        Self { gzip: Some(Gzip::default()), ..self }
     }
 
     /// Says what the request counts as.
@@ -111,15 +131,23 @@ impl Job {
     /// The head of the response, with an empty body.
     #[must_use]
     pub fn head(&self) -> Response {
-        Response::new(200, self.form.content_type(), Bytes::new())
+        let mut head = match &self.stage {
+            Stage::Body { head, .. } => head.clone(),
+            _ => Response::new(200, self.form.content_type(), Bytes::new()),
+        };
+        if self.gzip.as_ref().is_some_and(Gzip::is_packed) {
+            gzip::mark(&mut head);
+        }
+        head
     }
 
-    /// Whether the head can go out: nothing can refuse the request any more.
+    /// Whether the head can go out: nothing can refuse the request any more, and what the head says of the body is known.
     #[must_use]
     pub fn has_head(&self) -> bool {
-        match self.stage {
-            Stage::Collect { .. } | Stage::Delete { .. } => false,
-            Stage::Stream { .. } | Stage::Send { .. } => true,
+        match (&self.stage, &self.gzip) {
+            (Stage::Collect { .. } | Stage::Delete { .. }, _) => false,
+            (_, Some(gzip)) => gzip.is_decided(),
+            (_, None) => true,
         }
     }
 
@@ -128,6 +156,7 @@ impl Job {
     #[must_use]
     pub fn refusal(&self, error: JobError) -> Response {
         let error = match error {
+            JobError::Compression => ApiError::Unclassified { message: "the response cannot be compressed".into() },
             JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
             JobError::Refused(error) => error,
         };
@@ -140,6 +169,27 @@ impl Job {
     /// # Errors
     /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
     pub fn step(&mut self, table: &mut Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, JobError> {
+        let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, now, out, bytes_max) };
+        let stepped = match gzip.wants_more() {
+            Some((made, bytes_max)) => self.plain_step(table, now, made, bytes_max),
+            None => Ok(false),
+        };
+        if let Ok(true) = stepped {
+            gzip.end();
+        }
+        let stepped = stepped.and_then(|_| gzip.step(out).map_err(|_| JobError::Compression));
+        self.gzip = Some(gzip);
+        stepped
+    }
+
+    /// One step of the body as it is before it is compressed.
+    fn plain_step(
+        &mut self,
+        table: &mut Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<bool, JobError> {
         let Self { selector, form, stage, .. } = self;
         let form = *form;
         match stage {
@@ -156,7 +206,7 @@ impl Job {
                 let meta = OwnedMeta::of(snapshot, more, selector);
                 let items = std::mem::take(items);
                 *stage = Stage::send(meta, items, form, out);
-                self.step(table, now, out, bytes_max)
+                self.plain_step(table, now, out, bytes_max)
             }
             Stage::Delete { snapshot, deletion, items } => {
                 let mut found = Vec::new();
@@ -177,7 +227,13 @@ impl Job {
                 let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
                 let items = std::mem::take(items);
                 *stage = Stage::send(meta, items, form, out);
-                self.step(table, now, out, bytes_max)
+                self.plain_step(table, now, out, bytes_max)
+            }
+            Stage::Body { body, .. } => {
+                let piece =
+                    body.split_to(bytes_max.saturating_sub(out.len()).clamp(1, body.len().max(1)).min(body.len()));
+                out.extend_from_slice(&piece);
+                Ok(body.is_empty())
             }
             Stage::Stream { snapshot, head_sent, items_sent } => {
                 if !std::mem::replace(head_sent, true) {
@@ -218,7 +274,7 @@ impl Job {
                 // If that fails the next step fails as well.
                 let _ = snapshot.absorb(table);
             }
-            Stage::Send { .. } => {}
+            Stage::Body { .. } | Stage::Send { .. } => {}
         }
     }
 }

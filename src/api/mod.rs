@@ -5,6 +5,7 @@
 
 mod delete;
 mod discovery;
+mod gzip;
 pub mod job;
 mod negotiate;
 mod patch;
@@ -22,6 +23,7 @@ use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
+use crate::limits::GZIP_BYTES_MIN;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 use crate::route::{Route, Target};
@@ -80,6 +82,24 @@ impl Reply {
         Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, now.wall))))
     }
 
+    /// Whether its body is long enough to be compressed, as far as that is known.
+    fn may_be_long(&self) -> bool {
+        match self {
+            Self::Response(response) => response.body.len() > GZIP_BYTES_MIN,
+            Self::Job(_) => true,
+            Self::Watch(_) => false,
+        }
+    }
+
+    /// The same, for somebody who takes gzip.
+    fn compressed(self) -> Self {
+        match self {
+            Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed())),
+            Self::Job(job) => Self::Job(Box::new(job.compressed())),
+            Self::Watch(spec) => Self::Watch(spec),
+        }
+    }
+
     /// Status code, as far as it is known.
     fn status(&self) -> Option<u16> {
         match self {
@@ -134,6 +154,9 @@ impl Api {
             let form = form_of_error(request, &Query::new(request.query));
             Reply::Response(Response::from_status(&error.status(), form))
         });
+        if route.is_resource() && reply.may_be_long() && gzip::is_accepted(request.fields) {
+            reply = reply.compressed();
+        }
         let kind = RequestKind::of(&route, request);
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),

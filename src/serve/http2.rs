@@ -569,8 +569,10 @@ impl Http2 {
         }
         self.send_head(key, &response, None, head_only, turn)?;
         if !head_only {
-            let sent = self.connection.send_data(key, &body, false, turn.output)?;
-            body.drain(..sent);
+            if !body.is_empty() {
+                let sent = self.connection.send_data(key, &body, false, turn.output)?;
+                body.drain(..sent);
+            }
             let is_stalled = !body.is_empty();
             self.put_sending(key, body.into(), Source::Job(job));
             self.jobs_open += 1;
@@ -595,26 +597,25 @@ impl Http2 {
         let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_bytes());
         let date = SendField::repeated(DATE, turn.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
-        let Some(length) = length else {
-            return self.connection.send_head(
-                key,
-                response.status,
-                &[cache_control, content_type, date],
-                is_end,
-                turn.output,
-            );
-        };
-        let length = SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes());
+        let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
         if response.has_plain_head() {
-            let fields = [cache_control, content_type, date, length];
-            return self.connection.send_head(key, response.status, &fields, is_end, turn.output);
+            let fields = [cache_control, content_type, date];
+            return match length {
+                None => self.connection.send_head(key, response.status, &fields, is_end, turn.output),
+                Some(length) => {
+                    let [cache_control, content_type, date] = fields;
+                    let fields = [cache_control, content_type, date, length];
+                    self.connection.send_head(key, response.status, &fields, is_end, turn.output)
+                }
+            };
         }
         let warnings: Vec<_> =
             response.warnings.iter().map(|warning| warning.replace(|c: char| c.is_ascii_control(), "")).collect();
         let retry_after = response.retry_after_seconds.to_string();
         let mut fields = vec![cache_control, date];
         if response.has_content_fields() {
-            fields.extend([content_type, length]);
+            fields.push(content_type);
+            fields.extend(length);
         }
         let further = response.fields.iter();
         fields
@@ -696,6 +697,9 @@ impl Http2 {
             if is_done {
                 *source = Source::End;
                 self.jobs_open -= 1;
+            } else if piece.is_empty() {
+                self.jobs.push_back(key);
+                continue;
             }
             let Ok(sent) = self.connection.send_data(key, piece, is_done, turn.output) else {
                 self.on_reset(key, turn.service);

@@ -1,0 +1,217 @@
+//! Long bodies, compressed for those who ask for it, as kube-apiserver's response writer does it (apiserver
+//! `endpoints/handlers/responsewriters`): gzip of the fastest level, for bodies above a size and for no others.
+//!
+//! ```text
+//!   Waiting ──more than is sent plainly──► Packing ──all that was made is packed, and no more comes──► Done
+//!      └──────whole before that──────────► Plain
+//! ```
+//!
+//! Packing costs far more than making the text, so a step packs no more than [`GZIP_BYTES_PER_STEP`]; what was made and
+//! is not packed yet waits.
+
+use crate::http::{FieldLines, Response};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::fmt;
+use std::io::{self, Write};
+
+/// Whether a client takes gzip. kube-apiserver looks for the bare word in the first field of this name, so that a
+/// quality, be it 1 or 0, means no.
+#[must_use]
+pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
+    let mut accepted = None;
+    fields.for_each(&mut |name, value| {
+        if accepted.is_none() && name.eq_ignore_ascii_case(b"accept-encoding") {
+            accepted = Some(value.split(|byte| *byte == b',').any(|token| token.trim_ascii() == b"gzip"));
+        }
+    });
+    accepted.unwrap_or(false)
+}
+
+/// The head of a packed body.
+pub(super) fn mark(head: &mut Response) {
+    head.fields.push(("content-encoding", "gzip".to_owned()));
+    head.fields.push(("vary", "Accept-Encoding".to_owned()));
+}
+
+/// A body on its way to be packed.
+#[derive(Debug, Default)]
+pub(super) struct Gzip {
+    /// What was made and not given out: the whole body while it is not known whether it is long, then what is to be
+    /// packed.
+    made: Vec<u8>,
+    /// Where in `made` the rest begins.
+    packed: usize,
+    /// No more will be made.
+    is_whole: bool,
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    /// Nobody knows yet how long the body is.
+    #[default]
+    Waiting,
+    /// It is short, and goes out as it is.
+    Plain,
+    Packing(Box<GzEncoder<Vec<u8>>>),
+    Done,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waiting => "Waiting",
+            Self::Plain => "Plain",
+            Self::Packing(_) => "Packing",
+            Self::Done => "Done",
+        })
+    }
+}
+
+impl Gzip {
+    /// Whether it is known how the body goes out.
+    #[must_use]
+    pub(super) fn is_decided(&self) -> bool {
+        !matches!(self.state, State::Waiting)
+    }
+
+    /// Whether it goes out packed.
+    #[must_use]
+    pub(super) fn is_packed(&self) -> bool {
+        matches!(self.state, State::Packing(_) | State::Done)
+    }
+
+    /// Whether more of the body is wanted before the next [`Gzip::step`]: up to `bytes_max` in the buffer, to which it
+    /// is to be appended, and which nobody else may change.
+    pub(super) fn wants_more(&mut self) -> Option<(&mut Vec<u8>, usize)> {
+        let bytes_max = match self.state {
+            _ if self.is_whole => return None,
+            State::Waiting => GZIP_BYTES_MIN + 1,
+            State::Plain | State::Packing(_) | State::Done if self.packed < self.made.len() => return None,
+            State::Plain | State::Packing(_) | State::Done => {
+                self.made.clear();
+                self.packed = 0;
+                GZIP_BYTES_PER_STEP
+            }
+        };
+        Some((&mut self.made, bytes_max))
+    }
+
+    /// Says that all of the body has been made.
+    pub(super) fn end(&mut self) {
+        self.is_whole = true;
+    }
+
+    /// Appends to `out` what can be given out. `Ok(true)` when that was all.
+    ///
+    /// # Errors
+    /// None that is known of: the encoder writes into memory.
+    pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+        if matches!(self.state, State::Waiting) {
+            if self.made.len() > GZIP_BYTES_MIN {
+                let encoder = GzEncoder::new(Vec::with_capacity(GZIP_BYTES_PER_STEP / 4), Compression::fast());
+                self.state = State::Packing(Box::new(encoder));
+            } else if self.is_whole {
+                self.state = State::Plain;
+            } else {
+                return Ok(false);
+            }
+        }
+        let State::Packing(encoder) = &mut self.state else {
+            out.append(&mut self.made);
+            return Ok(self.is_whole);
+        };
+        let rest = self.made.get(self.packed..).unwrap_or_default();
+        let piece = rest.get(..GZIP_BYTES_PER_STEP).unwrap_or(rest);
+        encoder.write_all(piece)?;
+        self.packed += piece.len();
+        let is_end = self.is_whole && self.packed == self.made.len();
+        if is_end {
+            encoder.try_finish()?;
+        }
+        out.append(encoder.get_mut());
+        if is_end {
+            *self = Self { state: State::Done, is_whole: true, ..Self::default() };
+        }
+        Ok(is_end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::read::GzDecoder;
+    use std::io::Read;
+
+    struct Lines(&'static [(&'static str, &'static str)]);
+
+    impl FieldLines for Lines {
+        fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+            for (name, value) in self.0 {
+                each(name.as_bytes(), value.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn only_the_bare_word_asks_for_gzip() {
+        for (lines, accepted) in [
+            (&[("Accept-Encoding", "gzip")][..], true),
+            (&[("accept-encoding", "deflate, gzip , br")], true),
+            (&[("Accept", "gzip")], false),
+            (&[("Accept-Encoding", "gzip;q=1.0")], false),
+            (&[("Accept-Encoding", "gzip;q=0, *")], false),
+            (&[("Accept-Encoding", "GZIP")], false),
+            (&[("Accept-Encoding", "x-gzip,identity")], false),
+            (&[("Accept-Encoding", "br"), ("Accept-Encoding", "gzip")], false),
+            (&[], false),
+        ] {
+            assert_eq!(is_accepted(&Lines(lines)), accepted, "{lines:?}");
+        }
+    }
+
+    /// Puts a body through in pieces of random size; what came out, and whether it was packed.
+    fn through(body: &[u8], rng: &mut fastrand::Rng) -> (Vec<u8>, bool) {
+        let (mut gzip, mut out, mut at) = (Gzip::default(), Vec::new(), 0);
+        for _ in 0..100_000 {
+            if let Some((made, bytes_max)) = gzip.wants_more() {
+                // As a job does: a piece may be too small, and the last item too large.
+                let room = bytes_max.saturating_sub(made.len()) + 100;
+                let end = body.len().min(at + rng.usize(..=room));
+                made.extend_from_slice(&body[at..end]);
+                at = end;
+                if at == body.len() {
+                    gzip.end();
+                }
+            }
+            let before = out.len();
+            let is_done = gzip.step(&mut out).expect("memory takes everything");
+            assert!(gzip.is_decided() || out.is_empty());
+            assert!(out.len() - before <= GZIP_BYTES_MIN + 200, "a step is bounded");
+            if is_done {
+                return (out, gzip.is_packed());
+            }
+        }
+        panic!("no end of {} bytes", body.len());
+    }
+
+    #[test]
+    fn a_long_body_is_packed_and_a_short_one_is_not() {
+        let seed = fastrand::u64(..);
+        let mut rng = fastrand::Rng::with_seed(seed);
+        for size in [0, 1, GZIP_BYTES_MIN, GZIP_BYTES_MIN + 1, 3 * GZIP_BYTES_MIN, 1_000_000] {
+            let body: Vec<u8> = (0..size).map(|_| *rng.choice(b"abcdefgh0123").expect("a byte")).collect();
+            let (out, is_packed) = through(&body, &mut rng);
+            assert_eq!(is_packed, size > GZIP_BYTES_MIN, "{size}; seed {seed}");
+            if is_packed {
+                let mut unpacked = Vec::new();
+                GzDecoder::new(out.as_slice()).read_to_end(&mut unpacked).expect("gzip");
+                assert!(unpacked == body && out.len() < body.len(), "{size}; seed {seed}");
+            } else {
+                assert!(out == body, "{size}; seed {seed}");
+            }
+        }
+    }
+}
