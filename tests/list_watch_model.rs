@@ -1,0 +1,665 @@
+//! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. Whatever the
+//! interleaving of writes, a client that lists and then watches from the version of the list has, at every version that
+//! it is told of, what the table had then; it learns when it is too late, lists anew, and ends with what the table has.
+//!
+//! Method: one process, no sockets. Seeded random writes, among them deletions of collections that take many turns, go
+//! through the API. The model keeps what the table held at every version. Reflectors with selectors of all kinds list in
+//! pages, or begin with a watch, resume, hang up, and are given little room; the log is so short that they often fall
+//! off it. After every event, bookmark and list a reflector is compared with the model at that very version.
+//!
+//! A failure names its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs that one alone. `MODEL_SEEDS=…` asks
+//! for another number of them.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+use coordination_apiserver::api::job::Job;
+use coordination_apiserver::api::{Api, Reply};
+use coordination_apiserver::auth::Credentials;
+use coordination_apiserver::clock::Now;
+use coordination_apiserver::http::{FieldLines, Method, RequestHead, Response};
+use coordination_apiserver::lease::{ResourceVersion, Time};
+use coordination_apiserver::table::Table;
+use coordination_apiserver::watch::{Fill, WatchEnd, WatcherKey, Watchers};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const SEEDS: u64 = 150;
+const TURNS: usize = 150;
+const REFLECTORS: usize = 6;
+const NAMESPACES: [&str; 2] = ["a", "a-b"];
+const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
+const COLORS: [&str; 3] = ["red", "green", "blue"];
+const FIRST_VERSION: u64 = 1_000;
+
+#[test]
+fn reflectors_have_what_the_table_has_at_every_version() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds: Vec<u64> = match number("MODEL_SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("MODEL_SEEDS").unwrap_or(SEEDS)).map(|_| fastrand::u64(..)).collect(),
+    };
+    let mut total = Seen::default();
+    for seed in &seeds {
+        match catch_unwind(AssertUnwindSafe(|| World::new(*seed).run())) {
+            Ok(seen) => total.add(&seen),
+            Err(_) => panic!("the seed is {seed}: MODEL_SEED={seed} runs it alone"),
+        }
+    }
+    // All that can happen did, or the test would prove little.
+    if seeds.len() as u64 >= SEEDS {
+        let Seen { events, bookmarks, lists, expired_watches, expired_pages, timeouts, transitions } = total;
+        for count in [events, bookmarks, lists, expired_watches, expired_pages, timeouts, transitions] {
+            assert!(count > 50, "{total:?}");
+        }
+    }
+}
+
+/// What the reflectors have met.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    events: usize,
+    bookmarks: usize,
+    lists: usize,
+    expired_watches: usize,
+    expired_pages: usize,
+    timeouts: usize,
+    /// Events of another kind than the change was: a selector took the object in or let it go.
+    transitions: usize,
+}
+
+impl Seen {
+    fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.bookmarks += other.bookmarks;
+        self.lists += other.lists;
+        self.expired_watches += other.expired_watches;
+        self.expired_pages += other.expired_pages;
+        self.timeouts += other.timeouts;
+        self.transitions += other.transitions;
+    }
+}
+
+/// A Lease as the model knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    version: u64,
+    color: Option<String>,
+}
+
+/// The table's content at one version, by namespace and name.
+type State = BTreeMap<(&'static str, &'static str), Known>;
+/// What a reflector has: versions, by namespace and name.
+type Copy = BTreeMap<(String, String), u64>;
+
+struct World {
+    api: Api,
+    table: Table,
+    watchers: Watchers<usize>,
+    credentials: Credentials,
+    now: Now,
+    rng: fastrand::Rng,
+    /// `states[i]` is the content at version `FIRST_VERSION + i`.
+    states: Vec<State>,
+    /// Deletions of collections that are under way.
+    deletions: Vec<Job>,
+    reflectors: Vec<Reflector>,
+    seen: Seen,
+}
+
+struct NoLines;
+
+impl FieldLines for NoLines {
+    fn for_each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let events_max = rng.usize(1..60);
+        let version = ResourceVersion(FIRST_VERSION);
+        let reflectors = (0..REFLECTORS).map(|_| Reflector::new(&mut rng)).collect();
+        Self {
+            api: Api::new(),
+            table: Table::new(version, events_max, usize::MAX),
+            watchers: Watchers::new(version),
+            credentials: Credentials::insecure(),
+            now: Now { ms: 1_000, wall: Time(1_700_000_000) },
+            rng,
+            states: vec![State::new()],
+            deletions: Vec::new(),
+            reflectors,
+            seen: Seen::default(),
+        }
+    }
+
+    fn run(mut self) -> Seen {
+        for _ in 0..TURNS {
+            for _ in 0..self.rng.usize(1..8) {
+                match self.rng.u8(..10) {
+                    0..5 => self.write(),
+                    5 => self.step_deletion(),
+                    _ => {
+                        let at = self.rng.usize(..REFLECTORS);
+                        self.go_on(at, false);
+                    }
+                }
+            }
+            self.end_turn(false);
+        }
+        while !self.deletions.is_empty() {
+            self.step_deletion();
+        }
+        // Nobody writes any more: everybody catches up.
+        for round in 0.. {
+            assert!(round < 1_000, "somebody never catches up");
+            for at in 0..REFLECTORS {
+                self.go_on(at, true);
+            }
+            let is_quiet = self.end_turn(true);
+            let is_watching = |reflector: &Reflector| matches!(reflector.stage, Stage::Watching { initial: None, .. });
+            if is_quiet && self.reflectors.iter().all(is_watching) {
+                break;
+            }
+        }
+        for reflector in &self.reflectors {
+            assert_eq!(reflector.copy, reflector.wanted.of(self.states.last().unwrap()), "{:?}", reflector.wanted);
+        }
+        self.seen
+    }
+
+    fn head(&self) -> u64 {
+        FIRST_VERSION + self.states.len() as u64 - 1
+    }
+
+    fn send(&mut self, method: Method, target: &str, body: &Value) -> Reply {
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let content_type: &[u8] =
+            if method == Method::Patch { b"application/merge-patch+json" } else { b"application/json" };
+        let head = RequestHead {
+            method,
+            path,
+            query,
+            accept: None,
+            content_type: Some(content_type),
+            user_agent: Some(b"model/1"),
+            fields: &NoLines,
+        };
+        let mut body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        self.api.handle(&mut self.table, &head, &mut body, &self.credentials, self.now)
+    }
+
+    /// One random write.
+    fn write(&mut self) {
+        let namespace = NAMESPACES[self.rng.usize(..2)];
+        let name = NAMES[self.rng.usize(..NAMES.len())];
+        let collection = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        let path = format!("{collection}/{name}");
+        let color = self.rng.choice(COLORS).filter(|_| self.rng.u8(..4) > 0);
+        let metadata = json!({"labels": {"color": color}});
+        let transitions = self.rng.u16(..);
+        let reply = match self.rng.u8(..12) {
+            0..4 => {
+                let finalizers = if self.rng.u8(..4) == 0 { json!(["x.y/z"]) } else { Value::Null };
+                let labels = color.map_or_else(|| json!({}), |color| json!({"color": color}));
+                let metadata = json!({"name": name, "labels": labels, "finalizers": finalizers});
+                self.send(Method::Post, &collection, &json!({"metadata": metadata}))
+            }
+            4..7 => self.send(
+                Method::Patch,
+                &path,
+                &json!({"metadata": metadata, "spec": {"leaseTransitions": transitions}}),
+            ),
+            7 => {
+                let version =
+                    self.states.last().unwrap().get(&(namespace, name)).map(|known| known.version.to_string());
+                let metadata = json!({"name": name, "resourceVersion": version, "labels": {"color": "red"}});
+                self.send(Method::Put, &path, &json!({"metadata": metadata, "spec": {"leaseTransitions": transitions}}))
+            }
+            8 => self.send(Method::Patch, &path, &json!({"metadata": {"finalizers": null}})),
+            9 | 10 => self.send(Method::Delete, &path, &Value::Null),
+            _ => {
+                let selector = ["", "?labelSelector=color%3Dred", "?limit=2", "?fieldSelector=metadata.name%21%3Dn1"];
+                let target = collection + selector[self.rng.usize(..selector.len())];
+                self.send(Method::Delete, &target, &Value::Null)
+            }
+        };
+        match reply {
+            Reply::Response(response) => assert!([200, 201, 404, 409].contains(&response.status), "{response:?}"),
+            Reply::Job(job) => self.deletions.push(*job),
+            Reply::Watch(_) => panic!("no watch was asked for"),
+        }
+        self.learn();
+    }
+
+    /// One step of a deletion that is under way.
+    fn step_deletion(&mut self) {
+        if self.deletions.is_empty() {
+            return;
+        }
+        let at = self.rng.usize(..self.deletions.len());
+        let mut out = Vec::new();
+        // A deletion that the log has overtaken ends half-way, as its connection would.
+        if !matches!(self.deletions[at].step(&mut self.table, self.now, &mut out, 1_000), Ok(false)) {
+            self.deletions.swap_remove(at);
+        }
+        self.learn();
+    }
+
+    /// Brings the model to the table's version: each version is one change of one Lease. Those that are gone do not say
+    /// at which version they went; they went in order.
+    fn learn(&mut self) {
+        let last = self.states.last().unwrap();
+        let mut changes: BTreeMap<u64, ((&'static str, &'static str), Option<Known>)> = BTreeMap::new();
+        let mut gone = Vec::new();
+        for key in NAMESPACES.into_iter().flat_map(|namespace| NAMES.into_iter().map(move |name| (namespace, name))) {
+            match (last.get(&key), self.table.find(key.0, key.1)) {
+                (known, Some((_, object))) => {
+                    let version = object.version.0;
+                    if known.is_none_or(|known| known.version != version) {
+                        let color = object.lease.metadata.labels.value("color").map(str::to_owned);
+                        changes.insert(version, (key, Some(Known { version, color })));
+                    }
+                }
+                (Some(_), None) => gone.push(key),
+                (None, None) => {}
+            }
+        }
+        let mut gone = gone.into_iter();
+        for version in self.head() + 1..=self.table.version().0 {
+            let (key, now) =
+                changes.remove(&version).unwrap_or_else(|| (gone.next().expect("a version is a change"), None));
+            let mut state = self.states.last().unwrap().clone();
+            match now {
+                Some(known) => _ = state.insert(key, known),
+                None => _ = state.remove(&key),
+            }
+            self.states.push(state);
+        }
+        assert!(changes.is_empty() && gone.next().is_none(), "a change without a version");
+    }
+
+    /// What the end of a turn of the loop does, with little room for watchers unless `everybody` has enough. Whether
+    /// there was nothing left to do.
+    fn end_turn(&mut self, everybody: bool) -> bool {
+        for job in &mut self.deletions {
+            job.absorb(&self.table);
+        }
+        for reflector in &mut self.reflectors {
+            if let Stage::Listing(Listing { job: Some(job), .. }) = &mut reflector.stage {
+                job.absorb(&self.table);
+            }
+        }
+        self.watchers.notify(&self.table);
+        self.watchers.on_timeout(self.now);
+        let (mut is_quiet, mut later) = (true, Vec::new());
+        while let Some((key, owner)) = self.watchers.pop_dirty() {
+            if !everybody && self.rng.u8(..3) == 0 {
+                later.push(key);
+                continue;
+            }
+            let mut out = Vec::new();
+            let bytes_max = if everybody { usize::MAX } else { self.rng.usize(1..3_000) };
+            let fill = self.watchers.fill(key, &self.table, self.now, &mut out, bytes_max);
+            is_quiet &= out.is_empty() && fill == Fill::Idle;
+            self.reflectors[owner].recv(key, &out, &self.states, &mut self.seen);
+            match fill {
+                Fill::More => later.push(key),
+                Fill::Idle => {}
+                Fill::Ended(why) => {
+                    self.seen.timeouts += usize::from(why == WatchEnd::TimedOut);
+                    self.reflectors[owner].on_end(key);
+                }
+            }
+        }
+        for key in later {
+            self.watchers.mark_dirty(key);
+        }
+        // At the end time stands still: nobody's watch shall end while the others catch up.
+        if !everybody {
+            self.now.ms += self.rng.u64(..20_000);
+        }
+        is_quiet
+    }
+
+    /// What a reflector does next, if it does something now; `eager` ones always do, and never hang up.
+    fn go_on(&mut self, at: usize, eager: bool) {
+        let mut reflector = std::mem::take(&mut self.reflectors[at]);
+        let stage = std::mem::take(&mut reflector.stage);
+        reflector.stage = match stage {
+            Stage::Lost if reflector.begins_with_watch && self.rng.u8(..4) > 0 => self.open(at, &mut reflector, true),
+            Stage::Lost => self.list(&reflector, None),
+            Stage::Listing(listing) => self.go_on_listing(&mut reflector, listing, eager),
+            Stage::Listed => self.open(at, &mut reflector, false),
+            Stage::Watching { key, initial } if !eager && self.rng.u8(..6) == 0 => {
+                self.watchers.remove(key);
+                Stage::after_watch(initial.is_some())
+            }
+            watching @ Stage::Watching { .. } => watching,
+        };
+        self.reflectors[at] = reflector;
+    }
+
+    /// Begins a list, or goes on with its next page.
+    fn list(&mut self, reflector: &Reflector, after: Option<(Listing, String)>) -> Stage {
+        let mut target = reflector.wanted.target();
+        if reflector.limit > 0 {
+            target.push_str(&format!("&limit={}", reflector.limit));
+        }
+        let mut listing = match after {
+            Some((listing, token)) => {
+                target.push_str(&format!("&continue={token}"));
+                listing
+            }
+            None => {
+                // Now and then the state at a version of before, or anything that is not older.
+                match (reflector.version, self.rng.u8(..6)) {
+                    (version @ 1.., 0) => {
+                        target.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=Exact"));
+                    }
+                    (version @ 1.., 1) => {
+                        target.push_str(&format!("&resourceVersion={version}&resourceVersionMatch=NotOlderThan"));
+                    }
+                    (_, 2) => target.push_str("&resourceVersion=0"),
+                    _ => {}
+                }
+                Listing::default()
+            }
+        };
+        match self.send(Method::Get, &target, &Value::Null) {
+            Reply::Job(job) => {
+                listing.job = Some(job);
+                Stage::Listing(listing)
+            }
+            Reply::Response(response) => {
+                assert_eq!(response.status, 410, "{target}: {response:?}");
+                self.seen.expired_pages += 1;
+                Stage::Lost
+            }
+            Reply::Watch(_) => panic!("{target} is no watch"),
+        }
+    }
+
+    fn go_on_listing(&mut self, reflector: &mut Reflector, mut listing: Listing, eager: bool) -> Stage {
+        let Some(mut job) = listing.job.take() else {
+            let token = std::mem::take(&mut listing.token);
+            return self.list(reflector, Some((listing, token)));
+        };
+        let bytes_max = if eager { usize::MAX } else { self.rng.usize(1..2_000) };
+        match job.step(&mut self.table, self.now, &mut listing.body, bytes_max) {
+            Ok(false) => {
+                listing.job = Some(job);
+                return Stage::Listing(listing);
+            }
+            Ok(true) => {}
+            Err(_) => return Stage::Lost,
+        }
+        let page: Value = serde_json::from_slice(&std::mem::take(&mut listing.body)).expect("JSON");
+        let version = version(&page);
+        assert!(*listing.version.get_or_insert(version) == version, "every page is of the first one's version");
+        for item in page["items"].as_array().unwrap() {
+            let is_new = listing.copy.insert(key(item), crate::version(item)).is_none();
+            assert!(is_new, "an item stands in two pages");
+        }
+        let token = page["metadata"]["continue"].as_str().unwrap_or_default();
+        if !token.is_empty() {
+            listing.token = token.to_owned();
+            return Stage::Listing(listing);
+        }
+        self.seen.lists += 1;
+        assert_eq!(listing.copy, reflector.wanted.at(&self.states, version), "a list at {version}");
+        (reflector.copy, reflector.version) = (listing.copy, version);
+        Stage::Listed
+    }
+
+    /// Opens a watch: from the version that the reflector has, or one that begins with what is there.
+    fn open(&mut self, at: usize, reflector: &mut Reflector, with_initial: bool) -> Stage {
+        let mut target = reflector.wanted.target() + "&watch=true&allowWatchBookmarks=true";
+        target.push_str(&format!("&timeoutSeconds={}", self.rng.u16(1..400)));
+        if with_initial {
+            target.push_str("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+        } else {
+            target.push_str(&format!("&resourceVersion={}", reflector.version));
+        }
+        match self.send(Method::Get, &target, &Value::Null) {
+            Reply::Watch(spec) => {
+                let key = self.watchers.add(at, *spec, self.now);
+                Stage::Watching { key, initial: with_initial.then(Copy::new) }
+            }
+            Reply::Response(Response { status, .. }) => panic!("{status} for {target}"),
+            Reply::Job(_) => panic!("{target} is no list"),
+        }
+    }
+}
+
+/// What a reflector looks at.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    namespace: Option<&'static str>,
+    /// Only this name, or all but this one.
+    name: Option<(&'static str, bool)>,
+    color: Option<ColorTerm>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum ColorTerm {
+    Is(&'static str),
+    IsNot(&'static str),
+    IsAny([&'static str; 2]),
+    Exists,
+    IsAbsent,
+}
+
+impl Wanted {
+    fn new(rng: &mut fastrand::Rng) -> Self {
+        let color = COLORS[rng.usize(..3)];
+        let terms = [
+            ColorTerm::Is(color),
+            ColorTerm::IsNot(color),
+            ColorTerm::IsAny(["red", "blue"]),
+            ColorTerm::Exists,
+            ColorTerm::IsAbsent,
+        ];
+        Self {
+            namespace: [None, Some("a"), Some("a-b")][rng.usize(..3)],
+            name: [None, None, Some(("n1", true)), Some(("n2", false))][rng.usize(..4)],
+            color: rng.choice(terms).filter(|_| rng.u8(..3) > 0),
+        }
+    }
+
+    /// Path and query, to which more can be added.
+    fn target(&self) -> String {
+        let mut target = match self.namespace {
+            Some(namespace) => format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases?x=y"),
+            None => "/apis/coordination.k8s.io/v1/leases?x=y".to_owned(),
+        };
+        if let Some((name, is)) = self.name {
+            target.push_str(&format!("&fieldSelector=metadata.name{}{name}", if is { "%3D" } else { "%21%3D" }));
+        }
+        match self.color {
+            None => {}
+            Some(ColorTerm::Is(color)) => target.push_str(&format!("&labelSelector=color%3D{color}")),
+            Some(ColorTerm::IsNot(color)) => target.push_str(&format!("&labelSelector=color%21%3D{color}")),
+            Some(ColorTerm::IsAny([one, other])) => {
+                target.push_str(&format!("&labelSelector=color%20in%20({one},{other})"));
+            }
+            Some(ColorTerm::Exists) => target.push_str("&labelSelector=color"),
+            Some(ColorTerm::IsAbsent) => target.push_str("&labelSelector=%21color"),
+        }
+        target
+    }
+
+    fn takes(&self, (namespace, name): (&str, &str), color: Option<&str>) -> bool {
+        self.namespace.is_none_or(|wanted| wanted == namespace)
+            && self.name.is_none_or(|(wanted, is)| (wanted == name) == is)
+            && self.color.is_none_or(|term| match term {
+                ColorTerm::Is(wanted) => color == Some(wanted),
+                ColorTerm::IsNot(unwanted) => color != Some(unwanted),
+                ColorTerm::IsAny(wanted) => color.is_some_and(|color| wanted.contains(&color)),
+                ColorTerm::Exists => color.is_some(),
+                ColorTerm::IsAbsent => color.is_none(),
+            })
+    }
+
+    /// What of a state is wanted.
+    fn of(&self, state: &State) -> Copy {
+        let wanted = state.iter().filter(|(key, known)| self.takes(**key, known.color.as_deref()));
+        wanted
+            .map(|((namespace, name), known)| (((*namespace).to_owned(), (*name).to_owned()), known.version))
+            .collect()
+    }
+
+    fn at(&self, states: &[State], version: u64) -> Copy {
+        let at = usize::try_from(version - FIRST_VERSION).unwrap();
+        self.of(states.get(at).unwrap_or_else(|| panic!("version {version} is in the future")))
+    }
+}
+
+/// A client that keeps a copy of what it wants of the table.
+#[derive(Default)]
+struct Reflector {
+    wanted: Wanted,
+    /// Items of a page; 0 is all.
+    limit: usize,
+    /// Whether it lists by a watch.
+    begins_with_watch: bool,
+    stage: Stage,
+    copy: Copy,
+    /// The version that `copy` is of; 0 before the first list.
+    version: u64,
+}
+
+#[derive(Default)]
+enum Stage {
+    /// It must list.
+    #[default]
+    Lost,
+    Listing(Listing),
+    /// It has listed, or its watch has ended, and it can watch on from its version.
+    Listed,
+    Watching {
+        key: WatcherKey,
+        /// What came so far of what was there first, before the bookmark behind it.
+        initial: Option<Copy>,
+    },
+}
+
+impl Stage {
+    /// Where a reflector goes on after a watch that ended: with what it has, unless that was never whole.
+    fn after_watch(is_initial: bool) -> Self {
+        if is_initial { Self::Lost } else { Self::Listed }
+    }
+}
+
+#[derive(Default)]
+struct Listing {
+    job: Option<Box<Job>>,
+    body: Vec<u8>,
+    copy: Copy,
+    version: Option<u64>,
+    /// Of the next page.
+    token: String,
+}
+
+impl Reflector {
+    fn new(rng: &mut fastrand::Rng) -> Self {
+        Self {
+            wanted: Wanted::new(rng),
+            limit: [0, 1, 2, 5][rng.usize(..4)],
+            begins_with_watch: rng.u8(..3) == 0,
+            stage: Stage::Lost,
+            copy: Copy::new(),
+            version: 0,
+        }
+    }
+
+    fn on_end(&mut self, key: WatcherKey) {
+        if let Stage::Watching { key: own, initial } = &self.stage
+            && *own == key
+        {
+            self.stage = Stage::after_watch(initial.is_some());
+        }
+    }
+
+    /// Events of its watch. Those of a watch that it has given up are not for it.
+    fn recv(&mut self, key: WatcherKey, events: &[u8], states: &[State], seen: &mut Seen) {
+        for line in events.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let event: Value = serde_json::from_slice(line).expect("JSON");
+            if !matches!(self.stage, Stage::Watching { key: own, .. } if own == key) {
+                return;
+            }
+            self.recv_event(&event, states, seen);
+        }
+    }
+
+    fn recv_event(&mut self, event: &Value, states: &[State], seen: &mut Seen) {
+        let (kind, object) = (event["type"].as_str().unwrap(), &event["object"]);
+        if kind == "ERROR" {
+            assert_eq!((object["code"].as_u64(), object["reason"].as_str()), (Some(410), Some("Expired")), "{event}");
+            seen.expired_watches += 1;
+            self.stage = Stage::Lost;
+            return;
+        }
+        let Stage::Watching { initial, .. } = &mut self.stage else { return };
+        let version = version(object);
+        if let Some(first) = initial {
+            if kind == "BOOKMARK" {
+                assert_eq!(object["metadata"]["annotations"]["k8s.io/initial-events-end"], "true", "{event}");
+                self.copy = std::mem::take(first);
+                *initial = None;
+            } else {
+                assert_eq!(kind, "ADDED", "{event}");
+                let is_new = first.insert(key(object), version).is_none();
+                assert!(is_new, "twice in what was there first: {event}");
+                return;
+            }
+        } else if kind == "BOOKMARK" {
+            assert!(version >= self.version, "a bookmark below {}: {event}", self.version);
+        } else {
+            assert!(version > self.version, "an event not above {}: {event}", self.version);
+            let before = self.copy.remove(&key(object));
+            if kind != "DELETED" {
+                self.copy.insert(key(object), version);
+            }
+            let fits = match kind {
+                "ADDED" => before.is_none(),
+                "MODIFIED" | "DELETED" => before.is_some(),
+                _ => false,
+            };
+            assert!(fits, "it does not fit {before:?}: {event}");
+            seen.events += 1;
+            let at = usize::try_from(version - FIRST_VERSION).unwrap();
+            let exists = |at: usize| {
+                states[at].keys().any(|(namespace, name)| {
+                    (*namespace, *name)
+                        == (
+                            object["metadata"]["namespace"].as_str().unwrap(),
+                            object["metadata"]["name"].as_str().unwrap(),
+                        )
+                })
+            };
+            let change = if !exists(at) {
+                "DELETED"
+            } else if exists(at - 1) {
+                "MODIFIED"
+            } else {
+                "ADDED"
+            };
+            seen.transitions += usize::from(change != kind);
+        }
+        seen.bookmarks += usize::from(kind == "BOOKMARK");
+        self.version = version;
+        assert_eq!(self.copy, self.wanted.at(states, version), "after {event}");
+    }
+}
+
+/// `metadata.resourceVersion`.
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a version")
+}
+
+/// Namespace and name.
+fn key(object: &Value) -> (String, String) {
+    let text = |name: &str| object["metadata"][name].as_str().expect(name).to_owned();
+    (text("namespace"), text("name"))
+}
