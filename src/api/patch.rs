@@ -1,6 +1,6 @@
 //! patch: the four kinds, up to the object that they lead to.
 
-use super::write::{Write, check_name, replace, strictness, take_namespace, warn_value, writer};
+use super::write::{Write, check_name, replace, take_namespace, warn_value, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -13,6 +13,7 @@ use crate::patch::{PatchType, StrategicMerge, apply_json_patch, apply_merge_patc
 use crate::table::Table;
 use compact_str::CompactString;
 use serde_json::Value;
+use std::collections::HashSet;
 
 impl Api {
     /// Changes a Lease by what a patch says. An apply also creates one.
@@ -35,10 +36,19 @@ impl Api {
         let mut json = Vec::new();
         current.push_json(&mut json, call.version);
         let (mut lease, warnings) = match patch_type {
-            PatchType::Json => self.decode_patched(call, apply_json_patch(&json, body)?, &options)?,
-            PatchType::Merge => self.decode_patched(call, apply_merge_patch(&json, body)?, &options)?,
+            PatchType::Json => {
+                let patched = apply_json_patch(&json, body)?;
+                let complaints = self.complaints(patch_type, body, &options);
+                self.decode_patched(call, patched, complaints, &options)?
+            }
+            PatchType::Merge => {
+                let patched = apply_merge_patch(&json, body)?;
+                let complaints = self.complaints(patch_type, body, &options);
+                self.decode_patched(call, patched, complaints, &options)?
+            }
             PatchType::Apply | PatchType::StrategicMerge => {
-                converted(apply_strategic_merge_patch(&json, body)?, &options)?
+                let merge = apply_strategic_merge_patch(&json, body)?;
+                converted(merge, self.complaints(patch_type, body, &options), &options)?
             }
         };
         track(Some(&current.lease), &mut lease, &writer(call, &options, &mut CompactString::default()));
@@ -84,33 +94,61 @@ impl Api {
         self.insert(table, lease, write, Vec::new())
     }
 
+    /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
+    fn complaints(&mut self, patch_type: PatchType, body: &[u8], options: &WriteOptions) -> Vec<String> {
+        match (options.field_validation, patch_type) {
+            (FieldValidation::Ignore, _) => Vec::new(),
+            (_, PatchType::Json) => {
+                let found = self.decoder.json_patch_complaints(body);
+                found.messages().map(|message| format!("json patch {message}")).collect()
+            }
+            (_, PatchType::Apply | PatchType::Merge | PatchType::StrategicMerge) => {
+                self.decoder.repeated_fields(body).messages().map(str::to_owned).collect()
+            }
+        }
+    }
+
     /// The Lease that a patch of JSON led to.
     fn decode_patched(
         &mut self,
         call: &Call<'_>,
         mut patched: Vec<u8>,
+        mut complaints: Vec<String>,
         options: &WriteOptions,
     ) -> Result<(Lease, Vec<String>), ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
         let decoded = self.decoder.decode_patched(&mut patched, call.version);
         let DecodedLease { lease, warnings } = decoded.map_err(|why| unfit(&patched, why))?;
-        if let (FieldValidation::Strict, Some(why)) = (options.field_validation, warnings.strict_words()) {
-            return Err(unfit(&patched, why));
-        }
-        Ok((lease, strictness(options, &warnings)?))
+        complaints.extend(warnings.messages().map(str::to_owned));
+        let warnings = told(&complaints, options).map_err(|why| unfit(&patched, why))?;
+        Ok((lease, warnings))
     }
 }
 
 /// The Lease that a strategic merge patch led to.
-fn converted(merge: StrategicMerge, options: &WriteOptions) -> Result<(Lease, Vec<String>), ApiError> {
+fn converted(
+    merge: StrategicMerge,
+    mut complaints: Vec<String>,
+    options: &WriteOptions,
+) -> Result<(Lease, Vec<String>), ApiError> {
     let unfit = |why: String| unfit(&go_value(&merge.patch), why);
     let Conversion { lease, unknown } = lease_from_value(&merge.patched).map_err(unfit)?;
+    complaints.extend(unknown);
+    Ok((lease, told(&complaints, options).map_err(unfit)?))
+}
+
+/// What `fieldValidation` makes of complaints: nothing, warnings, of which none is told twice, or an error in Go's words.
+fn told(complaints: &[String], options: &WriteOptions) -> Result<Vec<String>, String> {
     match options.field_validation {
-        FieldValidation::Strict if !unknown.is_empty() => {
-            Err(unfit(format!("strict decoding error: {}", unknown.join(", "))))
+        FieldValidation::Strict if !complaints.is_empty() => {
+            Err(format!("strict decoding error: {}", complaints.join(", ")))
         }
-        FieldValidation::Warn => Ok((lease, unknown.iter().filter_map(|message| warn_value(message)).collect())),
-        FieldValidation::Ignore | FieldValidation::Strict => Ok((lease, Vec::new())),
+        FieldValidation::Warn => {
+            let mut told = HashSet::new();
+            let new = complaints.iter().filter(|complaint| told.insert(complaint.as_str()));
+            Ok(new.filter_map(|complaint| warn_value(complaint)).collect())
+        }
+        FieldValidation::Ignore | FieldValidation::Strict => Ok(Vec::new()),
     }
 }
 

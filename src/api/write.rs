@@ -34,7 +34,7 @@ impl Api {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        let mut warnings = strictness(&options, &warnings)?;
+        let mut warnings = strictness(call, &options, &warnings)?;
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -55,7 +55,7 @@ impl Api {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        let mut warnings = strictness(&options, &warnings)?;
+        let mut warnings = strictness(call, &options, &warnings)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
         drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
@@ -220,13 +220,13 @@ impl<'w> Write<'w> {
 }
 
 /// What `fieldValidation` makes of unknown and repeated fields: an error, warnings, or nothing.
-pub(super) fn strictness(options: &WriteOptions, found: &FieldWarnings) -> Result<Vec<String>, ApiError> {
+fn strictness(call: &Call<'_>, options: &WriteOptions, found: &FieldWarnings) -> Result<Vec<String>, ApiError> {
     if found.is_empty() {
         return Ok(Vec::new());
     }
     match options.field_validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict => found.strict_error().map_or_else(|| Ok(Vec::new()), Err),
+        FieldValidation::Strict => found.strict_error(call.version).map_or_else(|| Ok(Vec::new()), Err),
         FieldValidation::Warn => Ok(found.messages().filter_map(warn_value).collect()),
     }
 }

@@ -14,6 +14,7 @@
 
 use super::delete_options::{DeleteOptions, read_delete_options};
 use super::lease_fields::read_lease;
+use super::repeated;
 use super::syntax;
 use super::tape::Value;
 use super::type_meta::{Refusal, TypeMeta, check_lease, unread_syntax};
@@ -78,6 +79,18 @@ impl Decoder {
     /// Go's bare words, which kube-apiserver puts in an error about the patch.
     pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
         self.read_lease(body, version).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
+    }
+
+    /// The fields that stand twice in a patch that has been applied, and so is JSON of bounded depth.
+    #[must_use]
+    pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
+        self.read(patch, repeated::in_any_value).unwrap_or_default()
+    }
+
+    /// What a strict reading minds in the operations of a JSON patch that has been applied.
+    #[must_use]
+    pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
+        self.read(patch, repeated::in_operations).unwrap_or_default()
     }
 
     /// Reads the options of a deletion. `body` is scratch memory and may be changed.

@@ -9,6 +9,7 @@ mod delete_options;
 mod encode;
 mod fields;
 mod lease_fields;
+mod repeated;
 mod string;
 mod syntax;
 mod tape;

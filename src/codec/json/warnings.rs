@@ -2,7 +2,7 @@
 //! twice. `fieldValidation` decides whether the client is refused, warned or left alone; that is not decided here.
 
 use crate::api_error::{ApiError, go_quoted};
-use crate::lease::{KIND, VERSION};
+use crate::lease::{ApiVersion, KIND};
 
 /// The complaints about one body, in the order of the body, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,11 +38,11 @@ impl FieldWarnings {
         (!self.is_empty()).then(|| format!("strict decoding error: {}", self.messages.join(", ")))
     }
 
-    /// The answer to a body of this kind under `fieldValidation=Strict`; nothing if it may pass.
+    /// The answer to a Lease of this version under `fieldValidation=Strict`; nothing if it may pass.
     #[must_use]
-    pub fn strict_error(&self) -> Option<ApiError> {
+    pub fn strict_error(&self, version: ApiVersion) -> Option<ApiError> {
         let words = self.strict_words()?;
-        let message = format!("{KIND} in version \"{VERSION}\" cannot be handled as a {KIND}: {words}");
+        let message = format!("{KIND} in version \"{}\" cannot be handled as a {KIND}: {words}", version.name());
         Some(ApiError::BadRequest { message })
     }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_repeated_complaint_is_kept_once_and_the_number_is_bounded() {
         let mut warnings = FieldWarnings::default();
-        assert_eq!(warnings.strict_error(), None);
+        assert_eq!(warnings.strict_error(ApiVersion::V1), None);
         for n in 0..20_000 {
             warnings.report(Complaint::Unknown, &format!("f{}", n % 2));
         }
@@ -95,6 +95,6 @@ mod tests {
         warnings.report(Complaint::Unknown, "metadata.colour");
         warnings.report(Complaint::Duplicate, "spec.holderIdentity");
         let message = r#"Lease in version "v1" cannot be handled as a Lease: strict decoding error: unknown field "metadata.colour", duplicate field "spec.holderIdentity""#;
-        assert_eq!(warnings.strict_error(), Some(ApiError::BadRequest { message: message.into() }));
+        assert_eq!(warnings.strict_error(ApiVersion::V1), Some(ApiError::BadRequest { message: message.into() }));
     }
 }

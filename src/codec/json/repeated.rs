@@ -1,0 +1,145 @@
+//! Fields that stand twice in the body of a patch, as a strict reading finds them (sigs.k8s.io/json `UnmarshalStrict`):
+//! in any object of a patch that is read into a map, and in the operations of a JSON patch, which also know their fields.
+
+use super::tape::{Elements, Members, Value};
+use super::warnings::{Complaint, FieldWarnings};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// Fields of an operation of a JSON patch.
+const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
+
+/// What is repeated in `root` and below it. The depth of `root` must be bounded.
+pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
+    let mut search = Search::default();
+    search.value(root);
+    search.found
+}
+
+/// What is repeated in the operations that `root` holds, and which of their fields are none.
+pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
+    let mut search = Search::default();
+    if let Value::Array(operations) = root {
+        search.elements(operations, |search, operation| {
+            if let Value::Object(members) = operation {
+                search.operation(members);
+            }
+        });
+    }
+    search.found
+}
+
+#[derive(Default)]
+struct Search {
+    /// Where the search is: `metadata.labels`, `[0].value`.
+    path: String,
+    found: FieldWarnings,
+}
+
+impl Search {
+    fn value(&mut self, value: Value<'_, '_>) {
+        match value {
+            Value::Object(members) => self.members(members),
+            Value::Array(elements) => self.elements(elements, Self::value),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn members(&mut self, members: Members<'_, '_>) {
+        let mut seen = HashSet::new();
+        for (key, value) in members {
+            if !seen.insert(key) {
+                self.report(Complaint::Duplicate, key);
+            }
+            self.below(key, value);
+        }
+    }
+
+    fn operation(&mut self, members: Members<'_, '_>) {
+        let mut seen = [false; OPERATION.len()];
+        for (key, value) in members {
+            let Some(at) = OPERATION.iter().position(|field| *field == key) else {
+                // What is in it is not looked at.
+                self.report(Complaint::Unknown, key);
+                continue;
+            };
+            if std::mem::replace(&mut seen[at], true) {
+                self.report(Complaint::Duplicate, key);
+            }
+            self.below(key, value);
+        }
+    }
+
+    fn elements<'t, 'i>(&mut self, elements: Elements<'t, 'i>, mut each: impl FnMut(&mut Self, Value<'t, 'i>)) {
+        let length = self.path.len();
+        for (at, element) in elements.enumerate() {
+            // Writing into a string does not fail.
+            let _ = write!(self.path, "[{at}]");
+            each(self, element);
+            self.path.truncate(length);
+        }
+    }
+
+    fn below(&mut self, key: &str, value: Value<'_, '_>) {
+        if !matches!(value, Value::Object(_) | Value::Array(_)) {
+            return;
+        }
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        self.value(value);
+        self.path.truncate(length);
+    }
+
+    #[cold]
+    fn report(&mut self, what: Complaint, key: &str) {
+        let dot = if self.path.is_empty() { "" } else { "." };
+        self.found.report(what, &format!("{}{dot}{key}", self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Decoder;
+
+    #[test]
+    fn repeated_fields_are_found_at_any_depth() {
+        let found = |body: &str| -> Vec<String> {
+            let found = Decoder::new().repeated_fields(body.as_bytes());
+            found.messages().map(str::to_owned).collect()
+        };
+        assert_eq!(found(r#"{"a":1,"b":{"a":[{"a":2}]}}"#), [""; 0]);
+        assert_eq!(
+            found(
+                r#"{"spec":{"x":1,"\u0078":2},"spec":{"x":1},"metadata":{"labels":{"a":"b","a":"c","a":"d"}},"l":[1,{"k":{},"k":[{"z":0,"z":0}]}]}"#
+            ),
+            [
+                r#"duplicate field "spec.x""#,
+                r#"duplicate field "spec""#,
+                r#"duplicate field "metadata.labels.a""#,
+                r#"duplicate field "l[1].k""#,
+                r#"duplicate field "l[1].k[0].z""#,
+            ]
+        );
+        assert_eq!(found("5"), [""; 0]);
+    }
+
+    #[test]
+    fn operations_know_their_fields() {
+        let body = r#"[{"op":"add","op":"test","path":"/a","Path":"/b","value":{"a":1,"a":2},"x":{"y":1,"y":2}},5,{"from":"","from":""}]"#;
+        let found = Decoder::new().json_patch_complaints(body.as_bytes());
+        let messages: Vec<_> = found.messages().collect();
+        assert_eq!(
+            messages,
+            [
+                r#"duplicate field "[0].op""#,
+                r#"unknown field "[0].Path""#,
+                r#"duplicate field "[0].value.a""#,
+                r#"unknown field "[0].x""#,
+                r#"duplicate field "[2].from""#,
+            ]
+        );
+    }
+}

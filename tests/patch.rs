@@ -1,0 +1,114 @@
+//! What `fieldValidation` makes of the fields of a patch itself: those that stand twice, and those that an operation of a
+//! JSON patch does not have.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use support::lease;
+use support::response::Response;
+use support::server::TestServer;
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
+fn patch(server: &TestServer, query: &str, media_type: &str, body: &str) -> Response {
+    let mut client = server.client();
+    client.send(format!(
+        "PATCH {}{query} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1.0\r\nContent-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
+        lease::path("n", "a"),
+        body.len()
+    ));
+    client.recv_final("PATCH")
+}
+
+/// The texts of the response's warnings, without their quotes.
+fn warnings(response: &Response) -> Vec<String> {
+    let values = response.head.fields.iter().filter(|(name, _)| name == "warning").map(|(_, value)| value);
+    values
+        .map(|value| value.strip_prefix("299 - \"").and_then(|v| v.strip_suffix('"')).unwrap().replace("\\\"", "\""))
+        .collect()
+}
+
+#[test]
+fn fields_that_stand_twice_in_a_patch_are_told_of() {
+    let server = TestServer::start();
+    server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
+    for (media_type, body, words) in [
+        (
+            MERGE,
+            r#"{"spec":{"leaseTransitions":1,"leaseTransitions":2,"size":1},"spec":{"leaseTransitions":3,"size":1}}"#,
+            &[
+                r#"duplicate field "spec.leaseTransitions""#,
+                r#"duplicate field "spec""#,
+                r#"unknown field "spec.size""#,
+            ][..],
+        ),
+        (
+            STRATEGIC,
+            r#"{"metadata":{"labels":{"a":"1","a":"2","a":"3"}},"spec":{"leaseTransitions":3,"size":1}}"#,
+            &[r#"duplicate field "metadata.labels.a""#, r#"unknown field "spec.size""#],
+        ),
+        (
+            JSON,
+            r#"[{"op":"test","op":"add","path":"/spec/leaseTransitions","value":3,"why":"x"},{"op":"add","path":"/metadata/annotations","value":{"b":"1","b":"2"}}]"#,
+            &[
+                r#"json patch duplicate field "[0].op""#,
+                r#"json patch unknown field "[0].why""#,
+                r#"json patch duplicate field "[1].value.b""#,
+            ],
+        ),
+    ] {
+        // Warn is what is done if nothing is said.
+        for query in ["", "?fieldValidation=Warn"] {
+            let got = patch(&server, query, media_type, body).expect_status(200, body);
+            assert_eq!(warnings(&got), words, "{media_type}");
+            assert_eq!(lease::transitions(&got.json()), 3, "the last one counts");
+        }
+        let got = patch(&server, "?fieldValidation=Ignore", media_type, body).expect_status(200, body);
+        assert_eq!(warnings(&got), [""; 0]);
+
+        let before = server.client().call("GET", &lease::path("n", "a"), "").json();
+        let refused = patch(&server, "?fieldValidation=Strict", media_type, body).expect_failure(422, "Invalid", body);
+        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        let strict = format!("strict decoding error: {}", words.join(", "));
+        assert!(
+            message.starts_with(" \"\" is invalid: patch: Invalid value: ") && message.ends_with(&strict),
+            "{message}"
+        );
+        assert_eq!(server.client().call("GET", &lease::path("n", "a"), "").json(), before);
+    }
+}
+
+#[test]
+fn a_patch_that_leads_to_no_lease_is_refused_for_that() {
+    let server = TestServer::start();
+    server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
+    let body = r#"{"spec":{"leaseTransitions":1,"leaseTransitions":"x"}}"#;
+    for query in ["", "?fieldValidation=Strict"] {
+        let refused = patch(&server, query, MERGE, body).expect_failure(422, "Invalid", body);
+        let message = refused.json()["message"].as_str().unwrap().to_owned();
+        let words = "json: cannot unmarshal string into Go struct field LeaseSpec.spec.leaseTransitions of type int32";
+        assert!(message.ends_with(words), "{message}");
+    }
+    let clean = r#"{"metadata":{"labels":{"a":"1"},"annotations":{"a":"1"}},"spec":{"leaseTransitions":2}}"#;
+    for media_type in [MERGE, STRATEGIC] {
+        let got = patch(&server, "?fieldValidation=Strict", media_type, clean).expect_status(200, clean);
+        assert_eq!(warnings(&got), [""; 0]);
+    }
+}
+
+#[test]
+fn a_strict_refusal_names_the_version_of_the_path() {
+    let server = TestServer::start();
+    let body = r#"{"metadata":{"name":"b"},"spec":{"size":1}}"#;
+    for version in ["v1", "v1beta1"] {
+        let target = format!("/apis/coordination.k8s.io/{version}/namespaces/n/leases?fieldValidation=Strict");
+        let refused = server.client().call("POST", &target, body).expect_failure(400, "BadRequest", body).json();
+        let words = format!(
+            "Lease in version \"{version}\" cannot be handled as a Lease: strict decoding error: unknown field \"spec.size\""
+        );
+        assert_eq!(refused["message"], words);
+    }
+}
