@@ -227,7 +227,7 @@ impl World {
         match reply {
             Reply::Response(response) => assert!([200, 201, 404, 409].contains(&response.status), "{response:?}"),
             Reply::Job(job) => self.deletions.push(*job),
-            Reply::Watch(_) => panic!("no watch was asked for"),
+            Reply::Watch(_) | Reply::Postponed(_) => panic!("neither a watch was asked for nor a namespace is unknown"),
         }
         self.learn();
     }
@@ -376,7 +376,7 @@ impl World {
                 self.seen.expired_pages += 1;
                 Stage::Lost
             }
-            Reply::Watch(_) => panic!("{target} is no watch"),
+            Reply::Watch(_) | Reply::Postponed(_) => panic!("{target} is a list"),
         }
     }
 
@@ -427,7 +427,7 @@ impl World {
                 Stage::Watching { key, initial: with_initial.then(Copy::new) }
             }
             Reply::Response(Response { status, .. }) => panic!("{status} for {target}"),
-            Reply::Job(_) => panic!("{target} is no list"),
+            Reply::Job(_) | Reply::Postponed(_) => panic!("{target} is a watch"),
         }
     }
 }

@@ -87,7 +87,8 @@ impl Reply {
         match self {
             Self::Response(response) => response.body.len() > GZIP_BYTES_MIN,
             Self::Job(_) => true,
-            Self::Watch(_) => false,
+            // Of a creation there is one object to tell of.
+            Self::Watch(_) | Self::Postponed(_) => false,
         }
     }
 
@@ -96,7 +97,7 @@ impl Reply {
         match self {
             Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed())),
             Self::Job(job) => Self::Job(Box::new(job.compressed())),
-            Self::Watch(spec) => Self::Watch(spec),
+            other @ (Self::Watch(_) | Self::Postponed(_)) => other,
         }
     }
 
