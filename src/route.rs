@@ -1,6 +1,7 @@
 //! Paths to what they name. Knows neither options nor bodies.
 
 use crate::lease::ApiVersion;
+use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
@@ -40,6 +41,9 @@ impl<'a> Target<'a> {
     /// What a percent-encoded path leads to.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
+        if memchr(b'%', path.as_bytes()).is_none() {
+            return Self::of_decoded(path);
+        }
         // Escapes are resolved before the path is cut into segments, as kube-apiserver does it: `%2F` is a slash.
         match percent_decode_str(path).decode_utf8_lossy() {
             Cow::Borrowed(path) => Self::of_decoded(path),
@@ -192,21 +196,25 @@ impl<'a> Route<'a> {
     }
 
     fn of_leases(rest: &'a str) -> Self {
-        let mut segments = rest.strip_suffix('/').unwrap_or(rest).split('/');
-        let route = match (segments.next(), segments.next(), segments.next(), segments.next()) {
-            (Some("leases"), None, None, None) => Self::AllNamespaces,
-            (Some("namespaces"), Some(namespace), Some("leases"), None) if !namespace.is_empty() => {
-                Self::Namespace(Cow::Borrowed(namespace))
-            }
-            (Some("namespaces"), Some(namespace), Some("leases"), Some(name))
-                if !namespace.is_empty() && !name.is_empty() =>
-            {
-                Self::Lease { namespace: Cow::Borrowed(namespace), name: Cow::Borrowed(name) }
-            }
-            _ => return Self::Unknown,
+        let rest = rest.strip_suffix('/').unwrap_or(rest);
+        if rest == "leases" {
+            return Self::AllNamespaces;
+        }
+        let Some((namespace, rest)) = rest.strip_prefix("namespaces/").and_then(|rest| {
+            let end = memchr(b'/', rest.as_bytes()).filter(|end| *end > 0)?;
+            Some((rest.get(..end)?, rest.get(end + 1..)?))
+        }) else {
+            return Self::Unknown;
         };
-        // Subresources: there are none.
-        if segments.next().is_some() { Self::Unknown } else { route }
+        let namespace = Cow::Borrowed(namespace);
+        match rest.strip_prefix("leases/") {
+            None if rest == "leases" => Self::Namespace(namespace),
+            // Subresources: there are none.
+            Some(name) if !name.is_empty() && memchr(b'/', name.as_bytes()).is_none() => {
+                Self::Lease { namespace, name: Cow::Borrowed(name) }
+            }
+            _ => Self::Unknown,
+        }
     }
 
     fn into_owned<'b>(self) -> Route<'b> {

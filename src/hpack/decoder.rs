@@ -232,8 +232,7 @@ fn is_name_well_formed(name: &[u8]) -> bool {
 /// RFC 9113 §8.2.1: no NUL, CR or LF; no space or tab at either end.
 fn is_value_well_formed(value: &[u8]) -> bool {
     let is_blank = |octet: Option<&u8>| matches!(octet, Some(b' ' | b'\t'));
-    // Without a branch for each octet, so that the compiler compares many at once.
-    let has_bad = value.iter().fold(false, |bad, &octet| bad | (octet == 0) | (octet == b'\r') | (octet == b'\n'));
+    let has_bad = memchr::memchr3(0, b'\r', b'\n', value).is_some();
     !has_bad && !is_blank(value.first()) && !is_blank(value.last())
 }
 

@@ -13,6 +13,7 @@ pub struct Encoder {
     /// The size never grows beyond this, whatever the peer allows.
     table_size_cap: usize,
     size_update: Option<SizeUpdate>,
+    changes: u64,
 }
 
 /// What the encoder may keep of a field.
@@ -53,7 +54,8 @@ impl Encoder {
     /// With a table of the protocol's default size; it follows what the peer allows up to `table_size_cap`.
     #[must_use]
     pub fn new(table_size_cap: usize) -> Self {
-        let mut encoder = Self { table: DynamicTable::new(TABLE_SIZE_DEFAULT), table_size_cap, size_update: None };
+        let mut encoder =
+            Self { table: DynamicTable::new(TABLE_SIZE_DEFAULT), table_size_cap, size_update: None, changes: 0 };
         if table_size_cap < TABLE_SIZE_DEFAULT {
             encoder.set_peer_table_size(TABLE_SIZE_DEFAULT);
         }
@@ -66,15 +68,25 @@ impl Encoder {
         if size_max == self.table.size_max() {
             return;
         }
+        self.changes += 1;
         self.table.set_size_max(size_max);
         let lowest = self.size_update.map_or(size_max, |update| update.lowest.min(size_max));
         self.size_update = Some(SizeUpdate { lowest, last: size_max });
+    }
+
+    /// A number that grows whenever a block changes the table or tells of its size. While it stays, the same fields give
+    /// the same block.
+    #[inline]
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Begins a field block.
     #[inline]
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if let Some(update) = self.size_update.take() {
+            self.changes += 1;
             if update.lowest < update.last {
                 integer::encode_into(0x20, 0x1f, update.lowest, out);
             }
@@ -134,6 +146,7 @@ impl Encoder {
         }
         encode_literal(0x40, 0x3f, name, name_index, value, out);
         let hashes = Hashes { name: name.hash, field: hash(name.hash, value) };
+        self.changes += 1;
         self.table.insert(name.octets(), value, hashes);
     }
 

@@ -258,7 +258,7 @@ impl NameId {
 #[derive(Clone, Copy, Debug)]
 pub struct FieldName<'n> {
     octets: &'n [u8],
-    pub(super) id: NameId,
+    pub(crate) id: NameId,
     pub(super) hash: u32,
 }
 

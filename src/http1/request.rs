@@ -8,7 +8,7 @@ use crate::buffer::ByteBuf;
 use crate::http::{FieldLines, Method, RequestHead};
 use crate::http1::chunked::{ChunkError, ChunkedDecoder};
 use crate::limits::{HEAD_BYTES_MAX, HEAD_FIELDS_MAX, TARGET_BYTES_MAX};
-use memchr::{memchr_iter, memmem};
+use memchr::{memchr, memchr_iter, memmem};
 use std::mem::MaybeUninit;
 
 /// Cuts one connection's bytes into requests. After an error it must not be called again: where the next message
@@ -230,16 +230,20 @@ impl RequestParser {
         }
         let bytes = buf.filled();
         let from = self.scanned_bytes.saturating_sub(3);
-        let end = memmem::find(&bytes[from..], b"\r\n\r\n").map(|at| from + at + 4);
-        let head = &bytes[..end.unwrap_or(bytes.len())];
+        let mut end = None;
         // A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2). `httparse` takes
         // the first and refuses the second.
-        for at in memchr_iter(b'\n', &head[from..]) {
+        for at in memchr_iter(b'\n', &bytes[from..]) {
             let at = from + at;
-            if at == 0 || head[at - 1] != b'\r' {
+            if at == 0 || bytes[at - 1] != b'\r' {
                 return Err(RequestError::Malformed("a line ends without CR"));
             }
+            if bytes[at + 1..].starts_with(b"\r\n") {
+                end = Some(at + 3);
+                break;
+            }
         }
+        let head = &bytes[..end.unwrap_or(bytes.len())];
         if head.len() > HEAD_BYTES_MAX {
             return Err(too_large(head));
         }
@@ -256,7 +260,7 @@ impl RequestParser {
 /// Which part of an oversized head is at fault.
 #[cold]
 fn too_large(head: &[u8]) -> RequestError {
-    let line = memchr::memchr(b'\r', head).unwrap_or(head.len());
+    let line = memchr(b'\r', head).unwrap_or(head.len());
     if line > TARGET_BYTES_MAX { RequestError::TargetTooLong } else { RequestError::HeadTooLarge }
 }
 
@@ -419,13 +423,17 @@ impl<'h> ParsedHead<'h> {
 
     /// Path and query of the target, in origin form or in absolute form (RFC 9112 §3.2).
     fn path_and_query(&self) -> (&'h str, &'h str) {
-        let target = match self.target.split_once("://") {
+        let absolute = if self.target.starts_with('/') { None } else { self.target.split_once("://") };
+        let target = match absolute {
             Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphabetic()) && !scheme.is_empty() => {
                 rest.find(['/', '?']).map_or("/", |at| &rest[at..])
             }
             _ => self.target,
         };
-        target.split_once('?').unwrap_or((target, ""))
+        match memchr(b'?', target.as_bytes()) {
+            Some(at) => (&target[..at], &target[at + 1..]),
+            None => (target, ""),
+        }
     }
 }
 
@@ -446,8 +454,24 @@ fn names_http(head: &[u8]) -> bool {
 /// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no authority.
 /// The host is of no use here, so its form alone is checked.
 fn is_host(value: &[u8]) -> bool {
-    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+    value.iter().all(|byte| HOST_BYTES[usize::from(*byte)])
 }
+
+/// Bytes that can stand in a `Host`.
+static HOST_BYTES: [bool; 256] = {
+    let others = b"-._~!$&'()*+,;=:[]%";
+    let (mut table, mut at) = ([false; 256], 0_u8);
+    while at < 128 {
+        table[at as usize] = at.is_ascii_alphanumeric();
+        at += 1;
+    }
+    let mut at = 0;
+    while at < others.len() {
+        table[others[at] as usize] = true;
+        at += 1;
+    }
+    table
+};
 
 /// Codings that stand in the registry (RFC 9112 §7.2) and are not implemented: 501, not 400.
 fn is_known_coding(coding: &[u8]) -> bool {

@@ -104,7 +104,7 @@ impl RequestHead {
         if method.is_empty() || !method.iter().all(|octet| octet.is_ascii_alphanumeric() || *octet == b'-') {
             return Err(Malformed::Method);
         }
-        if self.authority(fields).contains(&b'@') {
+        if memchr::memchr(b'@', self.authority(fields)).is_some() {
             return Err(Malformed::Authority);
         }
         if method == b"CONNECT" {

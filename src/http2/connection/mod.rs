@@ -5,6 +5,7 @@
 
 mod event;
 mod field_block;
+mod head_memo;
 mod recv;
 mod send;
 
@@ -27,6 +28,7 @@ use super::stream_id::StreamId;
 use super::streams::{Store, StreamKey};
 use crate::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf};
 use field_block::PendingBlock;
+use head_memo::HeadMemo;
 
 /// One connection, server or client.
 ///
@@ -61,6 +63,7 @@ pub struct Connection {
     settings_acked: bool,
     decoder: Decoder,
     encoder: Encoder,
+    head_memo: HeadMemo,
     streams: Store,
     flood_guard: FloodGuard,
     peer: PeerSettings,
@@ -170,6 +173,7 @@ impl Connection {
             settings_acked: false,
             decoder: Decoder::new(limits::TABLE_SIZE_MAX, list_limits),
             encoder: Encoder::new(limits::TABLE_SIZE_MAX),
+            head_memo: HeadMemo::default(),
             streams: Store::default(),
             flood_guard: FloodGuard::new(now_ms),
             peer: PeerSettings::default(),

@@ -59,9 +59,16 @@ impl Connection {
         debug_assert!(!stream.head_sent, "a response has one head");
         stream.head_sent = status >= 200;
         let start = begin_headers_into(key.id(), end_stream, out);
-        self.encoder.begin_block(out);
-        self.encoder.encode_status(status, out);
-        self.encode_fields(fields, out);
+        let changes = self.encoder.changes();
+        if !self.head_memo.replay(status, fields, changes, out) {
+            let block_start = out.len();
+            self.encoder.begin_block(out);
+            self.encoder.encode_status(status, out);
+            self.encode_fields(fields, out);
+            if self.encoder.changes() == changes {
+                self.head_memo.keep(status, fields, changes, out.get(block_start..).unwrap_or_default());
+            }
+        }
         finish_headers(key.id(), start, out);
         if end_stream {
             self.end_local(key);

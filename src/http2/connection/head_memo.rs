@@ -1,0 +1,101 @@
+//! The last head that was sent, to be sent again: responses of one second have the same fields more often than not, and
+//! each of them is an index into the table then. Comparing the values costs a fraction of looking them up.
+
+use super::SendField;
+use crate::hpack::{Indexing, NameId};
+
+/// A head and its block, which holds as long as the encoder's table does not change.
+#[derive(Debug, Default)]
+pub(super) struct HeadMemo {
+    status: u16,
+    /// Name and end of the value in `values`, of each field.
+    fields: Vec<(NameId, usize)>,
+    values: Vec<u8>,
+    block: Vec<u8>,
+    /// What [`Encoder::changes`](crate::hpack::Encoder::changes) said.
+    changes: u64,
+}
+
+/// Longer blocks are of heads that do not come again.
+const BLOCK_BYTES_MAX: usize = 64;
+
+impl HeadMemo {
+    /// Appends the block of this head if it is the last one and the encoder has not changed since.
+    #[inline]
+    pub(super) fn replay(&self, status: u16, fields: &[SendField<'_>], changes: u64, out: &mut Vec<u8>) -> bool {
+        if status != self.status || changes != self.changes || fields.len() != self.fields.len() {
+            return false;
+        }
+        let mut start = 0;
+        for (field, (name, end)) in fields.iter().zip(&self.fields) {
+            if field.name.id != *name || self.values.get(start..*end) != Some(field.value) {
+                return false;
+            }
+            start = *end;
+        }
+        out.extend_from_slice(&self.block);
+        true
+    }
+
+    /// Keeps a head whose encoding has not changed the encoder.
+    pub(super) fn keep(&mut self, status: u16, fields: &[SendField<'_>], changes: u64, block: &[u8]) {
+        // Nothing that is a secret, and no name that would have to be compared.
+        let is_plain = |field: &SendField<'_>| field.indexing == Indexing::Value && field.name.id != NameId::UNKNOWN;
+        if block.len() > BLOCK_BYTES_MAX || !fields.iter().all(is_plain) {
+            return;
+        }
+        (self.status, self.changes) = (status, changes);
+        self.fields.clear();
+        self.values.clear();
+        for field in fields {
+            self.values.extend_from_slice(field.value);
+            self.fields.push((field.name.id, self.values.len()));
+        }
+        self.block.clear();
+        self.block.extend_from_slice(block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hpack::{Encoder, FieldName};
+
+    #[test]
+    fn the_same_head_is_told_by_its_fields_and_by_the_table() {
+        let field = |name: &'static [u8], value: &'static [u8]| SendField::repeated(FieldName::new(name), value);
+        let fields = [field(b"content-type", b"application/json"), field(b"date", b"today")];
+        let mut memo = HeadMemo::default();
+        memo.keep(200, &fields, 7, b"block");
+        let mut out = Vec::new();
+        assert!(memo.replay(200, &fields, 7, &mut out));
+        assert_eq!(out, b"block");
+        let others = [field(b"content-type", b"application/json"), field(b"date", b"tomorrow")];
+        let shifted = [field(b"content-type", b"application/jsonto"), field(b"date", b"day")];
+        assert!(!memo.replay(201, &fields, 7, &mut out));
+        assert!(!memo.replay(200, &fields, 8, &mut out));
+        assert!(!memo.replay(200, &fields[..1], 7, &mut out));
+        assert!(!memo.replay(200, &others, 7, &mut out));
+        assert!(!memo.replay(200, &shifted, 7, &mut out));
+        memo.keep(200, &[field(b"x-unknown", b"1")], 9, b"other");
+        assert!(memo.replay(200, &fields, 7, &mut out), "what cannot be kept leaves what is");
+    }
+
+    #[test]
+    fn an_encoder_changes_by_what_the_peer_must_follow() {
+        let mut encoder = Encoder::new(4096);
+        let mut out = Vec::new();
+        let mut changes = encoder.changes();
+        let mut is_changed = |encoder: &Encoder| std::mem::replace(&mut changes, encoder.changes()) != changes;
+        encoder.encode_field(FieldName::new(b"date"), b"today", Indexing::Value, &mut out);
+        assert!(is_changed(&encoder));
+        encoder.encode_field(FieldName::new(b"date"), b"today", Indexing::Value, &mut out);
+        assert!(!is_changed(&encoder));
+        encoder.set_peer_table_size(100);
+        assert!(is_changed(&encoder));
+        encoder.begin_block(&mut out);
+        assert!(is_changed(&encoder), "the block has told of the size");
+        encoder.begin_block(&mut out);
+        assert!(!is_changed(&encoder));
+    }
+}
