@@ -11,11 +11,12 @@ use crate::codec::partial;
 use crate::codec::protobuf;
 use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
-use crate::http::ContentType;
+use crate::http::{Body, ContentType};
 use crate::lease::{ApiVersion, LIST_KIND, Lease, ResourceVersion, Time};
 use crate::media_type::{Format, Representation, Transform};
-use crate::table::object::Object;
-use bytes::Bytes;
+use crate::table::object::{Encoding, Object};
+use std::borrow::Cow;
+use std::rc::Rc;
 
 /// How a response is to be written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,15 +33,23 @@ pub struct Form {
 #[derive(Clone, Copy, Debug)]
 pub enum State<'a> {
     /// Of the table, with the encodings that it keeps.
-    Stored(&'a Object),
+    Stored(&'a Rc<Object>),
     /// Not of the table: the result of a dry run, what a watcher last knew, a bookmark.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
 impl State<'_> {
-    fn lease(&self) -> &Lease {
+    fn lease(&self) -> Cow<'_, Lease> {
         match self {
-            Self::Stored(object) => &object.lease,
+            Self::Stored(object) => object.lease(),
+            Self::Loose(lease, _) => Cow::Borrowed(lease),
+        }
+    }
+
+    /// But for the times that a renewal changes.
+    fn unrenewed(&self) -> &Lease {
+        match self {
+            Self::Stored(object) => object.unrenewed(),
             Self::Loose(lease, _) => lease,
         }
     }
@@ -68,15 +77,15 @@ impl State<'_> {
 impl Form {
     /// The body of a response that is one object.
     #[must_use]
-    pub fn object_body(self, state: State<'_>, now: Time) -> Bytes {
+    pub fn object_body(self, state: State<'_>, now: Time) -> Body {
         match (self.representation, self.version, state) {
-            (Representation::JSON, ApiVersion::V1, State::Stored(object)) => return object.json_body().clone(),
+            (Representation::JSON, ApiVersion::V1, State::Stored(object)) => return Encoding::json(object).into(),
             (
                 Representation { format: Format::Protobuf, transform: Transform::None, .. },
                 ApiVersion::V1,
                 State::Stored(object),
             ) => {
-                return object.protobuf_body().clone();
+                return Encoding::protobuf(object).into();
             }
             _ => {}
         }
@@ -87,7 +96,7 @@ impl Form {
 
     /// The body of a response that is a `Status`.
     #[must_use]
-    pub fn status_body(self, status: &Status) -> Bytes {
+    pub fn status_body(self, status: &Status) -> Body {
         let mut out = Vec::with_capacity(512);
         if self.representation.format == Format::Protobuf {
             protobuf::encode_status_into(&mut out, status);
@@ -164,17 +173,17 @@ impl Form {
             (Format::Protobuf, Transform::None) => {
                 protobuf::raw_item_len(protobuf::raw_message(object.protobuf_body()))
             }
-            (Format::Protobuf, _) => protobuf::partial_len(&object.lease.metadata, object.version),
+            (Format::Protobuf, _) => protobuf::partial_len(&object.lease().metadata, object.version),
             (Format::Json | Format::Yaml, _) => 0,
         }
     }
 
     /// Appends an item of a list.
-    pub fn push_list_item(self, out: &mut Vec<u8>, object: &Object, is_first: bool, now: Time) {
+    pub fn push_list_item(self, out: &mut Vec<u8>, object: &Rc<Object>, is_first: bool, now: Time) {
         if let Some(form) = self.protobuf_list() {
             match self.representation.transform {
                 Transform::None => protobuf::push_raw_item(out, protobuf::raw_message(object.protobuf_body())),
-                _ => protobuf::push_partial_item(out, &object.lease.metadata, object.version, form),
+                _ => protobuf::push_partial_item(out, &object.lease().metadata, object.version, form),
             }
             return;
         }
@@ -184,7 +193,7 @@ impl Form {
                     out.push(b',');
                 }
                 let form = TableForm { now, include: self.include, version };
-                self.with_row_json(State::Stored(object), |json| push_row(out, &object.lease, json, form));
+                self.with_row_json(State::Stored(object), |json| push_row(out, object.unrenewed(), json, form));
             }
             Transform::Partial(version) | Transform::PartialList(version) => {
                 partial::push_item_start(out, is_first);
@@ -252,12 +261,14 @@ impl Form {
 
     /// Appends one object, without what ends a body.
     fn push_object(self, out: &mut Vec<u8>, state: State<'_>, now: Time, columns: bool) {
-        let (lease, version) = (state.lease(), state.version());
+        let version = state.version();
         match (self.representation.format, self.representation.transform) {
             (Format::Protobuf, Transform::Partial(of) | Transform::PartialList(of)) => {
-                protobuf::encode_partial_into(out, &lease.metadata, version, of);
+                protobuf::encode_partial_into(out, &state.lease().metadata, version, of);
             }
-            (Format::Protobuf, _) => protobuf::encode_lease_into(out, lease, version, self.version.group_version()),
+            (Format::Protobuf, _) => {
+                protobuf::encode_lease_into(out, &state.lease(), version, self.version.group_version())
+            }
             (Format::Json | Format::Yaml, Transform::None) => {
                 state.with_json(|json| json::push_json_as(out, json, self.version));
             }
@@ -267,6 +278,7 @@ impl Form {
             (Format::Json | Format::Yaml, Transform::Table(of)) => {
                 let meta = ListMeta { version, ..ListMeta::default() };
                 let form = TableForm { now, include: self.include, version: of };
+                let lease = state.unrenewed();
                 self.with_row_json(state, |json| push_table_of_one(out, &meta, columns, lease, json, form));
             }
         }
@@ -332,12 +344,12 @@ mod tests {
     use crate::codec::partial::MetaVersion;
     use crate::table::object::Key;
 
-    fn object() -> Object {
+    fn object() -> Rc<Object> {
         let mut lease = Lease::default();
         lease.metadata.name = "a".into();
         lease.metadata.namespace = "n".into();
         lease.spec.holder_identity = Some("h".into());
-        Object::new(Key::new("n", "a"), ResourceVersion(7), lease)
+        Rc::new(Object::new(Key::new("n", "a"), ResourceVersion(7), lease))
     }
 
     fn all_forms() -> Vec<Form> {
@@ -367,11 +379,17 @@ mod tests {
         let object = object();
         for form in all_forms() {
             let stored = form.object_body(State::Stored(&object), Time(0));
-            let loose = form.object_body(State::Loose(&object.lease, Some(object.version)), Time(0));
-            assert_eq!(stored, loose, "{form:?}");
+            let loose = form.object_body(State::Loose(object.unrenewed(), Some(object.version)), Time(0));
+            assert_eq!(*stored, *loose, "{form:?}");
             let mut events = [Vec::new(), Vec::new()];
             form.push_event(&mut events[0], "ADDED", State::Stored(&object), true, Time(0));
-            form.push_event(&mut events[1], "ADDED", State::Loose(&object.lease, Some(object.version)), true, Time(0));
+            form.push_event(
+                &mut events[1],
+                "ADDED",
+                State::Loose(object.unrenewed(), Some(object.version)),
+                true,
+                Time(0),
+            );
             assert_eq!(events[0], events[1], "{form:?}");
         }
     }

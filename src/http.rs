@@ -3,8 +3,10 @@
 
 use crate::api_error::{ApiError, Status};
 use crate::form::Form;
+use crate::table::object::Encoding;
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Deref;
 
 /// Request methods that the API tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +119,73 @@ impl ContentType {
     }
 }
 
+/// The body of a response, shared with whoever else sends the same bytes.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Bytes of its own.
+    Bytes(Bytes),
+    /// A Lease of the table.
+    Lease(Encoding),
+}
+
+impl Body {
+    /// What stands from `start` on, for itself.
+    #[must_use]
+    pub fn rest(&self, start: usize) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes.slice(start.min(bytes.len())..),
+            Self::Lease(encoding) => Bytes::copy_from_slice(encoding.get(start..).unwrap_or_default()),
+        }
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Lease(encoding) => encoding,
+        }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
+
+impl From<Encoding> for Body {
+    fn from(encoding: Encoding) -> Self {
+        Self::Lease(encoding)
+    }
+}
+
 /// A response whose body is at hand.
 #[derive(Clone, Debug)]
 pub struct Response {
@@ -133,7 +202,7 @@ pub struct Response {
     /// Further fields, names in lower case; of few responses. Values hold no control characters.
     pub fields: Vec<(&'static str, String)>,
     /// The body, shared with whoever else sends the same bytes.
-    pub body: Bytes,
+    pub body: Body,
 }
 
 impl Response {
@@ -154,7 +223,7 @@ impl Response {
 
     /// A response with nothing special.
     #[must_use]
-    pub fn new(status: u16, content_type: ContentType, body: Bytes) -> Self {
+    pub fn new(status: u16, content_type: ContentType, body: Body) -> Self {
         Self {
             status,
             content_type,

@@ -257,7 +257,7 @@ impl World {
                 (known, Some((_, object))) => {
                     let version = object.version.0;
                     if known.is_none_or(|known| known.version != version) {
-                        let color = object.lease.metadata.labels.value("color").map(str::to_owned);
+                        let color = object.metadata().labels.value("color").map(str::to_owned);
                         changes.insert(version, (key, Some(Known { version, color })));
                     }
                 }

@@ -32,7 +32,7 @@ impl Api {
         };
         Preconditions::of(&options).check(current)?;
         let dry_run = !options.dry_run.is_empty();
-        let meta = &current.lease.metadata;
+        let meta = current.metadata();
         let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
         if finalizers.is_empty() {
             let body = form.of_status().status_body(&Status::deleted(name, &meta.uid));
@@ -42,8 +42,9 @@ impl Api {
             }
             return Ok(reply);
         }
-        let marked = marked_for_deletion(&current.lease, finalizers, call.now.wall);
-        if marked == current.lease {
+        let live = current.lease();
+        let marked = marked_for_deletion(&live, finalizers, call.now.wall);
+        if marked == *live {
             return Reply::object(200, State::Stored(current), form, call.now);
         }
         if dry_run {

@@ -11,7 +11,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::codec::list_meta::ListMeta;
 use crate::form::Form;
-use crate::http::{ContentType, Response};
+use crate::http::{Body, ContentType, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::lease::{ApiVersion, ResourceVersion};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
@@ -103,7 +103,7 @@ impl Job {
     /// A response that is at hand, in pieces.
     #[must_use]
     pub fn body(mut response: Response) -> Self {
-        let body = std::mem::take(&mut response.body);
+        let body = std::mem::take(&mut response.body).rest(0);
         Self::new(Selector::default(), Form::default(), Stage::Body { head: response, body })
     }
 
@@ -133,7 +133,7 @@ impl Job {
     pub fn head(&self) -> Response {
         let mut head = match &self.stage {
             Stage::Body { head, .. } => head.clone(),
-            _ => Response::new(200, self.form.content_type(), Bytes::new()),
+            _ => Response::new(200, self.form.content_type(), Body::default()),
         };
         if self.gzip.as_ref().is_some_and(Gzip::is_packed) {
             gzip::mark(&mut head);
@@ -313,22 +313,23 @@ impl OwnedMeta {
 /// # Errors
 /// 409 if a precondition does not hold.
 fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> Result<(), ApiError> {
-    let (namespace, name) = object.key.parts();
+    let (namespace, name) = object.key().parts();
     let Some((slot, current)) = table.find(namespace, name) else { return Ok(()) };
-    if current.lease.metadata.uid != object.lease.metadata.uid {
+    if current.metadata().uid != object.metadata().uid {
         return Ok(());
     }
     deletion.preconditions.check(current)?;
     if deletion.dry_run {
         return Ok(());
     }
-    let finalizers = deletion_finalizers(&current.lease.metadata.finalizers, deletion.propagation);
+    let finalizers = deletion_finalizers(&current.metadata().finalizers, deletion.propagation);
     if finalizers.is_empty() {
         table.remove(slot);
         return Ok(());
     }
-    let marked = marked_for_deletion(&current.lease, finalizers, now.wall);
-    if marked != current.lease {
+    let live = current.lease();
+    let marked = marked_for_deletion(&live, finalizers, now.wall);
+    if marked != *live {
         table.replace(slot, marked);
     }
     Ok(())

@@ -12,6 +12,7 @@ mod patch;
 pub mod postponed;
 mod preconditions;
 mod read;
+mod renew;
 mod token;
 mod write;
 
@@ -40,6 +41,12 @@ use std::fmt;
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
+    /// Renewals are served as other updates are, for the test that compares.
+    #[cfg(test)]
+    long_way_only: bool,
+    /// Renewals that were not, in JSON and in protobuf.
+    #[cfg(test)]
+    short_ways: [u64; 2],
     /// Where Leases may be created.
     pub namespaces: Namespaces,
     /// What `/metrics` tells.
@@ -131,6 +138,10 @@ impl Api {
         Self {
             decoder: Decoder::new(),
             rng: fastrand::Rng::new(),
+            #[cfg(test)]
+            long_way_only: false,
+            #[cfg(test)]
+            short_ways: [0; 2],
             namespaces: Namespaces::default(),
             metrics: Metrics::new(),
             health: HealthChecks::new(),

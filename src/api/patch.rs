@@ -51,7 +51,7 @@ impl Api {
                 converted(merge, self.complaints(patch_type, body, &options), &options)?
             }
         };
-        track(Some(&current.lease), &mut lease, &writer(call, &options, &mut CompactString::default()));
+        track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
         replace(table, lease, name, &Write::new(call, &options, form), warnings)
@@ -68,7 +68,8 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let options = write.options;
         let (config, duplicates) = decode_configuration(body, options)?;
-        let live = table.find(namespace, name).map(|(_, object)| (&object.lease, object.version));
+        let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
+        let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
         let is_there = live.is_some();
         let mut lease = apply(
             live,

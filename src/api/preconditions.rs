@@ -24,7 +24,7 @@ impl Preconditions {
     /// # Errors
     /// 409 for the first that does not hold.
     pub fn check(&self, current: &Object) -> Result<(), ApiError> {
-        let uid = &current.lease.metadata.uid;
+        let uid = &current.metadata().uid;
         if let Some(wanted) = &self.uid
             && wanted != uid
         {
@@ -52,5 +52,5 @@ impl Preconditions {
 
 #[cold]
 fn failed(current: &Object, message: String) -> ApiError {
-    ApiError::PreconditionFailed { name: current.key.parts().1.to_owned(), message }
+    ApiError::PreconditionFailed { name: current.key().parts().1.to_owned(), message }
 }

@@ -54,6 +54,9 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
+        if let Some(renewed) = self.renew(table, call, body, (namespace, name), &options, form) {
+            return renewed;
+        }
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
         let mut warnings = strictness(call, &options, &warnings)?;
         take_namespace(&mut lease.metadata, namespace)?;
@@ -62,7 +65,7 @@ impl Api {
 
         // A UID names one life of a Lease, and this is not it. Kubelets rely on the refusal to start over.
         let found = table.find(namespace, name);
-        let found_uid = found.map_or("", |(_, object)| object.lease.metadata.uid.as_str());
+        let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
             return Err(ApiError::UidMismatch {
                 namespace: namespace.to_owned(),
@@ -71,12 +74,9 @@ impl Api {
                 found: found_uid.to_owned(),
             });
         }
-        track(
-            found.map(|(_, object)| &object.lease),
-            &mut lease,
-            &writer(call, &options, &mut CompactString::default()),
-        );
-        match found {
+        let live = found.map(|(_, object)| object.lease());
+        track(live.as_deref(), &mut lease, &writer(call, &options, &mut CompactString::default()));
+        match live {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
                 lease.metadata.resource_version = CompactString::default();
@@ -172,17 +172,18 @@ pub(super) fn replace(
         version if version != current.version.0 => return Err(ApiError::Conflict { name: name.to_owned() }),
         _ => {}
     }
-    prepare_for_update(&mut lease, &current.lease);
-    valid(name, validate_update(&lease, &current.lease))?;
+    let live = current.lease();
+    prepare_for_update(&mut lease, &live);
+    valid(name, validate_update(&lease, &live))?;
     lease.metadata.resource_version = CompactString::default();
-    settle_times(&current.lease, &mut lease);
+    settle_times(&live, &mut lease);
 
     // Nothing to write: the version stays, and no watcher hears of it.
-    if lease == current.lease {
+    if lease == *live {
         return write.reply(200, State::Stored(current), warnings);
     }
     let dry_run = write.options.dry_run;
-    if is_finalized_by_update(&lease.metadata, &current.lease.metadata) {
+    if is_finalized_by_update(&lease.metadata, &live.metadata) {
         let version = current.version;
         if !dry_run {
             table.remove(slot);

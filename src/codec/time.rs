@@ -45,6 +45,21 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
     Ok(Time(seconds))
 }
 
+/// Reads a `metav1.MicroTime` that is written as [`push_micro_time`] writes it; `None` for all others.
+#[inline]
+#[must_use]
+pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
+    canonical_micro_time(text)
+}
+
+/// What [`push_time`] appends, if the year has four digits.
+#[inline]
+#[must_use]
+pub fn time_text(time: Time) -> Option<[u8; 20]> {
+    let mut text = *b"0000-00-00T00:00:00Z";
+    put_date_time(&mut text, time.0).is_ok().then_some(text)
+}
+
 /// Appends `2006-01-02T15:04:05.000000Z`, without quotes.
 pub fn push_micro_time(out: &mut Vec<u8>, time: MicroTime) {
     let micros = time.0.rem_euclid(MICROS_PER_SECOND);
@@ -77,20 +92,31 @@ pub fn is_zero_time(time: Time) -> bool {
 /// Fills in the first 19 bytes of `text` and appends it.
 #[inline]
 fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds: i64) {
+    match put_date_time(&mut text, seconds) {
+        Ok(()) => out.extend_from_slice(&text),
+        Err(year) => {
+            push_wide_year(out, year);
+            out.extend_from_slice(&text[4..]);
+        }
+    }
+}
+
+/// Fills in the first 19 bytes of `text`; without the year, which it gives, if that does not have four digits.
+#[inline]
+fn put_date_time<const N: usize>(text: &mut [u8; N], seconds: i64) -> Result<(), i64> {
     let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
     let second = seconds.rem_euclid(SECONDS_PER_DAY);
-    put_pair(&mut text, 5, month);
-    put_pair(&mut text, 8, day);
-    put_pair(&mut text, 11, second / 3_600);
-    put_pair(&mut text, 14, second / 60 % 60);
-    put_pair(&mut text, 17, second % 60);
+    put_pair(text, 5, month);
+    put_pair(text, 8, day);
+    put_pair(text, 11, second / 3_600);
+    put_pair(text, 14, second / 60 % 60);
+    put_pair(text, 17, second % 60);
     if (0..=9_999).contains(&year) {
-        put_pair(&mut text, 0, year / 100);
-        put_pair(&mut text, 2, year % 100);
-        out.extend_from_slice(&text);
+        put_pair(text, 0, year / 100);
+        put_pair(text, 2, year % 100);
+        Ok(())
     } else {
-        push_wide_year(out, year);
-        out.extend_from_slice(&text[4..]);
+        Err(year)
     }
 }
 

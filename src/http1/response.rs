@@ -114,13 +114,12 @@ impl OpenChunk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ContentType;
+    use crate::http::{Body, ContentType};
     use crate::http1::chunked::ChunkedDecoder;
-    use bytes::Bytes;
 
     #[test]
     fn a_head_has_what_its_framing_needs() {
-        let mut response = Response::new(409, ContentType::Json, Bytes::new());
+        let mut response = Response::new(409, ContentType::Json, Body::default());
         response.warnings.push("299 - \"a\r\nX: y\"".into());
         let mut out = Vec::new();
         push_head(&mut out, &response, Length::Known(7), false, b"Sun, 06 Nov 1994 08:49:37 GMT");
@@ -133,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_head_without_content_says_nothing_of_content() {
-        let mut response = Response::new(304, ContentType::Json, Bytes::new());
+        let mut response = Response::new(304, ContentType::Json, Body::default());
         response.cache_control = "public";
         response.fields.push(("etag", "\"a\"".into()));
         let mut out = Vec::new();

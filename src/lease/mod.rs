@@ -96,6 +96,18 @@ pub struct Lease {
     pub spec: LeaseSpec,
 }
 
+impl Lease {
+    /// Gives back memory that was taken in advance, since there are very many of them and they stay.
+    pub fn shrink_to_fit(&mut self) {
+        let meta = &mut self.metadata;
+        meta.owner_references.shrink_to_fit();
+        meta.finalizers.shrink_to_fit();
+        for map in [&mut meta.labels, &mut meta.annotations] {
+            map.0.iter_mut().for_each(|pairs| pairs.shrink_to_fit());
+        }
+    }
+}
+
 /// The part of `metav1.ObjectMeta` that the API keeps, in the order in which it is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
@@ -168,40 +180,53 @@ pub struct OwnerReference {
 }
 
 /// A `map[string]string`, sorted by key as Go's encoder writes it. No key stands twice.
+///
+/// Most Leases have none: one that is empty takes the room of a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StringMap(Vec<(CompactString, CompactString)>);
+pub struct StringMap(
+    #[expect(clippy::box_collection, reason = "nearly all are empty, and then a vector takes three times the room")]
+    Option<Box<Vec<Pair>>>,
+);
+
+/// Key and value.
+type Pair = (CompactString, CompactString);
 
 impl StringMap {
     /// The value of `key`.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
-        let at = self.0.binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
-        Some(self.0.get(at)?.1.as_str())
+        let at = self.pairs().binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
+        Some(self.pairs().get(at)?.1.as_str())
     }
 
     /// Sets `key`, in place of an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
-        match self.0.binary_search_by(|(k, _)| k.cmp(&key)) {
-            Ok(at) => self.0[at].1 = value,
-            Err(at) => self.0.insert(at, (key, value)),
+        let pairs = self.0.get_or_insert_default();
+        match pairs.binary_search_by(|(k, _)| k.cmp(&key)) {
+            Ok(at) => pairs[at].1 = value,
+            Err(at) => pairs.insert(at, (key, value)),
         }
     }
 
     /// All pairs, by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
-        self.0.iter().map(|(k, v)| (k.as_str(), v.as_str()))
+        self.pairs().iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
 
     /// Whether there is no pair.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Number of pairs.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.pairs().len()
+    }
+
+    fn pairs(&self) -> &[Pair] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the API does to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
 //! `BeforeUpdate`): fields that the server owns are set, whatever the client sent.
 
+use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference, Time};
 use compact_str::CompactString;
 use std::collections::HashSet;
@@ -77,6 +78,18 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     if new.deletion_grace_period_seconds.is_none() {
         new.deletion_grace_period_seconds = old.deletion_grace_period_seconds;
     }
+}
+
+/// Whether an update of `lease` that sets another `renewTime` and nothing else is valid and does no more than that,
+/// whatever the time is.
+#[must_use]
+pub fn is_renewable(lease: &Lease) -> bool {
+    let mut sent = lease.clone();
+    sent.metadata.resource_version = "1".into();
+    lease.spec.renew_time.is_some()
+        && lease.metadata.deletion_timestamp.is_none()
+        && drop_repeated_owners(&mut sent.metadata.owner_references).is_empty()
+        && validate_update(&sent, lease).is_empty()
 }
 
 /// Whether an update let go of the last thing that held a Lease whose deletion was asked for (apiserver

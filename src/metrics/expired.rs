@@ -2,7 +2,7 @@
 //! answered in steps, begun when somebody asks; a small table is counted at once, a large one for the next who asks.
 
 use crate::clock::Now;
-use crate::lease::{LeaseSpec, Time};
+use crate::lease::{LeaseSpec, MicroTime, Time};
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
 
@@ -56,7 +56,7 @@ impl ExpiredScan {
         let left = Snapshot::now(table, Range::All).from_key(&pass.start, usize::MAX);
         let more = left.is_some_and(|mut left| {
             let more = left.next(table, KEYS_PER_STEP, |object| {
-                pass.expired += u64::from(is_expired(&object.lease.spec, now.wall));
+                pass.expired += u64::from(is_expired(object.renew_time(), &object.unrenewed().spec, now.wall));
                 true
             });
             left.start().clone_into(&mut pass.start);
@@ -77,15 +77,15 @@ impl ExpiredScan {
 }
 
 /// Whether the holder has not renewed in time. A Lease that does not say until when it is held does not expire.
-fn is_expired(spec: &LeaseSpec, now: Time) -> bool {
-    let (Some(renewed), Some(seconds)) = (spec.renew_time, spec.lease_duration_seconds) else { return false };
+fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
+    let (Some(renewed), Some(seconds)) = (renewed, spec.lease_duration_seconds) else { return false };
     renewed.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)) < now.0.saturating_mul(1_000_000)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Lease, MicroTime, ResourceVersion};
+    use crate::lease::{Lease, ResourceVersion};
 
     fn spec(renewed: Option<i64>, seconds: Option<i32>) -> LeaseSpec {
         let renew_time = renewed.map(|seconds| MicroTime(seconds * 1_000_000));
@@ -94,6 +94,7 @@ mod tests {
 
     #[test]
     fn a_lease_expires_when_its_duration_is_over() {
+        let is_expired = |spec: &LeaseSpec, now| is_expired(spec.renew_time, spec, now);
         assert!(is_expired(&spec(Some(100), Some(40)), Time(141)));
         assert!(!is_expired(&spec(Some(100), Some(40)), Time(140)));
         assert!(!is_expired(&spec(None, Some(40)), Time(1000)));
@@ -135,7 +136,7 @@ mod tests {
         while let Some(due_ms) = scan.due_ms() {
             // What changes meanwhile, and what the log forgets, does not stop it.
             let (slot, object) = table.find("n", "l0").expect("it is there");
-            let lease = object.lease.clone();
+            let lease = object.lease().into_owned();
             for _ in 0..20 {
                 table.replace(slot, lease.clone());
             }

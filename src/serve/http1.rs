@@ -7,7 +7,7 @@ use crate::api::postponed::Postponed;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
-use crate::http::{ContentType, RequestHead, Response};
+use crate::http::{Body, ContentType, RequestHead, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
@@ -15,7 +15,6 @@ use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
 use mio::Token;
 
 /// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
@@ -328,7 +327,7 @@ fn respond(
             Err(reply) => respond(reply, after, service, connection, now, output),
         },
         Reply::Watch(spec) => {
-            let head = Response::new(200, spec.form.stream_content_type(), Bytes::new());
+            let head = Response::new(200, spec.form.stream_content_type(), Body::default());
             let stream = push_head_of_stream(&head, after, service, output);
             if after.head_only {
                 return InProgress::Nothing;

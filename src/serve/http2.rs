@@ -12,7 +12,7 @@ use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::hpack::{FieldBuf, FieldName, NameId};
-use crate::http::{FieldLines, Method, RequestHead, Response};
+use crate::http::{Body, FieldLines, Method, RequestHead, Response};
 use crate::http2::{self, Connection, ErrorCode, Event, SendField, StreamGone, StreamKey};
 use crate::limits::{
     BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_STEPS_PER_TURN, LIST_WHOLE_BYTES_MAX,
@@ -66,7 +66,7 @@ enum Work {
     /// The request waits for a change in the cluster; whether it is a HEAD.
     Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
-    Receiving(Box<Receiving>),
+    Receiving(http2::RequestHead, Box<Receiving>),
     /// The request is worked on; the response has no head yet.
     Begun(Box<Job>),
     /// The head of the response is out.
@@ -80,13 +80,34 @@ enum Work {
     },
 }
 
-/// A request whose body is awaited.
-#[derive(Debug)]
-struct Receiving {
+/// What there is of a request whose body is awaited.
+#[derive(Debug, Default)]
+pub(super) struct Receiving {
     fields: FieldBuf,
-    head: http2::RequestHead,
     body: Vec<u8>,
 }
+
+/// Memory of requests that have been answered, for those that come: of all connections, a few.
+#[derive(Debug, Default)]
+pub(super) struct Spare(#[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Receiving>>);
+
+impl Spare {
+    fn take(&mut self) -> Box<Receiving> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut receiving: Box<Receiving>) {
+        if self.0.len() < SPARE_MAX && receiving.body.capacity() <= SPARE_BODY_BYTES_MAX {
+            receiving.body.clear();
+            self.0.push(receiving);
+        }
+    }
+}
+
+/// As many as one turn can serve of two connections.
+const SPARE_MAX: usize = 256;
+/// Larger bodies are rare.
+const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 
 /// Where the rest of a response comes from.
 #[derive(Debug)]
@@ -278,7 +299,7 @@ impl Http2 {
             }
             self.receiving.pop_front();
             is_about_a_stream = true;
-            if matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(_))) {
+            if matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
                 self.cancel(key, service, output);
             }
         }
@@ -387,7 +408,7 @@ impl Http2 {
         if is_too_large {
             return self.refuse_body(key, turn);
         }
-        let fields = std::mem::take(&mut turn.service.scratch.fields);
+        let fields = &turn.service.scratch.fields;
         if fields.iter().any(|field| field.id == NameId::EXPECT && field.value.eq_ignore_ascii_case(b"100-continue")) {
             let _ = self.connection.send_head(key, 100, &[], false, turn.output);
         }
@@ -396,13 +417,15 @@ impl Http2 {
         if self.received_bytes > self.received_bytes_max {
             self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
         }
-        self.put(key, Work::Receiving(Box::new(Receiving { fields, head, body: Vec::new() })));
+        let mut receiving = turn.service.scratch.spare.take();
+        std::mem::swap(&mut receiving.fields, &mut turn.service.scratch.fields);
+        self.put(key, Work::Receiving(head, receiving));
         self.receiving.push_back((turn.now.ms, key));
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
         // Data on a stream that was answered early is of no use any more.
-        let Some(Work::Receiving(receiving)) = work_mut(&mut self.streams, key) else { return };
+        let Some(Work::Receiving(_, receiving)) = work_mut(&mut self.streams, key) else { return };
         if receiving.body.len() + data.len() > self.body_bytes_max {
             self.take_receiving(key);
             return self.refuse_body(key, turn);
@@ -413,11 +436,10 @@ impl Http2 {
         }
         receiving.body.extend_from_slice(data);
         self.received_bytes += data.len();
-        if end_stream && let Some(mut receiving) = self.take_receiving(key) {
-            let Receiving { fields, head, body } = &mut *receiving;
-            self.dispatch(key, fields, *head, body, turn);
-            // The last one is as good as a new one, and has its memory already.
-            turn.service.scratch.fields = receiving.fields;
+        if end_stream && let Some((head, mut receiving)) = self.take_receiving(key) {
+            let Receiving { fields, body } = &mut *receiving;
+            self.dispatch(key, fields, head, body, turn);
+            turn.service.scratch.spare.give(receiving);
         }
     }
 
@@ -506,7 +528,7 @@ impl Http2 {
                 Err(reply) => return self.respond(key, reply, head_only, turn),
             },
             Reply::Watch(spec) => {
-                let response = Response::new(200, spec.form.stream_content_type(), Bytes::new());
+                let response = Response::new(200, spec.form.stream_content_type(), Body::default());
                 let sent = self.send_head(key, &response, None, head_only, turn);
                 if sent.is_ok() && !head_only {
                     let owner = Owner { connection: turn.from.connection, stream: Some(key) };
@@ -533,7 +555,7 @@ impl Http2 {
         }
         let sent = self.connection.send_data(key, &response.body, true, turn.output)?;
         if sent < response.body.len() {
-            self.put_sending(key, response.body.slice(sent..), Source::End);
+            self.put_sending(key, response.body.rest(sent), Source::End);
             self.stall(key, turn.now);
         }
         Ok(())
@@ -743,21 +765,22 @@ impl Http2 {
     }
 
     /// Takes a request that is whole, or of no interest any more, from its stream.
-    fn take_receiving(&mut self, key: StreamKey) -> Option<Box<Receiving>> {
-        if !matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(_))) {
+    fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+        if !matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
             return None;
         }
-        let Some(Stream { work: Work::Receiving(receiving), .. }) = self.streams.get_mut(key.slot())?.take() else {
+        let Some(Stream { work: Work::Receiving(head, receiving), .. }) = self.streams.get_mut(key.slot())?.take()
+        else {
             return None;
         };
         self.received_bytes -= receiving.body.len() + receiving.fields.list_size();
         // Whoever is first in line and done is not waited for.
         while let Some((_, first)) = self.receiving.front()
-            && !matches!(self.streams.get(first.slot()), Some(Some(Stream { key, work: Work::Receiving(_) })) if key == first)
+            && !matches!(self.streams.get(first.slot()), Some(Some(Stream { key, work: Work::Receiving(..) })) if key == first)
         {
             self.receiving.pop_front();
         }
-        Some(receiving)
+        Some((head, receiving))
     }
 
     /// Takes a job whose response has no head from its stream.

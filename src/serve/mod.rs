@@ -76,6 +76,8 @@ impl Service {
 pub struct Scratch {
     /// The fields of the last HTTP/2 head.
     fields: FieldBuf,
+    /// For HTTP/2 requests whose bodies are awaited.
+    spare: http2::Spare,
     /// Events and pieces of lists on their way into DATA frames.
     body: Vec<u8>,
 }

@@ -100,8 +100,9 @@ impl EventLog {
         Some(self.events.range(skip.min(self.events.len())..))
     }
 
-    /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
-    pub(super) fn append(&mut self, event: Event) {
+    /// Appends the next event and lets go of the oldest ones past the bounds, to `let_go`. The newest one is
+    /// always kept.
+    pub(super) fn append(&mut self, event: Event, mut let_go: impl FnMut(Event)) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.memory_bytes();
         self.events.push_back(event);
@@ -109,6 +110,7 @@ impl EventLog {
             let Some(gone) = self.events.pop_front() else { break };
             self.bytes -= gone.memory_bytes();
             self.floor = gone.version();
+            let_go(gone);
         }
     }
 }
@@ -129,7 +131,7 @@ mod tests {
         let mut log = EventLog::new(ResourceVersion(100), 3, usize::MAX);
         assert_eq!(log.since(ResourceVersion(100)).expect("at the head").len(), 0);
         for version in 101..=105 {
-            log.append(event(version));
+            log.append(event(version), drop);
         }
         assert_eq!((log.floor().0, log.head().0, log.len()), (102, 105, 3));
         assert!(log.since(ResourceVersion(101)).is_none());
@@ -147,11 +149,11 @@ mod tests {
         let one = event(1).memory_bytes();
         let mut log = EventLog::new(ResourceVersion(0), 1000, one * 2 + 1);
         for version in 1..=5 {
-            log.append(event(version));
+            log.append(event(version), drop);
         }
         assert_eq!((log.len(), log.bytes()), (2, one * 2));
         let mut tiny = EventLog::new(ResourceVersion(0), 1000, 0);
-        tiny.append(event(1));
+        tiny.append(event(1), drop);
         assert_eq!(tiny.len(), 1);
     }
 }

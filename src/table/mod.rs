@@ -8,13 +8,16 @@
 
 pub mod event_log;
 pub mod object;
+mod recycle;
 pub mod snapshot;
 
 use crate::lease::{Lease, ResourceVersion};
+use crate::media_type::Format;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
-use object::{Key, Object};
+use object::{Key, Object, RenewedTimes};
+use recycle::Recycler;
 use slab::Slab;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -34,6 +37,7 @@ pub struct Table {
     counts: HashMap<String, usize, RandomState>,
     log: EventLog,
     hasher: RandomState,
+    recycler: Recycler,
 }
 
 impl Table {
@@ -47,6 +51,7 @@ impl Table {
             counts: HashMap::default(),
             log: EventLog::new(version, events_max, bytes_max),
             hasher: RandomState::default(),
+            recycler: Recycler::default(),
         }
     }
 
@@ -84,7 +89,7 @@ impl Table {
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Rc<Object>)> {
         let hash = hash_of(&self.hasher, namespace, name);
-        let slot = *self.by_key.find(hash, |slot| self.object(*slot).key.is(namespace, name))?;
+        let slot = *self.by_key.find(hash, |slot| self.object(*slot).key().is(namespace, name))?;
         Some((slot, self.object(slot)))
     }
 
@@ -102,11 +107,11 @@ impl Table {
         let hash = hash_of(&self.hasher, namespace, name);
         let (entries, hasher) = (&self.entries, &self.hasher);
         self.by_key.insert_unique(hash, slot, |slot| {
-            let (namespace, name) = entries[slot.0 as usize].key.parts();
+            let (namespace, name) = entries[slot.0 as usize].key().parts();
             hash_of(hasher, namespace, name)
         });
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
-        self.log.append(Event { before: None, after: Rc::clone(&after), deleted: false });
+        self.append(Event { before: None, after: Rc::clone(&after), deleted: false });
         self.check_invariants();
         after
     }
@@ -115,20 +120,37 @@ impl Table {
     pub fn replace(&mut self, slot: Slot, lease: Lease) -> Rc<Object> {
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
-        debug_assert!(place.key.is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
-        let after = Rc::new(Object::new(place.key.clone(), version, lease));
+        debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
+        let after = Rc::new(Object::new(place.key().clone(), version, lease));
         let before = std::mem::replace(place, Rc::clone(&after));
-        self.log.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
+        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
         self.check_invariants();
         after
+    }
+
+    /// Puts in the place of what is in `slot` the same with other times, of which `body` is the encoding in `format` but
+    /// for version and `managed_time`. `None`, and nothing done, if that cannot be written in their place.
+    pub fn renew(&mut self, slot: Slot, format: Format, body: &[u8], times: RenewedTimes) -> Option<Rc<Object>> {
+        let version = self.next_version();
+        let place = &mut self.entries[slot.0 as usize];
+        let mut encoding = self.recycler.buffer(body.len() + 1);
+        if !place.encode_renewed(&mut encoding, format, body, version, times.managed_time) {
+            self.recycler.give_buffer(encoding);
+            return None;
+        }
+        let after = self.recycler.share(place.renewed(version, times, format, encoding));
+        let before = std::mem::replace(place, Rc::clone(&after));
+        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
+        self.check_invariants();
+        Some(after)
     }
 
     /// Takes a Lease away; gives its last state with the deletion's version.
     pub fn remove(&mut self, slot: Slot) -> Rc<Object> {
         let version = self.next_version();
         let before = self.entries.remove(slot.0 as usize);
-        self.ordered.remove(before.key.as_str());
-        let (namespace, name) = before.key.parts();
+        self.ordered.remove(before.key().as_str());
+        let (namespace, name) = before.key().parts();
         let hash = hash_of(&self.hasher, namespace, name);
         if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == slot) {
             entry.remove();
@@ -139,8 +161,8 @@ impl Table {
                 self.counts.remove(namespace);
             }
         }
-        let after = Rc::new(Object::new(before.key.clone(), version, before.lease.clone()));
-        self.log.append(Event { before: Some(before), after: Rc::clone(&after), deleted: true });
+        let after = Rc::new(before.at_version(version));
+        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: true });
         self.check_invariants();
         after
     }
@@ -148,6 +170,11 @@ impl Table {
     /// What is in `slot`.
     fn object(&self, slot: Slot) -> &Rc<Object> {
         &self.entries[slot.0 as usize]
+    }
+
+    fn append(&mut self, event: Event) {
+        let recycler = &mut self.recycler;
+        self.log.append(event, |gone| recycler.give(gone));
     }
 
     fn next_version(&self) -> ResourceVersion {

@@ -152,7 +152,7 @@ impl Snapshot {
     pub fn absorb(&mut self, table: &Table) -> Result<(), Forgotten> {
         let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
         for event in events {
-            let key = &event.after.key;
+            let key = event.after.key();
             if key.as_str() >= self.start.as_str() && self.range.contains(key) && !self.overlay.contains_key(key) {
                 self.overlay.insert(key.clone(), event.before.clone());
             }

@@ -86,8 +86,8 @@ fn expected(state: &State, range: &Range) -> Vec<(String, u64, String)> {
 }
 
 fn found(object: &Object) -> (String, u64, String) {
-    let holder = object.lease.spec.holder_identity.clone().unwrap_or_default();
-    (object.key.as_str().to_owned(), object.version.0, holder.to_string())
+    let holder = object.unrenewed().spec.holder_identity.clone().unwrap_or_default();
+    (object.key().as_str().to_owned(), object.version.0, holder.to_string())
 }
 
 #[test]

@@ -18,13 +18,17 @@ pub(super) fn push_change(
 ) -> bool {
     let after = !event.deleted && is_selected(selector, &event.after);
     let before = event.before.as_ref().filter(|before| is_selected(selector, before));
+    let known;
     let (kind, state) = match (before, after) {
         (None, false) => return false,
         (None, true) => ("ADDED", State::Stored(&event.after)),
         (Some(_), true) => ("MODIFIED", State::Stored(&event.after)),
         (Some(_), false) if event.deleted => ("DELETED", State::Stored(&event.after)),
         // It left the selection: what the watcher knew of it, at the version of the change.
-        (Some(before), false) => ("DELETED", State::Loose(&before.lease, Some(event.version()))),
+        (Some(before), false) => {
+            known = before.lease();
+            ("DELETED", State::Loose(&known, Some(event.version())))
+        }
     };
     form.push_event(out, kind, state, columns, now.wall);
     true
@@ -32,6 +36,6 @@ pub(super) fn push_change(
 
 /// Whether `selector` takes `object`.
 pub(crate) fn is_selected(selector: &Selector, object: &Object) -> bool {
-    let meta = &object.lease.metadata;
+    let meta = object.metadata();
     selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
 }

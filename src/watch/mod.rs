@@ -275,8 +275,8 @@ impl<O: Copy> Watchers<O> {
             match table.log().since(self.notified) {
                 Some(events) => {
                     for event in events {
-                        let key = event.after.key.as_str();
-                        let namespace_end = key.len() - event.after.key.parts().1.len();
+                        let key = event.after.key().as_str();
+                        let namespace_end = key.len() - event.after.key().parts().1.len();
                         for group in [key, &key[..namespace_end]] {
                             self.note(group, event.version());
                         }
@@ -513,7 +513,7 @@ impl<O> Watcher<O> {
                     if out.len() >= bytes_max || looked_at == SCAN_EVENTS_PER_FILL {
                         return Ok(true);
                     }
-                    if self.range.contains(&event.after.key) {
+                    if self.range.contains(event.after.key()) {
                         push_change(out, event);
                     }
                     self.cursor = event.version();

@@ -114,7 +114,7 @@ impl World {
 
     /// What a client should have seen of the whole history.
     fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
-        let takes = |object: &Object| client.range.contains(&object.key) && is_selected(&client.selector, object);
+        let takes = |object: &Object| client.range.contains(object.key()) && is_selected(&client.selector, object);
         let mut expected = Vec::new();
         for event in self.history.iter().filter(|event| event.version().0 > client.after) {
             let before = event.before.as_deref().is_some_and(takes);
@@ -125,7 +125,7 @@ impl World {
                 (true, true) => "MODIFIED",
                 (true, false) => "DELETED",
             };
-            expected.push((kind.to_owned(), event.after.key.as_str().to_owned(), event.version().0));
+            expected.push((kind.to_owned(), event.after.key().as_str().to_owned(), event.version().0));
         }
         expected
     }
@@ -274,7 +274,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
             let mut names = Vec::new();
             let mut snapshot = Snapshot::now(&world.table, Range::All);
             let all = snapshot.next(&world.table, usize::MAX, |object: &Rc<Object>| {
-                names.push((object.key.as_str().to_owned(), object.version.0));
+                names.push((object.key().as_str().to_owned(), object.version.0));
                 true
             });
             assert_eq!(all, Ok(false));

@@ -26,14 +26,14 @@ impl Document {
 
     /// The whole document, without a validator.
     pub(super) fn plain(&self, content_type: ContentType) -> Reply {
-        Reply::Response(Response::new(200, content_type, self.body.clone()))
+        Reply::Response(Response::new(200, content_type, self.body.clone().into()))
     }
 
     /// The document with its entity tag, or only that if the client has it (RFC 9110 §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: ContentType) -> Response {
         let is_known = self.is_known(head);
         let (status, body) = if is_known { (304, Bytes::new()) } else { (200, self.body.clone()) };
-        let mut response = Response::new(status, content_type, body);
+        let mut response = Response::new(status, content_type, body.into());
         response.fields.push(("etag", format!("\"{}\"", self.hash)));
         response.fields.push(("vary", "Accept".into()));
         response

@@ -19,6 +19,7 @@ mod list;
 mod managed_fields;
 mod meta;
 mod reader;
+mod renewal;
 mod sink;
 mod watch;
 
@@ -35,4 +36,5 @@ pub use envelope::{push_envelope, raw_message};
 pub use list::{
     ListForm, ListHead, lease_len, partial_len, push_lease_item, push_partial_item, push_raw_item, raw_item_len,
 };
+pub use renewal::RenewalMarks;
 pub use watch::{push_watch_event, push_watch_event_with};

@@ -143,7 +143,7 @@ impl Sink for Count {
 
 /// A number in base 128, and how many of the bytes it takes.
 #[inline]
-fn varint(mut n: u64) -> ([u8; 10], usize) {
+pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
     let mut width = 0;
     for byte in &mut bytes {

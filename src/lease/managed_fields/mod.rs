@@ -23,7 +23,7 @@ mod update;
 pub use apply::apply;
 pub use convert::{Conversion, lease_from_value};
 pub(crate) use go_print::go_value;
-pub use update::{Writer, settle_times, track};
+pub use update::{Writer, settle_times, time_after_renewal, track};
 
 use super::Time;
 use crate::api_error::is_unprintable;
@@ -168,6 +168,16 @@ impl ManagedFields {
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
+    }
+
+    /// Sets the time of the last entry.
+    pub fn set_last_time(&mut self, time: Time) {
+        let Some(shared) = &self.0 else { return };
+        let mut entries: Rc<[ManagedFieldsEntry]> = Rc::from(&**shared);
+        if let Some(last) = Rc::get_mut(&mut entries).and_then(<[_]>::last_mut) {
+            last.time = Some(time);
+        }
+        self.0 = Some(entries);
     }
 
     /// An estimate of the memory that it takes, in bytes, as if nothing were shared.
@@ -369,9 +379,58 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     manager
 }
 
+/// Whether [`manager_of_user_agent`] makes this name of a user agent; an empty one is called `unknown`.
+#[inline]
+#[must_use]
+pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
+    let plain = manager.as_bytes();
+    if plain.len() <= MANAGER_BYTES_MAX
+        && plain.iter().all(|byte| (b' '..=b'~').contains(byte) && *byte != b'/')
+        && let Some(rest) = user_agent.strip_prefix(plain)
+        && !plain.is_empty()
+        && matches!(rest.first(), None | Some(b'/'))
+    {
+        return true;
+    }
+    match manager_of_user_agent(user_agent).as_str() {
+        "" => manager == UNKNOWN,
+        name => manager == name,
+    }
+}
+
+/// Who writes without a name.
+const UNKNOWN: &str = "unknown";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_is_recognized_in_the_user_agent_that_it_is_made_of() {
+        let agents: [&[u8]; 10] = [
+            b"kubelet/v1.34.0 (linux/amd64)",
+            b"kubelet",
+            b"kubelet2/v1",
+            b"",
+            b"/x",
+            b"unknown/1",
+            b"my agent\t1/2",
+            &[b'x'; 300],
+            &[0xff, b'a'],
+            "é".as_bytes(),
+        ];
+        for agent in agents {
+            for other in agents {
+                let manager = match manager_of_user_agent(other) {
+                    name if name.is_empty() => UNKNOWN.into(),
+                    name => name,
+                };
+                let own = manager_of_user_agent(agent);
+                let own = if own.is_empty() { UNKNOWN } else { own.as_str() };
+                assert_eq!(is_manager_of_user_agent(&manager, agent), own == manager, "{manager} {agent:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_manager_without_a_name_is_called_by_its_user_agent() {

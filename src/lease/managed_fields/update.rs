@@ -2,8 +2,8 @@
 
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
-use super::{ManagedFields, ManagedFieldsEntry, Operation};
-use crate::lease::{Lease, ObjectMeta, Time};
+use super::{ManagedFields, ManagedFieldsEntry, Operation, SpecFields};
+use crate::lease::{API_VERSION, Lease, ObjectMeta, Time};
 use std::rc::Rc;
 
 /// Who writes, and when.
@@ -20,7 +20,7 @@ pub struct Writer<'w> {
 impl Writer<'_> {
     /// The name under which it owns fields.
     pub(super) fn name(&self) -> &str {
-        if self.manager.is_empty() { "unknown" } else { self.manager }
+        if self.manager.is_empty() { super::UNKNOWN } else { self.manager }
     }
 }
 
@@ -99,6 +99,29 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
     Some(ManagedFields(Some(entries)))
 }
 
+/// The time of the last entry of `list` after a renewal: a write that changes `renewTime` and nothing else, by a writer
+/// whose name `is_writer` knows, in the version of the stored objects. It does what [`track`] does where that comes to
+/// setting this one time; `None` where it may come to more. `last_time` is the time that the last entry has, whatever
+/// the list says.
+#[inline]
+pub fn time_after_renewal(
+    list: &ManagedFields,
+    last_time: Option<Time>,
+    is_writer: impl Fn(&str) -> bool,
+    now: Time,
+) -> Option<Option<Time>> {
+    // Nobody's fields are tracked, and no update begins to.
+    let Some((last, others)) = list.entries().split_last() else { return Some(None) };
+    let is_last_alone = last.operation == Operation::Update
+        && last.api_version == API_VERSION
+        && last.subresource.is_empty()
+        && last.fields.spec?.contains(SpecFields::RENEW_TIME)
+        && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
+    // With an earlier time it might not stay the last.
+    let stays_last = others.is_empty() || last_time? <= now;
+    (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
+}
+
 fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
     entry.operation == Operation::Update
         && entry.manager == writer.name()
@@ -153,7 +176,7 @@ pub fn settle_times(live: &Lease, new: &mut Lease) {
 mod tests {
     use super::super::FieldsV1;
     use super::*;
-    use crate::lease::{API_VERSION, LeaseSpec, MicroTime, OwnerReference};
+    use crate::lease::{LeaseSpec, MicroTime, OwnerReference};
 
     fn by(manager: &str, now: i64) -> Writer<'_> {
         Writer { manager, api_version: API_VERSION, now: Time(now) }

@@ -1,0 +1,63 @@
+//! The short way of a renewal: an update whose body is the stored encoding with another `renewTime`. Nothing is decoded,
+//! validated or compared field by field; what was valid with the old time is valid with the new one.
+//!
+//! Invariant: it does what [`Api::update`] does with the same request, byte for byte, or nothing at all. A
+//! test in this module drives both.
+
+use super::{Api, Call, Reply};
+use crate::api_error::ApiError;
+use crate::form::{Form, State};
+use crate::lease::ApiVersion;
+use crate::lease::managed_fields::{is_manager_of_user_agent, time_after_renewal};
+use crate::lease::strategy::is_renewable;
+#[cfg(test)]
+use crate::media_type::Format;
+use crate::media_type::body_format;
+use crate::options::WriteOptions;
+use crate::table::Table;
+use crate::table::object::RenewedTimes;
+
+impl Api {
+    /// Renews the Lease if that is what the request asks for. `None`: it is not, and nothing was done.
+    #[inline]
+    pub(super) fn renew(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        body: &[u8],
+        (namespace, name): (&str, &str),
+        options: &WriteOptions,
+        form: Form,
+    ) -> Option<Result<Reply, ApiError>> {
+        #[cfg(test)]
+        if self.long_way_only {
+            return None;
+        }
+        // In another version than that in which objects are stored even the same body means something else.
+        if options.dry_run || call.version != ApiVersion::V1 {
+            return None;
+        }
+        let format = body_format(call.head.content_type)?;
+        let (slot, current) = table.find(namespace, name)?;
+        let renew_time = current.renewed_by(format, body, is_renewable)?;
+        // An update that changes nothing is no renewal.
+        if current.renew_time() == Some(renew_time) {
+            return None;
+        }
+        let is_writer = |manager: &str| match options.field_manager.as_str() {
+            "" => is_manager_of_user_agent(manager, call.head.user_agent.unwrap_or_default()),
+            named => named == manager,
+        };
+        let managed_fields = &current.metadata().managed_fields;
+        let managed_time = time_after_renewal(managed_fields, current.managed_time(), is_writer, call.now.wall)?;
+        let after = table.renew(slot, format, body, RenewedTimes { renew_time, managed_time })?;
+        #[cfg(test)]
+        {
+            self.short_ways[usize::from(format == Format::Protobuf)] += 1;
+        }
+        Some(Reply::object(200, State::Stored(&after), form, call.now))
+    }
+}
+
+#[cfg(test)]
+mod tests;
