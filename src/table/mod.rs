@@ -11,6 +11,7 @@ pub mod object;
 mod recycle;
 pub mod snapshot;
 
+use crate::lease::managed_fields::SharedTexts;
 use crate::lease::{Lease, ResourceVersion};
 use crate::media_type::Format;
 use event_log::{Event, EventLog};
@@ -38,6 +39,7 @@ pub struct Table {
     log: EventLog,
     hasher: RandomState,
     recycler: Recycler,
+    shared_texts: SharedTexts,
 }
 
 impl Table {
@@ -52,6 +54,7 @@ impl Table {
             log: EventLog::new(version, events_max, bytes_max),
             hasher: RandomState::default(),
             recycler: Recycler::default(),
+            shared_texts: SharedTexts::default(),
         }
     }
 
@@ -97,7 +100,8 @@ impl Table {
     ///
     /// # Panics
     /// If it is there: two objects of one name would be handed out.
-    pub fn create(&mut self, lease: Lease) -> Rc<Object> {
+    pub fn create(&mut self, mut lease: Lease) -> Rc<Object> {
+        lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
         let after = Rc::new(Object::new(key.clone(), self.next_version(), lease));
         let slot = Slot(u32::try_from(self.entries.insert(Rc::clone(&after))).expect("memory ends long before 2^32"));
@@ -117,7 +121,8 @@ impl Table {
     }
 
     /// Puts `lease` in the place of what is in `slot`, which has the same namespace and name.
-    pub fn replace(&mut self, slot: Slot, lease: Lease) -> Rc<Object> {
+    pub fn replace(&mut self, slot: Slot, mut lease: Lease) -> Rc<Object> {
+        lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");

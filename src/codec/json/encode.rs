@@ -200,10 +200,7 @@ fn estimated_bytes(lease: &Lease) -> usize {
             + given(owner.block_owner_deletion.is_some(), 27)
     };
     let entry = |entry: &ManagedFieldsEntry| {
-        117 + entry.manager.len()
-            + entry.api_version.len()
-            + entry.fields.as_json().len()
-            + text(&entry.subresource, 17)
+        117 + entry.manager.len() + entry.api_version.len() + entry.fields.json_bytes() + text(&entry.subresource, 17)
     };
     let metadata = text(&meta.name, 10)
         + text(&meta.generate_name, 18)

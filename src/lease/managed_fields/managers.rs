@@ -85,7 +85,7 @@ impl Managers {
             if !is_known_version(&entry.api_version)? {
                 continue;
             }
-            let set = Set::parse(entry.fields.as_json()).unwrap_or_default();
+            let set = Set::parse(&entry.fields.as_json()).unwrap_or_default();
             managers.push(Manager { entry: entry.clone(), set, changed: false });
         }
         Ok(Self(managers))
@@ -208,7 +208,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
         entry.fields = match live.get(at) {
             Some(known) if known.fields == entry.fields => known.fields.clone(),
             _ => {
-                let mut set = Set::parse(entry.fields.as_json())?;
+                let mut set = Set::parse(&entry.fields.as_json())?;
                 reconcile(&mut set);
                 FieldsV1::of(&set)
             }

@@ -12,6 +12,7 @@
 mod apply;
 mod compare;
 mod convert;
+mod fields;
 mod go_print;
 mod managers;
 mod path_element;
@@ -22,6 +23,7 @@ mod update;
 
 pub use apply::apply;
 pub use convert::{Conversion, lease_from_value};
+pub use fields::{FieldsV1, SharedTexts};
 pub(crate) use go_print::go_value;
 pub use update::{Writer, settle_times, time_after_renewal, track};
 
@@ -92,46 +94,6 @@ impl Operation {
     }
 }
 
-/// A set of fields as `fieldsV1` writes it. Cloning it copies a pointer.
-#[derive(Clone, Debug)]
-pub struct FieldsV1 {
-    json: Rc<str>,
-    /// Which of them are fields of the spec; nothing is known of a text that came from a client.
-    spec: Option<SpecFields>,
-}
-
-impl PartialEq for FieldsV1 {
-    fn eq(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.json, &other.json) || self.json == other.json
-    }
-}
-
-impl Eq for FieldsV1 {}
-
-impl FieldsV1 {
-    /// `fieldsType` of every entry.
-    pub const TYPE: &str = "FieldsV1";
-
-    /// What a client sent. It is read only if it differs from what is stored.
-    #[must_use]
-    pub fn from_client(json: &str) -> Self {
-        Self { json: json.into(), spec: None }
-    }
-
-    fn of(set: &Set) -> Self {
-        let mut json = Vec::with_capacity(256);
-        set.push_json(&mut json);
-        // It is made of strings and ASCII; a replacement cannot happen.
-        Self { json: String::from_utf8_lossy(&json).as_ref().into(), spec: Some(SpecFields::in_set(set)) }
-    }
-
-    /// The JSON object.
-    #[must_use]
-    pub fn as_json(&self) -> &str {
-        &self.json
-    }
-}
-
 impl PartialEq for ManagedFields {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -180,10 +142,19 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
+    /// Puts texts in their place that others have too. A list that is shared has been here before.
+    pub fn share_texts(&mut self, shared: &mut SharedTexts) {
+        for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
+            if let Some(fields) = shared.share(&entry.fields) {
+                entry.fields = fields;
+            }
+        }
+    }
+
     /// An estimate of the memory that it takes, in bytes, as if nothing were shared.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let bytes = |entry: &ManagedFieldsEntry| size_of::<ManagedFieldsEntry>() + 16 + entry.fields.json.len();
+        let bytes = |entry: &ManagedFieldsEntry| size_of::<ManagedFieldsEntry>() + 16 + entry.fields.json_bytes();
         self.entries().iter().map(bytes).sum()
     }
 

@@ -365,7 +365,7 @@ fn random_histories_follow_the_model() {
                     .managed_fields
                     .entries()
                     .iter()
-                    .filter(|entry| Set::parse(entry.fields.as_json()).expect("a set").has(&path_of(leaf)))
+                    .filter(|entry| Set::parse(&entry.fields.as_json()).expect("a set").has(&path_of(leaf)))
                     .map(|entry| (entry.manager.to_string(), entry.operation == Operation::Apply))
                     .collect();
                 assert_eq!(
@@ -375,7 +375,7 @@ fn random_histories_follow_the_model() {
                 );
             }
             for entry in lease.metadata.managed_fields.entries() {
-                let set = Set::parse(entry.fields.as_json()).expect("a set");
+                let set = Set::parse(&entry.fields.as_json()).expect("a set");
                 assert_eq!(entry.fields, FieldsV1::of(&set));
                 assert!(!set.is_empty());
             }

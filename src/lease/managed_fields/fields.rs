@@ -1,0 +1,210 @@
+//! A set of fields as the text of `fieldsV1`, in little memory.
+//!
+//! A million kubelets' Leases have a million such texts, and they differ in one thing: the UID of the owner, which is the
+//! node. So what a table keeps is the text with that UID taken out, shared by all of them, and the UID. [`SharedTexts`]
+//! finds what can be shared.
+
+use super::SpecFields;
+use super::set::Set;
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// A set of fields as `fieldsV1` writes it. Cloning it copies a pointer.
+#[derive(Clone, Debug)]
+pub struct FieldsV1 {
+    text: Text,
+    /// Which of them are fields of the spec; nothing is known of a text that came from a client.
+    pub(super) spec: Option<SpecFields>,
+}
+
+#[derive(Clone, Debug)]
+enum Text {
+    Whole(Rc<str>),
+    /// With `uid` in its place behind the first `before` bytes of the rest.
+    Parted {
+        rest: Rc<str>,
+        before: u16,
+        uid: Uuid,
+    },
+}
+
+/// Bytes of a UID.
+const UID_BYTES: usize = uuid::fmt::Hyphenated::LENGTH;
+
+/// What stands before the UID of an owner: the key of its element, in the JSON that is within a JSON string.
+const UID_KEY: &str = r#""k:{\"uid\":\""#;
+
+impl FieldsV1 {
+    /// `fieldsType` of every entry.
+    pub const TYPE: &str = "FieldsV1";
+
+    /// What a client sent. It is read only if it differs from what is stored.
+    #[must_use]
+    pub fn from_client(json: &str) -> Self {
+        Self { text: Text::Whole(json.into()), spec: None }
+    }
+
+    pub(super) fn of(set: &Set) -> Self {
+        let mut json = Vec::with_capacity(256);
+        set.push_json(&mut json);
+        // It is made of strings and ASCII; a replacement cannot happen.
+        let json = String::from_utf8_lossy(&json);
+        Self { text: Text::Whole(json.as_ref().into()), spec: Some(SpecFields::in_set(set)) }
+    }
+
+    /// The JSON object.
+    #[must_use]
+    pub fn as_json(&self) -> Cow<'_, str> {
+        match &self.text {
+            Text::Whole(text) => Cow::Borrowed(text),
+            Text::Parted { rest, before, uid } => {
+                let (before, after) = rest.split_at_checked(usize::from(*before)).unwrap_or((rest, ""));
+                let mut buffer = Uuid::encode_buffer();
+                Cow::Owned([before, uid.hyphenated().encode_lower(&mut buffer), after].concat())
+            }
+        }
+    }
+
+    /// Bytes of the JSON object.
+    #[must_use]
+    pub fn json_bytes(&self) -> usize {
+        match &self.text {
+            Text::Whole(text) => text.len(),
+            Text::Parted { rest, .. } => rest.len() + UID_BYTES,
+        }
+    }
+
+    /// Whether two have the same text without being compared.
+    #[cfg(test)]
+    pub(super) fn is_shared_with(&self, other: &Self) -> bool {
+        match (&self.text, &other.text) {
+            (Text::Whole(own), Text::Whole(other)) => Rc::ptr_eq(own, other),
+            (Text::Parted { rest: own, .. }, Text::Parted { rest: other, .. }) => Rc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+}
+
+impl PartialEq for FieldsV1 {
+    fn eq(&self, other: &Self) -> bool {
+        match (&self.text, &other.text) {
+            (Text::Whole(own), Text::Whole(other)) => Rc::ptr_eq(own, other) || own == other,
+            (Text::Parted { rest: own, before: own_before, uid: own_uid }, Text::Parted { rest, before, uid }) => {
+                own_uid == uid && own_before == before && (Rc::ptr_eq(own, rest) || own == rest)
+            }
+            (Text::Whole(whole), Text::Parted { rest, before, uid })
+            | (Text::Parted { rest, before, uid }, Text::Whole(whole)) => {
+                let mut buffer = Uuid::encode_buffer();
+                let uid = uid.hyphenated().encode_lower(&mut buffer);
+                let parts = rest.split_at_checked(usize::from(*before));
+                let after = parts.and_then(|(before, after)| Some((whole.strip_prefix(before)?, after)));
+                after.is_some_and(|(whole, after)| whole.strip_prefix(&*uid) == Some(after))
+            }
+        }
+    }
+}
+
+impl Eq for FieldsV1 {}
+
+/// Texts that many have in common. They stay, so there is a bound to them; what comes later keeps its own.
+#[derive(Debug, Default)]
+pub struct SharedTexts {
+    texts: HashSet<Rc<str>>,
+}
+
+/// Texts that are shared at the most: there are as many kinds of writers, not of Leases.
+const TEXTS_MAX: usize = 256;
+/// Bytes of the longest that is shared.
+const TEXT_BYTES_MAX: usize = 2048;
+
+impl SharedTexts {
+    /// The same fields, in memory that others have too where that can be.
+    #[must_use]
+    pub fn share(&mut self, fields: &FieldsV1) -> Option<FieldsV1> {
+        let Text::Whole(text) = &fields.text else { return None };
+        let parted = text.find(UID_KEY).and_then(|at| {
+            let start = at + UID_KEY.len();
+            let uid = text.get(start..start + UID_BYTES)?;
+            let parsed = Uuid::try_parse(uid).ok()?;
+            let mut buffer = Uuid::encode_buffer();
+            // In upper case it would be another text.
+            let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
+            is_plain.then_some((start, parsed))
+        });
+        let text = match parted {
+            Some((start, uid)) => {
+                let rest = [text.get(..start)?, text.get(start + UID_BYTES..)?].concat();
+                Text::Parted { rest: self.text(&rest)?, before: u16::try_from(start).ok()?, uid }
+            }
+            None => Text::Whole(self.text(text)?),
+        };
+        Some(FieldsV1 { text, spec: fields.spec })
+    }
+
+    fn text(&mut self, text: &str) -> Option<Rc<str>> {
+        if let Some(known) = self.texts.get(text) {
+            return Some(Rc::clone(known));
+        }
+        if self.texts.len() == TEXTS_MAX || text.len() > TEXT_BYTES_MAX {
+            return None;
+        }
+        let text: Rc<str> = text.into();
+        self.texts.insert(Rc::clone(&text));
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(uid: &str) -> String {
+        format!(
+            r#"{{"f:metadata":{{"f:ownerReferences":{{".":{{}},"k:{{\"uid\":\"{uid}\"}}":{{}}}}}},"f:spec":{{"f:renewTime":{{}}}}}}"#
+        )
+    }
+
+    #[test]
+    fn texts_that_differ_in_an_owner_share_the_rest() {
+        let mut shared = SharedTexts::default();
+        let uids = ["5dfea7de-ed50-4ae2-986c-d87c7cf980f3", "6cff4ef0-663c-4b66-8690-23e85382e640"];
+        let own = uids.map(|uid| FieldsV1::from_client(&text(uid)));
+        let parted = own.each_ref().map(|own| shared.share(own).expect("it can be shared"));
+        assert!(parted[0].is_shared_with(&parted[1]));
+        for (own, parted) in own.iter().zip(&parted) {
+            assert_eq!((own.as_json(), own.json_bytes()), (parted.as_json(), parted.json_bytes()));
+            assert_eq!(own, parted);
+            assert_eq!(parted, own);
+            assert_eq!(*parted, parted.clone());
+            assert!(shared.share(parted).is_none(), "it is already");
+        }
+        assert_ne!(own[0], parted[1]);
+        assert_ne!(parted[1], own[0]);
+        assert_ne!(parted[0], parted[1]);
+        assert_eq!(shared.texts.len(), 1);
+    }
+
+    #[test]
+    fn whatever_is_shared_stays_the_same_text() {
+        let mut shared = SharedTexts::default();
+        let upper = text("5DFEA7DE-ED50-4AE2-986C-D87C7CF980F3");
+        let (short, braces) = (text("u"), text("{5dfea7de-ed50-4ae2-986c-d87c7cf980f3}"));
+        let two =
+            text(r#"5dfea7de-ed50-4ae2-986c-d87c7cf980f3\"}":{},"k:{\"uid\":\"6cff4ef0-663c-4b66-8690-23e85382e640"#);
+        let cut = &two[..two.len() / 4];
+        for json in ["{}", "", "é", &upper, &short, &braces, &two, cut, r#""k:{\"uid\":\""#] {
+            let own = FieldsV1::from_client(json);
+            let other = shared.share(&own).expect("it can be shared");
+            assert_eq!(other.as_json(), json);
+            assert_eq!(own, other);
+        }
+        let long = FieldsV1::from_client(&"x".repeat(TEXT_BYTES_MAX + 1));
+        assert!(shared.share(&long).is_none());
+        for number in 0..2 * TEXTS_MAX {
+            _ = shared.share(&FieldsV1::from_client(&number.to_string()));
+        }
+        assert_eq!(shared.texts.len(), TEXTS_MAX);
+    }
+}
