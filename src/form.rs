@@ -267,7 +267,7 @@ impl Form {
                 protobuf::encode_partial_into(out, &state.lease().metadata, version, of);
             }
             (Format::Protobuf, _) => {
-                protobuf::encode_lease_into(out, &state.lease(), version, self.version.group_version())
+                protobuf::encode_lease_into(out, &state.lease(), version, self.version.group_version());
             }
             (Format::Json | Format::Yaml, Transform::None) => {
                 state.with_json(|json| json::push_json_as(out, json, self.version));
