@@ -219,7 +219,7 @@ fn another_expectation_fails() {
 #[test]
 fn head_has_the_fields_of_get_and_no_content() {
     let mut client = SERVER.client();
-    for target in ["/healthz", "/readyz?verbose", "/openapi/v3", "/nothing"] {
+    for target in ["/healthz", "/readyz?verbose", "/openapi/v3", "/apis", "/apis/coordination.k8s.io", "/nothing"] {
         let got = client.call("HEAD", target, "");
         let get = client.call("GET", target, "");
         assert_eq!(got.status(), get.status(), "HEAD and GET {target}");
@@ -239,7 +239,7 @@ fn kube_apiservers_resources_take_no_head() {
         &format!("{collection}?watch=true"),
         "/apis/coordination.k8s.io/v1/watch/leases",
         "/apis/coordination.k8s.io/v1",
-        "/apis",
+        "/api",
         "/version",
     ] {
         let got = client.call("HEAD", target, "").expect_status(405, target);
