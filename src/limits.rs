@@ -67,6 +67,10 @@ pub const GZIP_BYTES_MIN: usize = 128 * 1024;
 /// Bytes that are compressed in one step of a list, which takes far longer than making them.
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 
+/// Responses that are compressed at once, all connections together; further ones go out plain. Each holds
+/// deflate's tables and what waits to be compressed, also while its client reads nothing.
+pub const GZIP_JOBS_MAX: usize = 64;
+
 /// Events of the log that one filling of a watcher looks at, whether or not they are for it.
 pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 

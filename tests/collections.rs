@@ -4,10 +4,12 @@
 
 mod support;
 
+use coordination_apiserver::limits::GZIP_JOBS_MAX;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Read;
+use support::eventually;
 use support::http2::{Http2Client, Message};
 use support::lease;
 use support::response::Response;
@@ -327,4 +329,28 @@ fn what_is_short_or_not_asked_for_is_not_compressed() {
     ));
     let events = client.recv_final("GET");
     assert!(events.head.field("content-encoding").is_none() && events.body.starts_with(b"{\"type\":\"ADDED\""));
+}
+
+#[test]
+fn only_so_many_are_compressed_at_once() {
+    let server = TestServer::start();
+    create_many(&server, "n", 500);
+    let target = lease::collection("n");
+    let is_packed = || {
+        let [http1, _] = get(&server, &target, "application/json", "gzip");
+        let is_packed = http1.head.field("content-encoding").is_some();
+        let body = if is_packed { unpacked(&http1) } else { http1.body };
+        assert_eq!(names(&serde_json::from_slice(&body).unwrap()).len(), 500);
+        is_packed
+    };
+    assert!(is_packed());
+    // A client that reads nothing: its lists wait for windows, and hold what they need to go on.
+    let mut idle = Http2Client::open(&server.endpoint());
+    for _ in 0..GZIP_JOBS_MAX + 40 {
+        idle.queue(&Message::new("GET", &target, "").with("accept-encoding", "gzip"));
+    }
+    idle.flush().unwrap();
+    eventually("others get it plain", || !is_packed());
+    drop(idle);
+    eventually("others get it compressed again", is_packed);
 }

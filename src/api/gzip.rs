@@ -10,11 +10,12 @@
 //! is not packed yet waits.
 
 use crate::http::{FieldLines, Response};
-use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP, GZIP_JOBS_MAX};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
+use std::rc::Rc;
 
 /// Whether a client takes gzip. kube-apiserver looks for the bare word in the first field of this name, so that a
 /// quality, be it 1 or 0, means no.
@@ -35,9 +36,23 @@ pub(super) fn mark(head: &mut Response) {
     head.fields.push(("vary", "Accept-Encoding".to_owned()));
 }
 
+/// Who may pack: so many at once that their memory is bounded.
+#[derive(Debug, Default)]
+pub(super) struct Permits(Rc<()>);
+
+impl Permits {
+    /// One more body may be packed, if not too many are already.
+    pub(super) fn take(&self) -> Option<Gzip> {
+        // The count has one for the permits themselves.
+        (Rc::strong_count(&self.0) <= GZIP_JOBS_MAX).then(|| Gzip { _permit: Rc::clone(&self.0), ..Gzip::default() })
+    }
+}
+
 /// A body on its way to be packed.
 #[derive(Debug, Default)]
 pub(super) struct Gzip {
+    /// Counts as long as this lives.
+    _permit: Rc<()>,
     /// What was made and not given out: the whole body while it is not known whether it is long, then what is to be
     /// packed.
     made: Vec<u8>,
@@ -133,7 +148,9 @@ impl Gzip {
         }
         out.append(encoder.get_mut());
         if is_end {
-            *self = Self { state: State::Done, is_whole: true, ..Self::default() };
+            self.state = State::Done;
+            self.made = Vec::new();
+            self.packed = 0;
         }
         Ok(is_end)
     }

@@ -113,8 +113,8 @@ impl Job {
 
     /// The same for a client that takes gzip: it gets that if the body is long.
     #[must_use]
-    pub fn compressed(self) -> Self {
-        Self { gzip: Some(Gzip::default()), ..self }
+    pub(super) fn compressed(self, gzip: Gzip) -> Self {
+        Self { gzip: Some(gzip), ..self }
     }
 
     /// Says what the request counts as.

@@ -31,6 +31,7 @@ use crate::route::{Route, Target};
 use crate::table::Table;
 use crate::watch::WatchSpec;
 pub use discovery::health;
+use gzip::{Gzip, Permits};
 use health::HealthChecks;
 use job::Job;
 use negotiate::form_of_error;
@@ -41,6 +42,7 @@ use std::fmt;
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
+    gzip_permits: Permits,
     /// Renewals are served as other updates are, for the test that compares.
     #[cfg(test)]
     long_way_only: bool,
@@ -100,10 +102,10 @@ impl Reply {
     }
 
     /// The same, for somebody who takes gzip.
-    fn compressed(self) -> Self {
+    fn compressed(self, gzip: Gzip) -> Self {
         match self {
-            Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed())),
-            Self::Job(job) => Self::Job(Box::new(job.compressed())),
+            Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed(gzip))),
+            Self::Job(job) => Self::Job(Box::new(job.compressed(gzip))),
             other @ (Self::Watch(_) | Self::Postponed(_)) => other,
         }
     }
@@ -138,6 +140,7 @@ impl Api {
         Self {
             decoder: Decoder::new(),
             rng: fastrand::Rng::new(),
+            gzip_permits: Permits::default(),
             #[cfg(test)]
             long_way_only: false,
             #[cfg(test)]
@@ -166,8 +169,12 @@ impl Api {
             let form = form_of_error(request, &Query::new(request.query));
             Reply::Response(Response::from_status(&error.status(), form))
         });
-        if route.is_resource() && reply.may_be_long() && gzip::is_accepted(request.fields) {
-            reply = reply.compressed();
+        if route.is_resource()
+            && reply.may_be_long()
+            && gzip::is_accepted(request.fields)
+            && let Some(gzip) = self.gzip_permits.take()
+        {
+            reply = reply.compressed(gzip);
         }
         let kind = RequestKind::of(&route, request);
         match (reply.status(), &mut reply) {
