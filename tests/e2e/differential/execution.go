@@ -1,0 +1,345 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// sequence is what a seed leads to.
+type sequence struct {
+	seed    int64
+	version int // 0: HTTP/2, 1: HTTP/1.1
+	steps   []step
+}
+
+// execution runs sequences in a pair of namespaces.
+type execution struct {
+	both    pair
+	place   int
+	verbose bool
+}
+
+func namespacesOf(place int) [2]string {
+	return [2]string{fmt.Sprintf("differential-%02d", place), fmt.Sprintf("differential-%02d-other", place)}
+}
+
+// difference is where two answers differ.
+type difference struct {
+	at     int // step; behind the last one are the events of the watches
+	step   step
+	asked  [2]message
+	said   [2]string
+	before []step // the shortest sequence that leads to it
+}
+
+// check runs a sequence and reports what differs, once it has differed twice: a second that ends between two answers, or a
+// cache that lags, does not.
+func (x *execution) check(ctx context.Context, sequence sequence, found *report) error {
+	began := time.Now()
+	first, requests, err := x.run(ctx, sequence)
+	if err != nil {
+		return err
+	}
+	found.ran(requests, time.Since(began))
+	var unknown []*difference
+	for _, difference := range first {
+		if reason, is := knownReason(difference); is {
+			found.known(reason)
+		} else {
+			unknown = append(unknown, difference)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	again := map[string]bool{}
+	for range 2 {
+		second, _, err := x.run(ctx, sequence)
+		if err != nil {
+			return err
+		}
+		for _, difference := range second {
+			again[difference.signature()] = true
+		}
+	}
+	for _, difference := range unknown {
+		switch {
+		case !again[difference.signature()]:
+			found.flaked(sequence.seed, difference)
+		case found.isNew(difference):
+			shortest, err := x.shrink(ctx, sequence, difference)
+			if err != nil {
+				return err
+			}
+			found.add(sequence, difference.at, shortest)
+		}
+	}
+	return nil
+}
+
+// shrink leaves out steps as long as the same difference is left.
+func (x *execution) shrink(ctx context.Context, whole sequence, found *difference) (*difference, error) {
+	steps := append([]step{}, whole.steps[:min(found.at+1, len(whole.steps))]...)
+	for size := max(len(steps)/2, 1); size >= 1; size /= 2 {
+		for from := 0; from+size <= len(steps) && len(steps) > size; {
+			without := append(append([]step{}, steps[:from]...), steps[from+size:]...)
+			differences, _, err := x.run(ctx, sequence{seed: whole.seed, version: whole.version, steps: without})
+			if err != nil {
+				return nil, err
+			}
+			left := false
+			for _, difference := range differences {
+				if !left && difference.signature() == found.signature() {
+					left = true
+					steps, found = without[:min(difference.at+1, len(without))], difference
+				}
+			}
+			if !left {
+				from += size
+			}
+		}
+	}
+	found.before = steps
+	return found, nil
+}
+
+// run runs a sequence up to the first difference in what was changed.
+func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, int, error) {
+	var found []*difference
+	namespaces := namespacesOf(x.place)
+	if err := x.clear(ctx, namespaces); err != nil {
+		return nil, 0, err
+	}
+	memories := [2]*memory{newMemory(namespaces), newMemory(namespaces)}
+	var open []*watching
+	defer func() {
+		for _, watch := range open {
+			watch.close()
+		}
+	}()
+	for at, step := range sequence.steps {
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
+		time.Sleep(step.sleep)
+		if step.settle {
+			if _, err := x.list(ctx, x.both[0], namespaces[0]); err != nil {
+				return nil, 0, err
+			}
+		}
+		asked := [2]message{step.message(memories[0]), step.message(memories[1])}
+		answers, err := x.ask(ctx, sequence.version, asked, step.watch)
+		if err != nil {
+			return nil, 0, err
+		}
+		if answers[0].stream != nil && answers[1].stream != nil {
+			open = append(open, watch(at, asked, answers))
+		} else {
+			// Only one of them began a watch: the headers alone tell it.
+			for _, answer := range answers {
+				if answer.stream != nil {
+					answer.stream.Close()
+				}
+			}
+		}
+		normals := [2]normal{memories[0].normalOf(answers[0], asked[0].target), memories[1].normalOf(answers[1], asked[1].target)}
+		if x.verbose {
+			fmt.Printf("%3d %s\n%s\n", at, describe(asked), indent(normals[1].text))
+		}
+		if !normals[0].equals(normals[1]) {
+			found = append(found, &difference{at: at, step: step, asked: asked, said: said(normals)})
+			if step.changes(answers) {
+				return found, at + 1, nil
+			}
+		}
+	}
+	for _, watch := range open {
+		events := watch.wait()
+		var normals [2]normal
+		for at := range normals {
+			normals[at] = memories[at].name(strings.Join(events[at], "\n"))
+		}
+		if x.verbose {
+			fmt.Printf("events of %d\n%s\n", watch.at, indent(normals[1].text))
+		}
+		if !normals[0].equals(normals[1]) {
+			step := sequence.steps[watch.at]
+			step.label += " events"
+			found = append(found, &difference{at: len(sequence.steps), step: step, asked: watch.asked, said: said(normals)})
+		}
+	}
+	return found, len(sequence.steps), nil
+}
+
+// changes tells whether the answers may have left the servers in different states.
+func (s *step) changes(answers [2]answer) bool {
+	refused := answers[0].status >= 400 && answers[1].status >= 400
+	return s.method != http.MethodGet && s.method != http.MethodHead && !refused
+}
+
+// ask asks both servers at the same time.
+func (x *execution) ask(ctx context.Context, version int, asked [2]message, watch bool) ([2]answer, error) {
+	var answers [2]answer
+	var problems [2]error
+	var waiting sync.WaitGroup
+	for at := range answers {
+		waiting.Add(1)
+		go func() {
+			defer waiting.Done()
+			answers[at], problems[at] = x.both[at].ask(ctx, version, asked[at], watch)
+		}()
+	}
+	waiting.Wait()
+	return answers, errors.Join(problems[:]...)
+}
+
+func (a normal) equals(b normal) bool {
+	if a.text != b.text || len(a.times) != len(b.times) {
+		return false
+	}
+	for at := range a.times {
+		if a.times[at].Sub(b.times[at]).Abs() > time.Second {
+			return false
+		}
+	}
+	return true
+}
+
+func said(normals [2]normal) [2]string {
+	texts := [2]string{normals[0].text, normals[1].text}
+	if texts[0] == texts[1] {
+		for at := range texts {
+			texts[at] += fmt.Sprintf("\ntimes: %v", normals[at].times)
+		}
+	}
+	return texts
+}
+
+// clear leaves two empty namespaces on both servers.
+func (x *execution) clear(ctx context.Context, namespaces [2]string) error {
+	for _, server := range x.both {
+		for _, namespace := range namespaces {
+			for {
+				left, err := x.list(ctx, server, namespace)
+				if err != nil {
+					return err
+				}
+				if len(left) == 0 {
+					break
+				}
+				for name, held := range left {
+					target := leasesOf(namespace) + "/" + name
+					if held {
+						message := message{
+							method: http.MethodPatch, target: target, body: []byte(`{"metadata":{"finalizers":null}}`),
+							header: [][2]string{{"Content-Type", "application/merge-patch+json"}},
+						}
+						if _, err := server.ask(ctx, 0, message, false); err != nil {
+							return err
+						}
+					}
+					if _, err := server.ask(ctx, 0, message{method: http.MethodDelete, target: target}, false); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// list gives the names of the Leases of a namespace, and whether finalizers hold them.
+func (x *execution) list(ctx context.Context, server *server, namespace string) (map[string]bool, error) {
+	answer, err := server.ask(ctx, 0, message{method: http.MethodGet, target: leasesOf(namespace)}, false)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct {
+				Name       string
+				Finalizers []string
+			}
+		}
+	}
+	if err := json.Unmarshal(answer.body, &list); err != nil || answer.status != http.StatusOK {
+		return nil, fmt.Errorf("%s: list of %s: %d %s", server.name, namespace, answer.status, answer.body)
+	}
+	held := map[string]bool{}
+	for _, item := range list.Items {
+		held[item.Metadata.Name] = len(item.Metadata.Finalizers) > 0
+	}
+	return held, nil
+}
+
+func leasesOf(namespace string) string {
+	return "/apis/coordination.k8s.io/v1/namespaces/" + namespace + "/leases"
+}
+
+// goingAway is a namespace that is being deleted as long as somebody holds it.
+const goingAway = "differential-going-away"
+
+// makeNamespaces makes the namespaces of all workers, and waits until both servers know them.
+func makeNamespaces(ctx context.Context, both pair, parallel int) error {
+	names := []string{goingAway}
+	for place := range parallel {
+		pair := namespacesOf(place)
+		names = append(names, pair[:]...)
+	}
+	for _, name := range names {
+		object := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q,"finalizers":["differential.example.com/hold"]}}`, name)
+		if name != goingAway {
+			object = fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, name)
+		}
+		answer, err := both[0].ask(ctx, 0, message{
+			method: http.MethodPost, target: "/api/v1/namespaces", body: []byte(object),
+			header: [][2]string{{"Content-Type", "application/json"}},
+		}, false)
+		if err != nil {
+			return err
+		}
+		if answer.status != http.StatusCreated && answer.status != http.StatusConflict {
+			return fmt.Errorf("namespace %s: %d %s", name, answer.status, answer.body)
+		}
+	}
+	if _, err := both[0].ask(ctx, 0, message{method: http.MethodDelete, target: "/api/v1/namespaces/" + goingAway}, false); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := knows(ctx, both, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knows waits until Leases can be created in a namespace, or, of the one that is going away, no longer.
+func knows(ctx context.Context, both pair, name string) error {
+	for _, server := range both {
+		for until := time.Now().Add(20 * time.Second); ; {
+			answer, err := server.ask(ctx, 0, message{
+				method: http.MethodPost, target: leasesOf(name) + "?dryRun=All", header: [][2]string{{"Content-Type", "application/json"}},
+				body: []byte(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"probe"}}`),
+			}, false)
+			if err != nil {
+				return err
+			}
+			if answer.status == http.StatusCreated && name != goingAway ||
+				name == goingAway && bytes.Contains(answer.body, []byte("being terminated")) {
+				break
+			}
+			if time.Now().After(until) {
+				return fmt.Errorf("%s does not know namespace %s: %d %s", server.name, name, answer.status, answer.body)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+// Command differential sends random sequences of requests for Leases to two servers at once, kube-apiserver with its own
+// Leases and ours, and tells where the answers differ.
+//
+// A sequence has two namespaces for itself on both servers. Its requests go out in lockstep: both servers answer one before
+// the next is sent. What must differ (UIDs, versions, times, generated names, tokens) is replaced by a name for what it
+// is, numbered in the order of appearance, and what is left must be equal to the byte. The requests of a sequence follow
+// from its seed alone; they name versions, UIDs and objects by when they were seen ("the version of l1 before its last"),
+// which each server fills in with its own. So a sequence can be run again, and run with steps left out.
+//
+//	differential -builtin KUBECONFIG -server KUBECONFIG [-n 1000] [-seed 1] [-steps 24] [-parallel 16]
+//	differential -builtin KUBECONFIG -server KUBECONFIG -n 1 -seed 4711 -steps 13 -v     runs one sequence again
+//
+// It exits with 1 if there was a difference that known.go does not name. Nobody else may touch the Leases of the two
+// namespaces, so kube-controller-manager, which collects garbage, must not run meanwhile.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+func main() {
+	builtin := flag.String("builtin", "", "kubeconfig of kube-apiserver")
+	server := flag.String("server", "", "kubeconfig of our server")
+	count := flag.Int64("n", 1000, "number of sequences")
+	seed := flag.Int64("seed", 1, "seed of the first sequence; each further one has the next")
+	steps := flag.Int("steps", 24, "requests in a sequence; fewer run its beginning")
+	parallel := flag.Int("parallel", 16, "sequences that run at the same time")
+	limit := flag.Int("examples", 20, "differences that are shown in full")
+	verbose := flag.Bool("v", false, "show every request and its answer")
+	flag.Parse()
+	if *builtin == "" || *server == "" || flag.NArg() != 0 || *count < 1 || *steps < 1 || *parallel < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	report, err := run(ctx, *builtin, *server, *seed, *count, *steps, min(*parallel, int(*count)), *limit, *verbose)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "differential:", err)
+		os.Exit(2)
+	}
+	report.print(os.Stdout)
+	if report.failed() {
+		os.Exit(1)
+	}
+}
+
+// run runs the sequences on workers that have two namespaces each.
+func run(ctx context.Context, builtin, server string, seed, count int64, steps, parallel, examples int, verbose bool) (*report, error) {
+	began := time.Now()
+	both, err := connect(builtin, server)
+	if err != nil {
+		return nil, err
+	}
+	if err := makeNamespaces(ctx, both, parallel); err != nil {
+		return nil, err
+	}
+	found := newReport(examples)
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	broken := make(chan error, parallel)
+	for number := range parallel {
+		workers.Add(1)
+		go func() {
+			defer workers.Done()
+			for ctx.Err() == nil {
+				at := next.Add(1) - 1
+				if at >= count {
+					return
+				}
+				sequence := generate(seed+at, steps)
+				run := &execution{both: both, place: number, verbose: verbose}
+				if err := run.check(ctx, sequence, found); err != nil {
+					broken <- fmt.Errorf("sequence %d: %w", sequence.seed, err)
+					return
+				}
+			}
+		}()
+	}
+	workers.Wait()
+	select {
+	case err := <-broken:
+		return nil, err
+	default:
+	}
+	found.took = time.Since(began)
+	return found, ctx.Err()
+}

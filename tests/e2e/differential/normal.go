@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/framer"
+)
+
+// normal is an answer in which nothing is left that must differ between the servers.
+type normal struct {
+	text  string      // status, headers and body, line by line
+	times []time.Time // that stood there, in their order
+}
+
+// ignored are headers that name the connection, the request or the server, or that follow from the length of what differs.
+var ignored = map[string]bool{
+	"Audit-Id": true, "Content-Length": true, "Date": true, "Connection": true, "Transfer-Encoding": true,
+	// Of priority and fairness, which protect kube-apiserver's slower work.
+	"X-Kubernetes-Pf-Flowschema-Uid": true, "X-Kubernetes-Pf-Prioritylevel-Uid": true,
+}
+
+var (
+	uid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	second  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z| \+0000 UTC)`)
+	version = regexp.MustCompile(`(resourceVersion\\*"?:\s*\\*"?)(\d{2,})`)
+	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |current: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
+	// Names begin as `create` has it, and end with five characters out of these.
+	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
+	next      = regexp.MustCompile(`("?continue"?:\s*"?)([A-Za-z0-9_=-]{20,})`)
+	mistakes  = regexp.MustCompile(`errors:(\\n  |\n  )((?:[^"\\]|\\[^"n]|\\"|\\n  )*)`)
+	age       = regexp.MustCompile(`("cells":\s*\[\s*"[^]]*?,\s*)"\d+[smh][0-9smh]*"(\s*\])`)
+	yamlAge   = regexp.MustCompile(`(?m)^(  - )\d+[smh][0-9smh]*$`)
+	yamlList  = regexp.MustCompile(`(?m)^(  resourceVersion: ")(\d+)"`)
+	listKind  = regexp.MustCompile(`(?m)^kind: \w*List$`)
+)
+
+// normalOf names what is moving in an answer. asked is the target of the request, in which a version may be fixed.
+func (m *memory) normalOf(answer answer, asked string) normal {
+	var lines []string
+	for name, values := range answer.header {
+		if !ignored[name] {
+			lines = append(lines, name+": "+strings.Join(values, "\n"+name+": "))
+		}
+	}
+	sort.Strings(lines)
+	head := fmt.Sprintf("%d\n%s\n", answer.status, strings.Join(lines, "\n"))
+	text, decoded := readable(answer.header.Get("Content-Type"), answer.body)
+	if answer.status < 300 {
+		m.learn(decoded)
+	}
+	normal := m.name(m.withoutListVersion(text, asked))
+	normal.text = head + "\n" + normal.text
+	return normal
+}
+
+// name names what is moving in a text, but for versions of lists.
+func (m *memory) name(text string) normal {
+	var found normal
+	text = uid.ReplaceAllStringFunc(text, func(value string) string { return m.symbol("uid", value) })
+	text = generated.ReplaceAllStringFunc(text, func(name string) string { return name[:len(name)-5] + "*****" })
+	for _, pattern := range []*regexp.Regexp{version, told} {
+		text = pattern.ReplaceAllStringFunc(text, func(match string) string {
+			parts := pattern.FindStringSubmatch(match)
+			if parts[2] == future {
+				return match
+			}
+			return parts[1] + m.symbol("rv", parts[2])
+		})
+	}
+	now := time.Now()
+	text = second.ReplaceAllStringFunc(text, func(value string) string {
+		at, err := time.Parse("2006-01-02T15:04:05Z", strings.Replace(strings.TrimSuffix(value, " +0000 UTC"), " ", "T", 1)+map[bool]string{true: "Z"}[!strings.HasSuffix(value, "Z")])
+		// Those that the steps bring along are years away.
+		if err != nil || now.Sub(at).Abs() > time.Hour {
+			return value
+		}
+		found.times = append(found.times, at)
+		return "${time}"
+	})
+	// Go walks maps in random order.
+	text = mistakes.ReplaceAllStringFunc(text, func(list string) string {
+		parts := mistakes.FindStringSubmatch(list)
+		each := strings.Split(parts[2], parts[1])
+		sort.Strings(each)
+		return "errors:" + parts[1] + strings.Join(each, parts[1])
+	})
+	text = next.ReplaceAllString(text, "${1}$${continue}")
+	text = age.ReplaceAllString(text, `${1}"$${age}"${2}`)
+	found.text = yamlAge.ReplaceAllString(text, "${1}$${age}")
+	return found
+}
+
+// withoutListVersion names the version of a list. It is the newest, and so not the same thing on both servers, unless
+// the request fixed it or the list is a further page of another.
+func (m *memory) withoutListVersion(text, asked string) string {
+	pattern := version
+	switch {
+	case strings.HasPrefix(text, "{") && strings.Contains(strings.SplitN(text, `"metadata"`, 2)[0], `List"`):
+	case strings.HasPrefix(text, "{") && strings.Contains(strings.SplitN(text, `"metadata"`, 2)[0], `"Table"`) && isCollection(asked):
+	case listKind.MatchString(text):
+		pattern = yamlList
+	default:
+		return text
+	}
+	at := pattern.FindStringSubmatchIndex(text)
+	if at == nil {
+		return text
+	}
+	value := text[at[4]:at[5]]
+	name := "${newest}"
+	if strings.Contains(asked, "="+value) {
+		// Without Exact it may be so by chance.
+		if strings.Contains(asked, "Exact") {
+			name = "${asked}"
+		}
+	} else if m.above(value) > 0 {
+		name = "${older}"
+	}
+	for page, token := range m.tokens {
+		if strings.Contains(asked, "continue="+token) && m.pages[page] == value {
+			name = "${first page}"
+		}
+	}
+	return text[:at[4]] + name + text[at[5]:]
+}
+
+func isCollection(target string) bool {
+	path, _, _ := strings.Cut(target, "?")
+	return strings.HasSuffix(strings.TrimSuffix(path, "/"), "/leases")
+}
+
+// readable gives the text of a body that is compared, and the same as JSON if it can be read. What is protobuf is
+// decoded, and must be what Go makes of it again.
+func readable(contentType string, body []byte) (text string, decoded []byte) {
+	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) || len(body) == 0 {
+		return string(body), body
+	}
+	decoded, note := fromProtobuf(body)
+	return string(decoded) + note, decoded
+}
+
+type coded interface {
+	Unmarshal([]byte) error
+	Marshal() ([]byte, error)
+}
+
+// fromProtobuf decodes an object with its envelope.
+func fromProtobuf(body []byte) ([]byte, string) {
+	raw, found := bytes.CutPrefix(body, protobufPrefix)
+	if !found {
+		return body, "\nno prefix of protobuf"
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(raw); err != nil {
+		return body, "\nno envelope of protobuf: " + err.Error()
+	}
+	note := fmt.Sprintf("\nenvelope %q %q", unknown.ContentType, unknown.ContentEncoding)
+	if again, err := unknown.Marshal(); err != nil || !bytes.Equal(again, raw) {
+		note += ", encoded otherwise"
+	}
+	object := objectOf(unknown.Kind)
+	if object == nil {
+		return body, note + ", unexpected kind " + unknown.Kind
+	}
+	if err := object.Unmarshal(unknown.Raw); err != nil {
+		return body, note + ": " + err.Error()
+	}
+	if again, err := object.Marshal(); err != nil || !bytes.Equal(again, unknown.Raw) {
+		note += ", content encoded otherwise"
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return body, note + ": " + err.Error()
+	}
+	kind, _ := json.Marshal(unknown.Kind)
+	group, _ := json.Marshal(unknown.APIVersion)
+	return fmt.Appendf(nil, `{"kind":%s,"apiVersion":%s,%s`, kind, group, text[1:]), note
+}
+
+func objectOf(kind string) coded {
+	switch kind {
+	case "Lease":
+		return &coordinationv1.Lease{}
+	case "LeaseList":
+		return &coordinationv1.LeaseList{}
+	case "PartialObjectMetadata":
+		return &metav1.PartialObjectMetadata{}
+	case "PartialObjectMetadataList":
+		return &metav1.PartialObjectMetadataList{}
+	case "Status":
+		return &metav1.Status{}
+	default:
+		return nil
+	}
+}
+
+// readEvents gives the events of a watch one after the other, readable.
+func readEvents(contentType string, stream io.ReadCloser, found func(string)) error {
+	if !strings.HasPrefix(contentType, runtime.ContentTypeProtobuf) {
+		decoder := json.NewDecoder(stream)
+		for {
+			var event json.RawMessage
+			if err := decoder.Decode(&event); err != nil {
+				return err
+			}
+			found(string(event))
+		}
+	}
+	frames := framer.NewLengthDelimitedFrameReader(stream)
+	buffer := make([]byte, 1<<20)
+	for {
+		length, err := frames.Read(buffer)
+		if err != nil {
+			return err
+		}
+		var event metav1.WatchEvent
+		if err := event.Unmarshal(buffer[:length]); err != nil {
+			return err
+		}
+		object, note := fromProtobuf(event.Object.Raw)
+		if event.Type == "BOOKMARK" {
+			note = strings.TrimSuffix(note, ", content encoded otherwise")
+		}
+		found(fmt.Sprintf(`{"type":"%s","object":%s}%s`, event.Type, object, note))
+	}
+}
+
+// isBookmark tells whether an event is a bookmark of the clock, which comes when it comes.
+func isBookmark(event string) bool {
+	return strings.HasPrefix(event, `{"type":"BOOKMARK"`) && !strings.Contains(event, "initial-events-end")
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+)
+
+// report gathers what the sequences found.
+type report struct {
+	mutex     sync.Mutex
+	examples  int
+	took      time.Duration
+	sequences int
+	requests  int
+	slowest   time.Duration
+	reasons   map[string]int // known differences
+	seen      map[string]int // others, by signature
+	shown     []string
+	flakes    []string
+}
+
+func newReport(examples int) *report {
+	return &report{examples: examples, reasons: map[string]int{}, seen: map[string]int{}}
+}
+
+func (r *report) ran(requests int, took time.Duration) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.sequences++
+	r.requests += requests
+	r.slowest = max(r.slowest, took)
+}
+
+func (r *report) known(reason string) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.reasons[reason]++
+}
+
+func (r *report) flaked(seed int64, d *difference) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.flakes = append(r.flakes, fmt.Sprintf("seed %d, step %d, %s\n%s", seed, d.at, d.step.label, indent(d.compared())))
+}
+
+// isNew counts a difference, and tells whether it is to be shown.
+func (r *report) isNew(d *difference) bool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.seen[d.signature()]++
+	return r.seen[d.signature()] == 1 && len(r.seen) <= r.examples
+}
+
+func (r *report) add(sequence sequence, at int, d *difference) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.shown = append(r.shown, fmt.Sprintf("=== %s\n-n 1 -seed %d -steps %d; the shortest that was found:\n%s",
+		d.signature(), sequence.seed, min(at+1, len(sequence.steps)), d.story()))
+}
+
+func (r *report) failed() bool { return len(r.seen) > 0 }
+
+func (r *report) print(to io.Writer) {
+	for _, text := range r.shown {
+		fmt.Fprintln(to, text)
+	}
+	for _, text := range r.flakes {
+		fmt.Fprintln(to, "--- differed once and not again:", text)
+	}
+	if len(r.seen) > 0 {
+		fmt.Fprintf(to, "%d kinds of differences:\n", len(r.seen))
+		for _, signature := range sorted(r.seen) {
+			fmt.Fprintf(to, "%5d  %s\n", r.seen[signature], signature)
+		}
+	}
+	for _, reason := range sorted(r.reasons) {
+		fmt.Fprintf(to, "%5d  known: %s\n", r.reasons[reason], reason)
+	}
+	different := 0
+	for _, count := range r.seen {
+		different += count
+	}
+	fmt.Fprintf(to, "%d sequences, %d requests: %d differed, %d only once, %d as known; %.0f s, the slowest sequence %.1f s\n",
+		r.sequences, r.requests, different, len(r.flakes), total(r.reasons), r.took.Seconds(), r.slowest.Seconds())
+}
+
+func total(of map[string]int) (sum int) {
+	for _, count := range of {
+		sum += count
+	}
+	return sum
+}
+
+func sorted(of map[string]int) []string {
+	keys := make([]string, 0, len(of))
+	for key := range of {
+		keys = append(keys, key)
+	}
+	sort.Slice(keys, func(a, b int) bool {
+		if of[keys[a]] != of[keys[b]] {
+			return of[keys[a]] > of[keys[b]]
+		}
+		return keys[a] < keys[b]
+	})
+	return keys
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// signature tells one kind of difference from another: what was tried and the first that differs.
+func (d *difference) signature() string {
+	a, b := lines(d.said[0]), lines(d.said[1])
+	for at := 0; at < max(len(a), len(b)); at++ {
+		x, y := line(a, at), line(b, at)
+		if x == y {
+			continue
+		}
+		x, y = around(x, y)
+		if at > 0 {
+			x, y = digits.ReplaceAllString(x, "N"), digits.ReplaceAllString(y, "N")
+		}
+		return fmt.Sprintf("%s: %s <> %s", d.step.label, x, y)
+	}
+	return d.step.label + ": times"
+}
+
+// around is where two texts differ, with a little of what stands before it.
+func around(a, b string) (string, string) {
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	cut := func(text string) string {
+		return fmt.Sprintf("%.60q", text[max(0, same-16):])
+	}
+	return cut(a), cut(b)
+}
+
+func lines(text string) []string { return strings.Split(text, "\n") }
+
+func line(of []string, at int) string {
+	if at < len(of) {
+		return of[at]
+	}
+	return ""
+}
+
+// story tells how a difference comes about.
+func (d *difference) story() string {
+	var text strings.Builder
+	for at, step := range d.before {
+		fmt.Fprintf(&text, "%3d %s\n", at, step.template())
+	}
+	if d.at >= len(d.before) {
+		fmt.Fprintf(&text, "    events of %s\n", describe(d.asked))
+	} else {
+		fmt.Fprintf(&text, "    that is %s\n", describe(d.asked))
+	}
+	text.WriteString(indent(d.compared()))
+	return text.String()
+}
+
+// compared shows lines that differ, and how the rest begins.
+func (d *difference) compared() string {
+	a, b := lines(d.said[0]), lines(d.said[1])
+	var text strings.Builder
+	for at := 0; at < max(len(a), len(b)); at++ {
+		if x, y := line(a, at), line(b, at); x == y {
+			fmt.Fprintf(&text, "  %.200s\n", x)
+		} else {
+			fmt.Fprintf(&text, "< %s\n> %s\n", x, y)
+		}
+	}
+	return text.String()
+}
+
+// template shows a step with its symbols.
+func (s *step) template() string {
+	text := s.method + " " + s.target
+	for _, field := range s.header {
+		text += fmt.Sprintf(" [%s: %s]", field[0], field[1])
+	}
+	if s.body.from != "" {
+		text += fmt.Sprintf(" object of %s with %v", s.body.from, s.body.edits)
+	} else if s.body.text != "" {
+		text += fmt.Sprintf(" %q", s.body.text)
+	}
+	if s.body.encoding != "" {
+		text += " in " + s.body.encoding
+	}
+	return text
+}
+
+// describe shows a request as it went to both servers.
+func describe(asked [2]message) string {
+	show := func(m message) string { return fmt.Sprintf("%s %s %q %q", m.method, m.target, m.header, m.body) }
+	if a, b := show(asked[0]), show(asked[1]); a != b {
+		return a + "\n     or " + b
+	} else {
+		return a
+	}
+}
+
+func indent(text string) string { return "      " + strings.ReplaceAll(text, "\n", "\n      ") }

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// server is one of the two that are compared, reached over HTTP/2 and over HTTP/1.1.
+type server struct {
+	name   string
+	host   string
+	client [2]*http.Client
+}
+
+// pair is kube-apiserver and our server, in this order wherever there are two of something.
+type pair [2]*server
+
+func connect(builtin, ours string) (pair, error) {
+	var both pair
+	for at, file := range []string{builtin, ours} {
+		config, err := clientcmd.BuildConfigFromFlags("", file)
+		if err != nil {
+			return both, err
+		}
+		trust, err := rest.TLSConfigFor(config)
+		if err != nil {
+			return both, err
+		}
+		both[at] = &server{name: []string{"kube-apiserver", "our server"}[at], host: strings.TrimPrefix(config.Host, "https://")}
+		for version := range both[at].client {
+			// What is sent and what comes back is to be what stands in the step: nothing is added, followed or unpacked.
+			transport := &http.Transport{
+				TLSClientConfig: trust.Clone(), DisableCompression: true, MaxIdleConnsPerHost: 64, ForceAttemptHTTP2: version == 0,
+			}
+			if version == 1 {
+				transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+			}
+			both[at].client[version] = &http.Client{
+				Transport:     transport,
+				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			}
+		}
+	}
+	return both, nil
+}
+
+// message is a request with all its symbols filled in.
+type message struct {
+	method, target string // target: path and query as they are sent
+	header         [][2]string
+	body           []byte
+}
+
+// answer is what came back; of a watch, what came before its events.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+	stream io.ReadCloser // of a watch that is open
+}
+
+// patience is for one answer. kube-apiserver itself waits 3 s for versions that do not exist yet.
+const patience = 20 * time.Second
+
+// ask sends a request. The body of a watch that has begun is left to be read.
+func (s *server) ask(ctx context.Context, version int, message message, watch bool) (answer, error) {
+	// A watch is read long after this function.
+	ctx, cancel := context.WithCancel(ctx)
+	late := time.AfterFunc(patience, cancel)
+	path, query, _ := strings.Cut(message.target, "?")
+	request, err := http.NewRequestWithContext(ctx, message.method, "https://"+s.host+"/", bytes.NewReader(message.body))
+	if err != nil {
+		cancel()
+		return answer{}, err
+	}
+	request.URL = &url.URL{Scheme: "https", Host: s.host, Opaque: path, RawQuery: query}
+	request.Header["User-Agent"] = nil
+	for _, field := range message.header {
+		request.Header[field[0]] = append(request.Header[field[0]], field[1])
+	}
+	if len(request.Header["User-Agent"]) > 1 {
+		request.Header["User-Agent"] = request.Header["User-Agent"][1:]
+	}
+	response, err := s.client[version].Do(request)
+	if err != nil {
+		cancel()
+		return answer{}, fmt.Errorf("%s: %s %s: %w", s.name, message.method, message.target, err)
+	}
+	if watch && response.StatusCode == http.StatusOK {
+		late.Stop()
+		return answer{status: response.StatusCode, header: response.Header, stream: &cancelled{response.Body, cancel}}, nil
+	}
+	defer cancel()
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return answer{}, fmt.Errorf("%s: %s %s: body: %w", s.name, message.method, message.target, err)
+	}
+	return answer{status: response.StatusCode, header: response.Header, body: body}, nil
+}
+
+// cancelled is a body whose end ends its request.
+type cancelled struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (c *cancelled) Close() error {
+	c.cancel()
+	return c.ReadCloser.Close()
+}

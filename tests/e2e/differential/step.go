@@ -1,0 +1,291 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// step is one request of a sequence, the same for both servers. Target, header values and body may hold symbols:
+//
+//	${ns} ${other}      the two namespaces of the sequence
+//	${rv:l1:0}          version of the Lease l1 that was seen last; 1 is the one before, and so on
+//	${uid:l1:0}         its UID, in the same way
+//	${list:0}           version of the list that was seen last
+//	${continue:0}       token of the page that was seen last
+//	${name:0}           name that was generated last
+//	${future}           a version that does not exist yet
+//
+// One that has nothing to stand for yet is 1.
+type step struct {
+	label  string // what is tried, for the summary
+	method string
+	target string
+	header [][2]string
+	body   body
+	watch  bool          // its events are read until the sequence ends
+	settle bool          // the answer may come from a cache, which is to know all that was written
+	sleep  time.Duration // before it
+}
+
+// body is what a step sends.
+type body struct {
+	text string // of JSON, or whatever is to be sent
+	// from is a Lease whose object, as it was seen last, is sent with edits; text is sent if it was never seen.
+	from  string
+	edits []edit
+	// encoding is "" for the text as it is, "yaml", or the kind of object that becomes protobuf.
+	encoding string
+}
+
+// edit sets a field of an object, or deletes it.
+type edit struct {
+	path  []string
+	value string // JSON; empty deletes
+}
+
+var symbols = regexp.MustCompile(`\$\{(ns|other|future|rv|uid|list|continue|name)(?::([^:}]*))?(?::(\d+))?\}`)
+
+// message fills the symbols of a step in, for one server.
+func (s *step) message(m *memory) message {
+	filled := message{method: s.method, target: m.fill(s.target), body: s.body.bytes(m)}
+	for _, field := range s.header {
+		filled.header = append(filled.header, [2]string{field[0], m.fill(field[1])})
+	}
+	return filled
+}
+
+func (b *body) bytes(m *memory) []byte {
+	text := []byte(m.fill(b.text))
+	if object, known := m.objects[b.from]; known {
+		var tree map[string]any
+		if json.Unmarshal(object, &tree) == nil {
+			for _, edit := range b.edits {
+				edit.apply(tree, m)
+			}
+			text, _ = json.Marshal(tree)
+		}
+	}
+	switch b.encoding {
+	case "":
+	case "yaml":
+		var object unstructured.Unstructured
+		var converted bytes.Buffer
+		if utiljson.Unmarshal(text, &object.Object) == nil && object.Object != nil && toYAML.Encode(&object, &converted) == nil {
+			return converted.Bytes()
+		}
+	default:
+		if encoded, err := protobufOf(b.encoding, text); err == nil {
+			return encoded
+		}
+	}
+	return text
+}
+
+var toYAML = serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, nil, nil, serializer.SerializerOptions{Yaml: true})
+
+func (e *edit) apply(tree map[string]any, m *memory) {
+	for _, name := range e.path[:len(e.path)-1] {
+		inner, is := tree[name].(map[string]any)
+		if !is {
+			inner = map[string]any{}
+			tree[name] = inner
+		}
+		tree = inner
+	}
+	last := e.path[len(e.path)-1]
+	if e.value == "" {
+		delete(tree, last)
+		return
+	}
+	var value any
+	if err := json.Unmarshal([]byte(m.fill(e.value)), &value); err != nil {
+		panic(fmt.Sprintf("%s is no JSON: %v", e.value, err))
+	}
+	tree[last] = value
+}
+
+// protobufOf encodes what JSON says as a client of Kubernetes would.
+func protobufOf(kind string, text []byte) ([]byte, error) {
+	var object interface {
+		Marshal() ([]byte, error)
+	}
+	meta := metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: kind}
+	switch kind {
+	case "Lease":
+		object = &coordinationv1.Lease{}
+	case "DeleteOptions":
+		object, meta.APIVersion = &metav1.DeleteOptions{}, "v1"
+	}
+	if err := json.Unmarshal(text, object); err != nil {
+		return nil, err
+	}
+	var named metav1.TypeMeta
+	if json.Unmarshal(text, &named) == nil && named.Kind+named.APIVersion != "" {
+		meta = named
+	}
+	raw, err := object.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: meta.APIVersion, Kind: meta.Kind}, Raw: raw}
+	encoded, err := unknown.Marshal()
+	return append(append([]byte{}, protobufPrefix...), encoded...), err
+}
+
+// protobufPrefix stands before each object in protobuf.
+var protobufPrefix = []byte("k8s\x00")
+
+// memory is what one server has shown in a sequence. Both see the same steps, so what is at the same place of both
+// memories is the same thing.
+type memory struct {
+	namespaces [2]string
+	versions   map[string][]string // by Lease
+	uids       map[string][]string // by Lease
+	objects    map[string][]byte   // by Lease, as JSON
+	lists      []string
+	pages      []string          // version of the list that a token belongs to, at the place of the token
+	tokens     []string          // for `continue`
+	names      []string          // that were generated
+	symbolOf   map[string]string // UIDs and versions, by value
+	counts     map[string]int    // of symbols, by kind
+}
+
+func newMemory(namespaces [2]string) *memory {
+	return &memory{
+		namespaces: namespaces, versions: map[string][]string{}, uids: map[string][]string{}, objects: map[string][]byte{},
+		symbolOf: map[string]string{}, counts: map[string]int{},
+	}
+}
+
+func (m *memory) fill(text string) string {
+	if !strings.Contains(text, "${") {
+		return text
+	}
+	return symbols.ReplaceAllStringFunc(text, func(symbol string) string {
+		parts := symbols.FindStringSubmatch(symbol)
+		kind, of := parts[1], parts[2]
+		back, err := strconv.Atoi(parts[3])
+		if err != nil {
+			// Those that are of no Lease.
+			back, _ = strconv.Atoi(of)
+		}
+		values := map[string][]string{
+			"rv": m.versions[of], "uid": m.uids[of], "list": m.lists, "continue": m.tokens, "name": m.names,
+			"ns": m.namespaces[:1], "other": m.namespaces[1:],
+		}[kind]
+		switch {
+		case kind == "future":
+			return future
+		case back < len(values):
+			return values[len(values)-1-back]
+		default:
+			return "1"
+		}
+	})
+}
+
+// future is above every version of either server: ours are microseconds, and end after it in the year 2255.
+const future = "9000000000000000"
+
+// learn takes from an answer what later steps may ask for.
+func (m *memory) learn(decoded []byte) {
+	var object struct {
+		Kind     string
+		Metadata struct {
+			Name, Namespace, UID, GenerateName, ResourceVersion, Continue string
+		}
+		Items []json.RawMessage
+	}
+	if json.Unmarshal(decoded, &object) != nil {
+		return
+	}
+	meta := object.Metadata
+	switch object.Kind {
+	case "Lease":
+		name := meta.Name
+		if meta.Namespace != m.namespaces[0] {
+			name = "other/" + name
+		}
+		if meta.ResourceVersion != "" {
+			remember(m.versions, name, meta.ResourceVersion)
+		}
+		remember(m.uids, name, meta.UID)
+		m.objects[name] = decoded
+		if meta.GenerateName != "" && strings.HasPrefix(meta.Name, meta.GenerateName) {
+			m.noteName(meta.Name)
+		}
+	case "LeaseList", "PartialObjectMetadataList", "Table":
+		if object.Kind == "Table" && bytes.Count(decoded, []byte(`"cells"`)) == 1 && meta.Continue == "" {
+			return // perhaps of one Lease
+		}
+		m.lists = append(m.lists, meta.ResourceVersion)
+		if meta.Continue != "" {
+			m.tokens, m.pages = append(m.tokens, meta.Continue), append(m.pages, meta.ResourceVersion)
+		}
+		for _, item := range object.Items {
+			if object.Kind == "LeaseList" {
+				m.learnItem(item)
+			}
+		}
+	}
+}
+
+// learnItem learns an item of a list, which does not say its kind.
+func (m *memory) learnItem(item json.RawMessage) {
+	m.learn(append([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1",`), bytes.TrimPrefix(item, []byte("{"))...))
+}
+
+func (m *memory) noteName(name string) {
+	for _, known := range m.names {
+		if known == name {
+			return
+		}
+	}
+	m.names = append(m.names, name)
+}
+
+func remember(of map[string][]string, name, value string) {
+	seen := of[name]
+	if len(seen) == 0 || seen[len(seen)-1] != value {
+		of[name] = append(seen, value)
+	}
+}
+
+// symbol is the name of a value that differs between the servers, the same whenever the value appears again.
+func (m *memory) symbol(kind, value string) string {
+	known, is := m.symbolOf[kind+value]
+	if !is {
+		m.counts[kind]++
+		known = fmt.Sprintf("${%s %d}", kind, m.counts[kind])
+		if above := m.above(value); kind == "rv" && above > 0 {
+			known = fmt.Sprintf("${%s %d, below %d others}", kind, m.counts[kind], above)
+		}
+		m.symbolOf[kind+value] = known
+	}
+	return known
+}
+
+// above is how many of the versions that were seen are greater than this one.
+func (m *memory) above(value string) (count int) {
+	for known := range m.symbolOf {
+		if version, is := strings.CutPrefix(known, "rv"); is && less(value, version) {
+			count++
+		}
+	}
+	return count
+}
+
+// less compares numbers of any length.
+func less(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }

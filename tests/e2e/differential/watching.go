@@ -1,0 +1,66 @@
+package main
+
+import (
+	"sync"
+	"time"
+)
+
+// watching is a watch that is open on both servers.
+type watching struct {
+	at      int // step
+	asked   [2]message
+	streams [2]answer
+	mutex   sync.Mutex
+	events  [2][]string
+	ended   [2]bool
+	changed time.Time // when the last event came
+}
+
+// watch reads both streams from now on.
+func watch(at int, asked [2]message, answers [2]answer) *watching {
+	w := &watching{at: at, asked: asked, streams: answers, changed: time.Now()}
+	for side, answer := range answers {
+		go func() {
+			_ = readEvents(answer.header.Get("Content-Type"), answer.stream, func(event string) {
+				if isBookmark(event) {
+					return
+				}
+				w.mutex.Lock()
+				defer w.mutex.Unlock()
+				w.events[side] = append(w.events[side], event)
+				w.changed = time.Now()
+			})
+			w.mutex.Lock()
+			defer w.mutex.Unlock()
+			w.ended[side] = true
+		}()
+	}
+	return w
+}
+
+// quiet is how long nothing comes when all has come; late, how long one may be behind the other.
+const (
+	quiet = 40 * time.Millisecond
+	late  = 3 * time.Second
+)
+
+// wait gives the events of both, once they are as many and no more come, or have had the time to.
+func (w *watching) wait() [2][]string {
+	for began := time.Now(); ; time.Sleep(quiet / 4) {
+		w.mutex.Lock()
+		same := len(w.events[0]) == len(w.events[1])
+		done := same && time.Since(w.changed) > quiet && time.Since(began) > quiet || time.Since(began) > late
+		if done {
+			events := [2][]string{append([]string{}, w.events[0]...), append([]string{}, w.events[1]...)}
+			w.mutex.Unlock()
+			return events
+		}
+		w.mutex.Unlock()
+	}
+}
+
+func (w *watching) close() {
+	for _, answer := range w.streams {
+		answer.stream.Close()
+	}
+}
