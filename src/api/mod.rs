@@ -14,6 +14,7 @@ mod preconditions;
 mod read;
 mod renew;
 mod token;
+mod warnings;
 mod write;
 
 use crate::api_error::ApiError;
@@ -37,6 +38,7 @@ use job::Job;
 use negotiate::form_of_error;
 use postponed::Postponed;
 use std::fmt;
+use warnings::Warnings;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
@@ -66,6 +68,8 @@ struct Call<'r> {
     query: Query<'r>,
     caller: &'r Caller,
     now: Now,
+    /// What the client is told besides the answer.
+    warnings: Warnings,
 }
 
 /// The answer to a request.
@@ -89,6 +93,16 @@ impl Reply {
     fn object(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
         form.representation.check_object().map_err(ApiError::NotAcceptable)?;
         Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, now.wall))))
+    }
+
+    /// The same, with what else the client is told.
+    fn with_warnings(mut self, warnings: Warnings) -> Self {
+        match &mut self {
+            Self::Response(response) => response.warnings = warnings.into_fields(),
+            Self::Postponed(postponed) => postponed.warn(warnings),
+            Self::Job(_) | Self::Watch(_) => {}
+        }
+        self
     }
 
     /// Whether its body is long enough to be compressed, as far as that is known.
@@ -118,6 +132,13 @@ impl Reply {
             Self::Watch(_) => Some(200),
         }
     }
+}
+
+/// What a request that fails is answered with.
+#[cold]
+fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Reply {
+    let form = form_of_error(request, &Query::new(request.query));
+    Reply::Response(Response::from_status(&error.status(), form))
 }
 
 impl fmt::Debug for Api {
@@ -162,13 +183,13 @@ impl Api {
     ) -> Reply {
         let Target { version, route } = Target::of(request.path);
         let reply = credentials.caller(request.fields).and_then(|caller| {
-            let call = Call { head: request, version, query: Query::new(request.query), caller: &caller, now };
-            self.route(table, &call, &route, body)
+            let (query, warnings) = (Query::new(request.query), Warnings::default());
+            let call = Call { head: request, version, query, caller: &caller, now, warnings };
+            let reply = self.route(table, &call, &route, body);
+            let reply = reply.unwrap_or_else(|error| refusal(request, &error));
+            Ok(reply.with_warnings(call.warnings))
         });
-        let mut reply = reply.unwrap_or_else(|error| {
-            let form = form_of_error(request, &Query::new(request.query));
-            Reply::Response(Response::from_status(&error.status(), form))
-        });
+        let mut reply = reply.unwrap_or_else(|error| refusal(request, &error));
         if route.is_resource()
             && reply.may_be_long()
             && gzip::is_accepted(request.fields)

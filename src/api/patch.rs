@@ -1,6 +1,6 @@
 //! patch: the four kinds, up to the object that they lead to.
 
-use super::write::{Write, check_name, replace, take_namespace, warn_value, writer};
+use super::write::{Write, check_name, replace, take_namespace, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -13,7 +13,6 @@ use crate::patch::{PatchType, StrategicMerge, apply_json_patch, apply_merge_patc
 use crate::table::Table;
 use compact_str::CompactString;
 use serde_json::Value;
-use std::collections::HashSet;
 
 impl Api {
     /// Changes a Lease by what a patch says. An apply also creates one.
@@ -35,7 +34,7 @@ impl Api {
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
         let mut json = Vec::new();
         current.push_json(&mut json, call.version);
-        let (mut lease, warnings) = match patch_type {
+        let mut lease = match patch_type {
             PatchType::Json => {
                 let patched = apply_json_patch(&json, body)?;
                 let complaints = self.complaints(patch_type, body, &options);
@@ -48,13 +47,13 @@ impl Api {
             }
             PatchType::Apply | PatchType::StrategicMerge => {
                 let merge = apply_strategic_merge_patch(&json, body)?;
-                converted(merge, self.complaints(patch_type, body, &options), &options)?
+                converted(call, merge, self.complaints(patch_type, body, &options), &options)?
             }
         };
         track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        replace(table, lease, name, &Write::new(call, &options, form), warnings)
+        replace(table, lease, name, &Write::new(call, &options, form))
     }
 
     /// Puts an applied configuration over what is there, or over nothing.
@@ -87,12 +86,12 @@ impl Api {
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
         if is_there {
-            return replace(table, lease, name, write, Vec::new());
+            return replace(table, lease, name, write);
         }
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
         lease.metadata.resource_version = CompactString::default();
-        self.insert(table, lease, write, Vec::new())
+        self.insert(table, lease, write)
     }
 
     /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
@@ -116,41 +115,40 @@ impl Api {
         mut patched: Vec<u8>,
         mut complaints: Vec<String>,
         options: &WriteOptions,
-    ) -> Result<(Lease, Vec<String>), ApiError> {
+    ) -> Result<Lease, ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
         let decoded = self.decoder.decode_patched(&mut patched, call.version);
         let DecodedLease { lease, warnings } = decoded.map_err(|why| unfit(&patched, why))?;
         complaints.extend(warnings.messages().map(str::to_owned));
-        let warnings = told(&complaints, options).map_err(|why| unfit(&patched, why))?;
-        Ok((lease, warnings))
+        tell(call, &complaints, options).map_err(|why| unfit(&patched, why))?;
+        Ok(lease)
     }
 }
 
 /// The Lease that a strategic merge patch led to.
 fn converted(
+    call: &Call<'_>,
     merge: StrategicMerge,
     mut complaints: Vec<String>,
     options: &WriteOptions,
-) -> Result<(Lease, Vec<String>), ApiError> {
+) -> Result<Lease, ApiError> {
     let unfit = |why: String| unfit(&go_value(&merge.patch), why);
     let Conversion { lease, unknown } = lease_from_value(&merge.patched).map_err(unfit)?;
     complaints.extend(unknown);
-    Ok((lease, told(&complaints, options).map_err(unfit)?))
+    tell(call, &complaints, options).map_err(unfit)?;
+    Ok(lease)
 }
 
-/// What `fieldValidation` makes of complaints: nothing, warnings, of which none is told twice, or an error in Go's words.
-fn told(complaints: &[String], options: &WriteOptions) -> Result<Vec<String>, String> {
+/// Makes of complaints what `fieldValidation` says: nothing, warnings, or an error in Go's words.
+fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Result<(), String> {
     match options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
-            Err(format!("strict decoding error: {}", complaints.join(", ")))
+            return Err(format!("strict decoding error: {}", complaints.join(", ")));
         }
-        FieldValidation::Warn => {
-            let mut told = HashSet::new();
-            let new = complaints.iter().filter(|complaint| told.insert(complaint.as_str()));
-            Ok(new.filter_map(|complaint| warn_value(complaint)).collect())
-        }
-        FieldValidation::Ignore | FieldValidation::Strict => Ok(Vec::new()),
+        FieldValidation::Warn => complaints.iter().for_each(|complaint| call.warnings.add(complaint)),
+        FieldValidation::Ignore | FieldValidation::Strict => {}
     }
+    Ok(())
 }
 
 /// 422 for a patch that led to no Lease. `shown` is the result or the patch, as kube-apiserver has it for each kind.

@@ -4,6 +4,7 @@
 //! once a Lease in it would be told that there is none. kube-apiserver waits 50 ms for its cache in that case, and then
 //! asks its storage (apiserver `admission/plugin/namespace/lifecycle`); here nobody can be asked, so the wait is longer.
 
+use super::warnings::Warnings;
 use super::write::Write;
 use super::{Api, Reply};
 use crate::clock::Now;
@@ -21,7 +22,8 @@ pub struct Postponed {
     lease: Lease,
     options: WriteOptions,
     form: Form,
-    warnings: Vec<String>,
+    /// What the client is told besides.
+    warnings: Warnings,
     /// Known once it is on its way out of the API.
     outcome: Option<Outcome>,
     due_ms: u64,
@@ -36,9 +38,20 @@ struct Outcome {
 }
 
 impl Postponed {
-    pub(super) fn new(lease: Lease, write: &Write<'_>, warnings: Vec<String>) -> Self {
+    pub(super) fn new(lease: Lease, write: &Write<'_>) -> Self {
         let due_ms = write.now.ms.saturating_add(NAMESPACE_WAIT_MS);
-        Self { lease, options: write.options.clone(), form: write.form, warnings, outcome: None, due_ms }
+        Self {
+            lease,
+            options: write.options.clone(),
+            form: write.form,
+            warnings: Warnings::default(),
+            outcome: None,
+            due_ms,
+        }
+    }
+
+    pub(super) fn warn(&mut self, warnings: Warnings) {
+        self.warnings = warnings;
     }
 
     pub(super) fn count_as(&mut self, kind: RequestKind, version: ApiVersion, form_of_error: Form) {
@@ -69,11 +82,12 @@ impl Api {
     /// Answers a request that was postponed, by what is known now.
     pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
         let Postponed { lease, options, form, warnings, outcome, .. } = postponed;
-        let write = Write { now, options: &options, form, may_wait: false };
-        let reply = self.insert(table, lease, &write, warnings).unwrap_or_else(|error| {
+        let write = Write { now, options: &options, form, may_wait: false, warnings: &warnings };
+        let reply = self.insert(table, lease, &write).unwrap_or_else(|error| {
             let form = outcome.map_or_else(Form::default, |outcome| outcome.form_of_error);
             Reply::Response(Response::from_status(&error.status(), form))
         });
+        let reply = reply.with_warnings(warnings);
         if let (Some(Outcome { kind, version, .. }), Some(status)) = (outcome, reply.status()) {
             self.metrics.count_request(kind, version, status);
         }

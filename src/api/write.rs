@@ -2,6 +2,7 @@
 
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::postponed::Postponed;
+use super::warnings::Warnings;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -34,13 +35,13 @@ impl Api {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        let mut warnings = strictness(call, &options, &warnings)?;
+        strictness(call, &options, &warnings)?;
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
-        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
+        drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
-        self.insert(table, lease, &Write::new(call, &options, form), warnings)
+        self.insert(table, lease, &Write::new(call, &options, form))
     }
 
     /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
@@ -58,10 +59,10 @@ impl Api {
             return renewed;
         }
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        let mut warnings = strictness(call, &options, &warnings)?;
+        strictness(call, &options, &warnings)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS, &mut warnings);
+        drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         // A UID names one life of a Lease, and this is not it. Kubelets rely on the refusal to start over.
         let found = table.find(namespace, name);
@@ -80,9 +81,9 @@ impl Api {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
                 lease.metadata.resource_version = CompactString::default();
-                self.insert(table, lease, &Write::new(call, &options, form), warnings)
+                self.insert(table, lease, &Write::new(call, &options, form))
             }
-            Some(_) => replace(table, lease, name, &Write::new(call, &options, form), warnings),
+            Some(_) => replace(table, lease, name, &Write::new(call, &options, form)),
         }
     }
 
@@ -96,17 +97,11 @@ impl Api {
     }
 
     /// Puts a new Lease into the table, with a name of ours if the client left it to us.
-    pub(super) fn insert(
-        &mut self,
-        table: &mut Table,
-        mut lease: Lease,
-        write: &Write<'_>,
-        mut warnings: Vec<String>,
-    ) -> Result<Reply, ApiError> {
-        drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS_AT_LAST, &mut warnings);
+    pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
+        drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
             Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
-                return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write, warnings))));
+                return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write))));
             }
             admitted => admitted?,
         }
@@ -141,22 +136,16 @@ impl Api {
                 });
             }
             if write.options.dry_run {
-                return write.reply(201, State::Loose(&lease, None), warnings);
+                return write.reply(201, State::Loose(&lease, None));
             }
-            return write.reply(201, State::Stored(&table.create(lease)), warnings);
+            return write.reply(201, State::Stored(&table.create(lease)));
         }
     }
 }
 
 /// Puts a changed Lease in the place of what is there, if the version that it was made from is still the present one.
-pub(super) fn replace(
-    table: &mut Table,
-    mut lease: Lease,
-    name: &str,
-    write: &Write<'_>,
-    mut warnings: Vec<String>,
-) -> Result<Reply, ApiError> {
-    drop_repeated_owners(&mut lease.metadata, REPEATED_OWNERS_AT_LAST, &mut warnings);
+pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &Write<'_>) -> Result<Reply, ApiError> {
+    drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
     let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
         return Err(ApiError::NotFound { name: name.to_owned() });
     };
@@ -180,7 +169,7 @@ pub(super) fn replace(
 
     // Nothing to write: the version stays, and no watcher hears of it.
     if lease == *live {
-        return write.reply(200, State::Stored(current), warnings);
+        return write.reply(200, State::Stored(current));
     }
     let dry_run = write.options.dry_run;
     if is_finalized_by_update(&lease.metadata, &live.metadata) {
@@ -188,12 +177,12 @@ pub(super) fn replace(
         if !dry_run {
             table.remove(slot);
         }
-        return write.reply(200, State::Loose(&lease, Some(version)), warnings);
+        return write.reply(200, State::Loose(&lease, Some(version)));
     }
     if dry_run {
-        return write.reply(200, State::Loose(&lease, Some(current.version)), warnings);
+        return write.reply(200, State::Loose(&lease, Some(current.version)));
     }
-    write.reply(200, State::Stored(&table.replace(slot, lease)), warnings)
+    write.reply(200, State::Stored(&table.replace(slot, lease)))
 }
 
 /// A write, and what is wanted of its answer.
@@ -203,39 +192,31 @@ pub(super) struct Write<'w> {
     pub(super) form: Form,
     /// Whether a creation may wait for its namespace to become known.
     pub(super) may_wait: bool,
+    pub(super) warnings: &'w Warnings,
 }
 
 impl<'w> Write<'w> {
     /// What `call` asks for, for the first time.
-    pub(super) fn new(call: &Call<'_>, options: &'w WriteOptions, form: Form) -> Self {
-        Self { now: call.now, options, form, may_wait: true }
+    pub(super) fn new(call: &'w Call<'_>, options: &'w WriteOptions, form: Form) -> Self {
+        Self { now: call.now, options, form, may_wait: true, warnings: &call.warnings }
     }
 
-    fn reply(&self, status: u16, state: State<'_>, warnings: Vec<String>) -> Result<Reply, ApiError> {
-        let mut reply = Reply::object(status, state, self.form, self.now)?;
-        if let Reply::Response(response) = &mut reply {
-            response.warnings = warnings;
-        }
-        Ok(reply)
+    fn reply(&self, status: u16, state: State<'_>) -> Result<Reply, ApiError> {
+        Reply::object(status, state, self.form, self.now)
     }
 }
 
 /// What `fieldValidation` makes of unknown and repeated fields: an error, warnings, or nothing.
-fn strictness(call: &Call<'_>, options: &WriteOptions, found: &FieldWarnings) -> Result<Vec<String>, ApiError> {
+fn strictness(call: &Call<'_>, options: &WriteOptions, found: &FieldWarnings) -> Result<(), ApiError> {
     if found.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     match options.field_validation {
-        FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Strict => found.strict_error(call.version).map_or_else(|| Ok(Vec::new()), Err),
-        FieldValidation::Warn => Ok(found.messages().filter_map(warn_value).collect()),
+        FieldValidation::Ignore => {}
+        FieldValidation::Strict => return found.strict_error(call.version).map_or(Ok(()), Err),
+        FieldValidation::Warn => found.messages().for_each(|message| call.warnings.add(message)),
     }
-}
-
-/// A `warn-value` (RFC 7234 §5.5) with the code and agent of kube-apiserver. What cannot stand in a field is not told.
-pub(super) fn warn_value(message: &str) -> Option<String> {
-    let is_told = !message.contains(char::is_control);
-    is_told.then(|| format!("299 - \"{}\"", message.replace('\\', "\\\\").replace('"', "\\\"")))
+    Ok(())
 }
 
 /// Who writes: the manager that the request names, or its user agent. `made_up` is room for the latter.
@@ -258,14 +239,14 @@ fn wipe_system_fields(meta: &mut ObjectMeta) {
 }
 
 /// Lets each owner stand once and tells the client of it in `words`.
-fn drop_repeated_owners(meta: &mut ObjectMeta, words: &str, warnings: &mut Vec<String>) {
+fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str) {
     let repeated = strategy::drop_repeated_owners(&mut meta.owner_references);
     if !repeated.is_empty() {
         let uids: Vec<_> = repeated.iter().take(REPEATED_OWNERS_SHOWN_MAX).map(CompactString::as_str).collect();
-        warnings.extend(warn_value(&format!(
+        warnings.add(&format!(
             "{words}; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             uids.join(", ")
-        )));
+        ));
     }
 }
 

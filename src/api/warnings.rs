@@ -1,0 +1,76 @@
+//! What a client is told besides the answer, in `Warning` fields. It is told with errors too.
+
+use std::cell::RefCell;
+
+/// The warnings about one request, each once, in the order in which they came up.
+#[derive(Debug, Default)]
+pub(super) struct Warnings(RefCell<Vec<String>>);
+
+impl Warnings {
+    /// Tells the client `text`.
+    #[cold]
+    pub(super) fn add(&self, text: &str) {
+        let mut texts = self.0.borrow_mut();
+        if !texts.iter().any(|known| known == text) {
+            texts.push(text.to_owned());
+        }
+    }
+
+    /// Each as a whole `warn-value` (RFC 7234 §5.5). If they are long altogether, each is cut, and the last of very many
+    /// are left out (apiserver `endpoints/filters/warning.go`).
+    pub(super) fn into_fields(self) -> Vec<String> {
+        let texts = self.0.into_inner();
+        if texts.is_empty() {
+            return texts;
+        }
+        // What cannot stand in a field is not told.
+        let told = || texts.iter().filter(|text| !text.contains(char::is_control));
+        if told().map(|text| text.chars().count()).sum::<usize>() <= CHARS_MAX {
+            return told().map(|text| warn_value(text)).collect();
+        }
+        let mut chars = 0;
+        told()
+            .map_while(|text| {
+                let cut: String = text.chars().take(ITEM_CHARS_MAX).collect();
+                let is_room = chars < CHARS_MAX;
+                chars += cut.chars().count();
+                is_room.then(|| warn_value(&cut))
+            })
+            .collect()
+    }
+}
+
+/// With the code and the agent of kube-apiserver.
+fn warn_value(text: &str) -> String {
+    format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Characters of all warnings together that are told in full.
+const CHARS_MAX: usize = 4_096;
+
+/// Characters of each, if they are more.
+const ITEM_CHARS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_told_once_and_as_a_field_can_tell_it() {
+        let warnings = Warnings::default();
+        for text in ["a \"b\\", "c", "with\nline feed", "c"] {
+            warnings.add(text);
+        }
+        assert_eq!(warnings.into_fields(), ["299 - \"a \\\"b\\\\\"", "299 - \"c\""]);
+    }
+
+    #[test]
+    fn long_warnings_are_cut() {
+        let warnings = Warnings::default();
+        for n in 10..40 {
+            warnings.add(&n.to_string().repeat(200));
+        }
+        let fields = warnings.into_fields();
+        assert_eq!((fields.len(), fields[0].len()), (16, ITEM_CHARS_MAX + "299 - \"\"".len()));
+    }
+}
