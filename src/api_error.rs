@@ -279,6 +279,8 @@ pub enum ApiError {
         requested: String,
         /// UID of the object that is there; empty if none is.
         found: String,
+        /// Whether nothing was to be stored, which is checked elsewhere and told in other words.
+        dry_run: bool,
     },
     /// `Content-Type` of a body is none that is read.
     UnsupportedMediaType,
@@ -505,9 +507,10 @@ impl ApiError {
                 );
                 failure(409, "Conflict", message, of(name, RESOURCE))
             }
-            Self::UidMismatch { namespace, name, requested, found } => {
+            Self::UidMismatch { namespace, name, requested, found, dry_run } => {
+                let prefix = if *dry_run { "" } else { "/registry" };
                 let message = format!(
-                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: /registry/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {requested}, UID in object meta: {found}",
+                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {requested}, UID in object meta: {found}",
                     go_quoted(name)
                 );
                 failure(409, "Conflict", message, of(name, RESOURCE))

@@ -118,6 +118,12 @@ impl Form {
         Self { representation: Representation { pretty: false, ..self.representation }, ..self }
     }
 
+    /// Whether the form is one of lists alone.
+    #[must_use]
+    pub fn is_of_lists(self) -> bool {
+        matches!(self.representation.transform, Transform::PartialList(_))
+    }
+
     /// `Content-Type` of all but streams of events.
     #[must_use]
     pub fn content_type(self) -> ContentType {

@@ -8,12 +8,14 @@ mod delete;
 mod get;
 mod list;
 mod query;
+mod timeout;
 mod write;
 
 pub use delete::merge_delete_options;
 pub use get::GetOptions;
 pub use list::{ListOptions, ResourceVersionMatch};
 pub use query::Query;
+pub use timeout::check_timeout;
 pub use write::{FieldValidation, WriteOptions};
 
 use crate::api_error::{ApiError, FieldError, FieldErrorKind, InvalidSubject};
@@ -61,6 +63,12 @@ fn resource_version(text: &str) -> Result<u64, String> {
 /// A boolean parameter that is there: true unless it says `0` or `false`, so true if it says nothing.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
+}
+
+/// Whether a list asks for changes.
+#[must_use]
+pub fn asks_to_watch(query: &Query<'_>) -> bool {
+    query.value("watch").is_some_and(|value| is_true(&value))
 }
 
 /// An integer parameter that is there.

@@ -87,13 +87,13 @@ pub enum Route<'a> {
         /// The check's name.
         name: Cow<'a, str>,
     },
-    /// Leases of one namespace.
+    /// Leases of one namespace. Its name may be empty.
     Namespace(Cow<'a, str>),
     /// Leases of all namespaces.
     AllNamespaces,
     /// One Lease.
     Lease {
-        /// Its namespace.
+        /// Its namespace, which may be empty.
         namespace: Cow<'a, str>,
         /// Its name.
         name: Cow<'a, str>,
@@ -191,6 +191,7 @@ impl<'a> Route<'a> {
         let Some(watched) = rest.strip_prefix("watch/") else { return Self::of_leases(rest) };
         match Self::of_leases(watched) {
             Self::AllNamespaces => Self::Watch { namespace: None, name: None },
+            Self::Namespace(namespace) if namespace.is_empty() => Self::Watch { namespace: None, name: None },
             Self::Namespace(namespace) => Self::Watch { namespace: Some(namespace), name: None },
             Self::Lease { namespace, name } => Self::Watch { namespace: Some(namespace), name: Some(name) },
             _ => Self::Unknown,
@@ -203,7 +204,7 @@ impl<'a> Route<'a> {
             return Self::AllNamespaces;
         }
         let Some((namespace, rest)) = rest.strip_prefix("namespaces/").and_then(|rest| {
-            let end = memchr(b'/', rest.as_bytes()).filter(|end| *end > 0)?;
+            let end = memchr(b'/', rest.as_bytes())?;
             Some((rest.get(..end)?, rest.get(end + 1..)?))
         }) else {
             return Self::Unknown;
@@ -279,7 +280,7 @@ mod tests {
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b%2Dc", lease("a", "b-c")),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b%2Fc", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/namespaces/a/leases/b/status", Route::Unknown),
-            ("/apis/coordination.k8s.io/v1/namespaces//leases/b", Route::Unknown),
+            ("/apis/coordination.k8s.io/v1/namespaces//leases/b", lease("", "b")),
             ("/apis/coordination.k8s.io/v1/namespaces/a/pods", Route::Unknown),
             ("/apis/coordination.k8s.io/v1/watch/leases", Route::Watch { namespace: None, name: None }),
             (

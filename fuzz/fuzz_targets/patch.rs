@@ -9,8 +9,10 @@ use libfuzzer_sys::fuzz_target;
 const CURRENT: &[u8] = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"},"finalizers":["d/e"],"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}}"#;
 
 fuzz_target!(|data: &[u8]| {
-    for apply in [apply_json_patch, apply_merge_patch] {
-        if let Ok(mut patched) = apply(CURRENT, data) {
+    let json = [true, false].map(|is_checked| apply_json_patch(CURRENT, data, is_checked));
+    let merged = [true, false].map(|is_checked| apply_merge_patch(CURRENT, data, is_checked));
+    for patched in json.into_iter().chain(merged) {
+        if let Ok(mut patched) = patched {
             _ = Decoder::new().decode_patched(&mut patched, ApiVersion::V1);
         }
     }

@@ -4,12 +4,14 @@ use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::preconditions::Preconditions;
 use super::read::{list_snapshot, range_of};
+use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
 use crate::codec::json::DeleteOptions;
 use crate::codec::protobuf;
 use crate::form::State;
 use crate::http::Response;
+use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::media_type::Format;
 use crate::options::{ListOptions, merge_delete_options};
@@ -27,6 +29,7 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let form = call.form(false)?;
         let options = self.delete_options(call, body)?;
+        check_key(namespace, name)?;
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
@@ -34,23 +37,32 @@ impl Api {
         let dry_run = !options.dry_run.is_empty();
         let meta = current.metadata();
         let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
+        // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out first.
+        if finalizers.is_empty() && dry_run && !meta.finalizers.is_empty() {
+            call.check_options_of(form)?;
+            return Reply::object(200, State::Loose(&Lease::default(), None), form, call.now);
+        }
         if finalizers.is_empty() {
             let body = form.of_status().status_body(&Status::deleted(name, &meta.uid));
-            let reply = Reply::Response(Response::new(200, form.content_type(), body));
             if !dry_run {
                 table.remove(slot);
             }
-            return Ok(reply);
+            call.check_options_of(form)?;
+            return Ok(Reply::Response(Response::new(200, form.content_type(), body)));
         }
+        // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
+        let status = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let live = current.lease();
         let marked = marked_for_deletion(&live, finalizers, call.now.wall);
-        if marked == *live {
-            return Reply::object(200, State::Stored(current), form, call.now);
-        }
-        if dry_run {
-            return Reply::object(200, State::Loose(&marked, Some(current.version)), form, call.now);
-        }
-        Reply::object(200, State::Stored(&table.replace(slot, marked)), form, call.now)
+        let reply = if marked == *live {
+            Reply::object(status, State::Stored(current), form, call.now)
+        } else if dry_run {
+            Reply::object(status, State::Loose(&marked, Some(current.version)), form, call.now)
+        } else {
+            Reply::object(status, State::Stored(&table.replace(slot, marked)), form, call.now)
+        };
+        call.check_options_of(form)?;
+        reply
     }
 
     /// Deletes what a list would show.
@@ -62,6 +74,9 @@ impl Api {
         namespace: &str,
     ) -> Result<Reply, ApiError> {
         let form = call.form(false)?;
+        // kube-apiserver finds out when all are deleted that it cannot answer in this form.
+        call.check_options_of(form)?;
+        form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let list = ListOptions::parse(&call.query)?;
         let options = self.delete_options(call, body)?;
         // What a list with these options would show is what goes (apiserver `registry/generic/registry`,

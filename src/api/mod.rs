@@ -27,7 +27,7 @@ use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
 use crate::limits::GZIP_BYTES_MIN;
 use crate::metrics::{Metrics, RequestKind};
-use crate::options::Query;
+use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::route::{Route, Target};
 use crate::table::Table;
 use crate::watch::WatchSpec;
@@ -39,6 +39,7 @@ use negotiate::form_of_error;
 use postponed::Postponed;
 use std::fmt;
 use warnings::Warnings;
+use write::NO_NAMESPACE;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
@@ -134,6 +135,17 @@ impl Reply {
     }
 }
 
+/// Checks the `timeout` of all that is no watch.
+fn check_deadline(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), ApiError> {
+    let query = Query::new(request.query);
+    let is_watch = || {
+        matches!(route, Route::Namespace(_) | Route::AllNamespaces)
+            && request.method == Method::Get
+            && asks_to_watch(&query)
+    };
+    if query.is_empty() || is_watch() { Ok(()) } else { check_timeout(&query) }
+}
+
 /// What a request that fails is answered with.
 #[cold]
 fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Reply {
@@ -182,12 +194,14 @@ impl Api {
         now: Now,
     ) -> Reply {
         let Target { version, route } = Target::of(request.path);
-        let reply = credentials.caller(request.fields).and_then(|caller| {
+        let kind = RequestKind::of(&route, request);
+        let caller = check_deadline(request, &route).and_then(|()| credentials.caller(request.fields));
+        let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, version, query, caller: &caller, now, warnings };
             let reply = self.route(table, &call, &route, body);
             let reply = reply.unwrap_or_else(|error| refusal(request, &error));
-            Ok(reply.with_warnings(call.warnings))
+            reply.with_warnings(call.warnings)
         });
         let mut reply = reply.unwrap_or_else(|error| refusal(request, &error));
         if route.is_resource()
@@ -197,7 +211,6 @@ impl Api {
         {
             reply = reply.compressed(gzip);
         }
-        let kind = RequestKind::of(&route, request);
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
             // These are counted when their responses begin.
@@ -224,12 +237,18 @@ impl Api {
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Patch) => self.patch(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Delete) => self.delete(table, call, body, namespace, name),
-            (Route::Namespace(namespace), Method::Get) => read::list(table, call, Some(namespace), &mut self.rng),
-            (Route::AllNamespaces, Method::Get) => read::list(table, call, None, &mut self.rng),
+            // A path that leaves the namespace empty asks for all.
+            (Route::Namespace(namespace), Method::Get) if !namespace.is_empty() => {
+                read::list(table, call, Some(namespace), &mut self.rng)
+            }
+            (Route::AllNamespaces | Route::Namespace(_), Method::Get) => read::list(table, call, None, &mut self.rng),
             (Route::Watch { namespace, name }, Method::Get) => {
                 read::watch_by_path(table, call, namespace.as_deref(), name.as_deref(), &mut self.rng)
             }
             (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
+            (Route::Namespace(namespace), Method::Delete) if namespace.is_empty() => {
+                Err(ApiError::BadRequest { message: NO_NAMESPACE.into() })
+            }
             (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {

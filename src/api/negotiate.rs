@@ -2,6 +2,7 @@
 
 use super::Call;
 use crate::api_error::ApiError;
+use crate::codec::json::unrecognized;
 use crate::codec::table::IncludeObject;
 use crate::codec::yaml;
 use crate::form::Form;
@@ -13,15 +14,33 @@ impl Call<'_> {
     /// The form that the client wants. `streaming` is for requests that may open a watch.
     ///
     /// # Errors
-    /// 406 if there is none; 400 for a Table whose rows are to carry something unknown.
+    /// 406 if there is none.
     pub(super) fn form(&self, streaming: bool) -> Result<Form, ApiError> {
         let representation = negotiate(self.head.accept, streaming).map_err(ApiError::NotAcceptable)?;
         let include = match representation.transform {
-            Transform::Table(_) => IncludeObject::parse(&self.query.value("includeObject").unwrap_or_default())?,
+            Transform::Table(_) => self.include_object().unwrap_or_default(),
             Transform::None | Transform::Partial(_) | Transform::PartialList(_) => IncludeObject::default(),
         };
         let representation = representation.pretty_if(is_pretty(self.head, &self.query));
         Ok(Form { representation, include, version: self.version })
+    }
+}
+
+impl Call<'_> {
+    /// Checks the options of a Table. To be called where there is an answer: what the request was to change has been
+    /// changed by then.
+    ///
+    /// # Errors
+    /// 400 for a Table whose rows are to carry something unknown.
+    pub(super) fn check_options_of(&self, form: Form) -> Result<(), ApiError> {
+        match form.representation.transform {
+            Transform::Table(_) => self.include_object().map(drop),
+            Transform::None | Transform::Partial(_) | Transform::PartialList(_) => Ok(()),
+        }
+    }
+
+    fn include_object(&self) -> Result<IncludeObject, ApiError> {
+        IncludeObject::parse(&self.query.value("includeObject").unwrap_or_default())
     }
 }
 
@@ -50,9 +69,7 @@ fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
 /// # Errors
 /// 400 in kube-apiserver's words.
 pub(super) fn json_of_yaml(body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let unread = |why: String| ApiError::BadRequest {
-        message: format!("the object provided is unrecognized (must be of type Lease): {why}"),
-    };
+    let unread = |why: String| unrecognized(why, body);
     let document = yaml::decode(body).map_err(unread)?;
     serde_json::to_vec(&document.value).map_err(|error| unread(error.to_string()))
 }

@@ -1,6 +1,6 @@
 //! patch: the four kinds, up to the object that they lead to.
 
-use super::write::{Write, check_name, replace, take_namespace, writer};
+use super::write::{Write, check_key, check_name, replace, take_namespace, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -28,20 +28,22 @@ impl Api {
         let patch_type = PatchType::from_content_type(&content_type)?;
         let form = call.form(false)?;
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
+        check_key(namespace, name)?;
         if patch_type == PatchType::Apply {
             return self.apply(table, body, (namespace, name), call, &Write::new(call, &options, form));
         }
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+        let is_checked = options.field_validation != FieldValidation::Ignore;
         let mut json = Vec::new();
         current.push_json(&mut json, call.version);
         let mut lease = match patch_type {
             PatchType::Json => {
-                let patched = apply_json_patch(&json, body)?;
+                let patched = apply_json_patch(&json, body, is_checked)?;
                 let complaints = self.complaints(patch_type, body, &options);
                 self.decode_patched(call, patched, complaints, &options)?
             }
             PatchType::Merge => {
-                let patched = apply_merge_patch(&json, body)?;
+                let patched = apply_merge_patch(&json, body, is_checked)?;
                 let complaints = self.complaints(patch_type, body, &options);
                 self.decode_patched(call, patched, complaints, &options)?
             }
@@ -90,8 +92,7 @@ impl Api {
         }
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
-        lease.metadata.resource_version = CompactString::default();
-        self.insert(table, lease, write)
+        self.insert(table, lease, write, true)
     }
 
     /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
@@ -169,6 +170,7 @@ fn decode_configuration(body: &[u8], options: &WriteOptions) -> Result<(Value, O
     let json = if is_strict { None } else { serde_json::from_slice::<Value>(body).ok() };
     let (value, duplicates) = match json {
         Some(mut value) => {
+            yaml::check_json(body).map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
             yaml::normalize_numbers(&mut value);
             (value, Vec::new())
         }

@@ -7,6 +7,7 @@
 use super::warnings::Warnings;
 use super::write::Write;
 use super::{Api, Reply};
+use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
 use crate::http::Response;
@@ -22,6 +23,8 @@ pub struct Postponed {
     lease: Lease,
     options: WriteOptions,
     form: Form,
+    is_put: bool,
+    answer_refused: Option<ApiError>,
     /// What the client is told besides.
     warnings: Warnings,
     /// Known once it is on its way out of the API.
@@ -38,12 +41,14 @@ struct Outcome {
 }
 
 impl Postponed {
-    pub(super) fn new(lease: Lease, write: &Write<'_>) -> Self {
+    pub(super) fn new(lease: Lease, write: &Write<'_>, is_put: bool) -> Self {
         let due_ms = write.now.ms.saturating_add(NAMESPACE_WAIT_MS);
         Self {
             lease,
             options: write.options.clone(),
             form: write.form,
+            is_put,
+            answer_refused: write.answer_refused.clone(),
             warnings: Warnings::default(),
             outcome: None,
             due_ms,
@@ -81,9 +86,9 @@ impl Api {
 
     /// Answers a request that was postponed, by what is known now.
     pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
-        let Postponed { lease, options, form, warnings, outcome, .. } = postponed;
-        let write = Write { now, options: &options, form, may_wait: false, warnings: &warnings };
-        let reply = self.insert(table, lease, &write).unwrap_or_else(|error| {
+        let Postponed { lease, options, form, is_put, answer_refused, warnings, outcome, .. } = postponed;
+        let write = Write { now, options: &options, form, may_wait: false, warnings: &warnings, answer_refused };
+        let reply = self.insert(table, lease, &write, is_put).unwrap_or_else(|error| {
             let form = outcome.map_or_else(Form::default, |outcome| outcome.form_of_error);
             Reply::Response(Response::from_status(&error.status(), form))
         });

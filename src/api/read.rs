@@ -2,11 +2,13 @@
 
 use super::job::Job;
 use super::token::ContinueToken;
+use super::write::check_key;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::WATCH_SECONDS_MIN;
+use crate::media_type::Unacceptable;
 use crate::options::{
     GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
 };
@@ -23,7 +25,9 @@ pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -
         let options = GetOptions::parse(&call.query)?;
         not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
     }
+    check_key(namespace, name)?;
     let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+    call.check_options_of(form)?;
     Reply::object(200, State::Stored(object), form, call.now)
 }
 
@@ -34,13 +38,18 @@ pub(super) fn list(
     namespace: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    let form = call.form(true)?;
-    let options = ListOptions::parse(&call.query)?;
+    // The router looks at what the client accepts before anything else does, the handler only here and there.
+    let form = call.form(true);
+    if let Err(refusal @ ApiError::NotAcceptable(Unacceptable::Route { .. })) = form {
+        return Err(refusal);
+    }
+    let (options, form) = ListOptions::parse_and(&call.query, || form)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
-        return watch(table, options, range, true, form, rng);
+        return watch(table, call, options, range, true, form, rng);
     }
     let (snapshot, limit) = list_snapshot(table, &options, range)?;
+    call.check_options_of(form)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form))))
 }
@@ -76,7 +85,7 @@ pub(super) fn watch_by_path(
     if begins_with_all {
         options.send_initial_events = Some(true);
     }
-    watch(table, options, range, !begins_with_all, form, rng)
+    watch(table, call, options, range, !begins_with_all, form, rng)
 }
 
 /// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
@@ -93,15 +102,16 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
 /// The state that a list is to show, from where on, and how many items of it (0 for all). Kubernetes API concepts,
 /// "Semantics for get and list".
 pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
-    let version = parse_list_resource_version(&options.resource_version)?;
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
-        if version != 0 {
+        let token = ContinueToken::decode(&options.continue_token)?;
+        if !matches!(options.resource_version.as_str(), "" | "0") {
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });
         }
-        return Ok((next_page(table, &options.continue_token, range)?, limit));
+        return Ok((next_page(table, &token, range)?, limit));
     }
+    let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version)?;
     match options.resource_version_match {
         ResourceVersionMatch::Exact => Ok((at(table, range, version)?, limit)),
@@ -123,13 +133,12 @@ fn at(table: &Table, range: Range, version: u64) -> Result<Snapshot, ApiError> {
 }
 
 /// What a `continue` token leads to.
-fn next_page(table: &Table, token: &str, range: Range) -> Result<Snapshot, ApiError> {
-    let token = ContinueToken::decode(token)?;
+fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snapshot, ApiError> {
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
         Some(version) => {
             not_in_the_future(table, version)?;
-            Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(&token))?
+            Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?
         }
     };
     snapshot.from_key(token.start(), token.remaining()).ok_or_else(|| ApiError::BadRequest {
@@ -154,13 +163,13 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
 /// there first ends.
 fn watch(
     table: &Table,
+    call: &Call<'_>,
     options: ListOptions,
     range: Range,
     marks_end: bool,
     form: Form,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
     let version = parse_watch_resource_version(&options.resource_version)?;
     let start = match options.send_initial_events {
         Some(true) => {
@@ -171,6 +180,8 @@ fn watch(
         Some(false) | None if version == 0 => WatchStart::After(table.version()),
         Some(false) | None => WatchStart::After(ResourceVersion(version)),
     };
+    call.check_options_of(form)?;
+    form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
     let timeout_ms = match options.timeout_seconds {
         Some(seconds) if seconds > 0 => u64::try_from(seconds).unwrap_or(0).saturating_mul(1000),
         // Spread, so that watches which were opened together do not end together.

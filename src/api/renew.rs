@@ -55,7 +55,8 @@ impl Api {
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
-        Some(Reply::object(200, State::Stored(&after), form, call.now))
+        // Also when the answer is refused the write is done.
+        Some(call.check_options_of(form).and_then(|()| Reply::object(200, State::Stored(&after), form, call.now)))
     }
 }
 

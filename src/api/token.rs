@@ -4,16 +4,22 @@
 //! an ordered map could only count one by one.
 
 use crate::api_error::ApiError;
+use crate::codec::json::repaired;
 use crate::table::snapshot::Snapshot;
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use serde::{Deserialize, Serialize};
 
 /// The only version of the token there is.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
+/// Base64 for URLs, without padding. Bits that are left over may be anything, as in Go.
+const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+
 /// What a token says.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
     /// Version of the list; -1 for "whatever is there now", given out when the version of an earlier token is gone.
@@ -21,7 +27,6 @@ pub(super) struct ContinueToken {
     /// `namespace/name` and a NUL: the least key after the last item.
     start: String,
     /// Items left in the range at that version.
-    #[serde(default)]
     remaining: u64,
 }
 
@@ -65,7 +70,7 @@ impl ContinueToken {
     #[must_use]
     pub(super) fn encode(&self) -> String {
         let json = serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start, "remaining": self.remaining});
-        URL_SAFE_NO_PAD.encode(json.to_string())
+        BASE64.encode(json.to_string())
     }
 
     /// Reads a token that a client brings back.
@@ -74,11 +79,17 @@ impl ContinueToken {
     /// 400 if it is none.
     pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
         let bad = |why: String| ApiError::BadRequest { message: format!("invalid continue token: {why}") };
-        let json = URL_SAFE_NO_PAD.decode(text).map_err(|e| bad(format!("continue key is not valid: {e}")))?;
-        let token: Self = serde_json::from_slice(&json).map_err(|e| bad(format!("continue key is not valid: {e}")))?;
+        let unread = |why: String| bad(format!("continue key is not valid: {why}"));
+        // Go passes over line breaks.
+        let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+        let json = BASE64
+            .decode(&text)
+            .map_err(|_| unread(format!("illegal base64 data at input byte {}", first_illegal(&text))))?;
+        let json = repaired(&json).map_err(unread)?.json;
+        let token: Self = serde_json::from_slice(&json).map_err(|e| unread(e.to_string()))?;
         if token.v != TOKEN_VERSION {
             return Err(bad(format!(
-                "continue key is not valid: server does not recognize this encoded version \"{}\"",
+                "continue key is not valid: server does not recognize this encoded version {}",
                 token.v
             )));
         }
@@ -92,9 +103,32 @@ impl ContinueToken {
     }
 }
 
+/// Where Go's decoder stops: at the first byte that is none of the alphabet, or at a character that stands alone in its
+/// group of four.
+fn first_illegal(text: &str) -> usize {
+    let is_of_alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    text.bytes().position(|byte| !is_of_alphabet(byte)).unwrap_or_else(|| text.len().saturating_sub(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_in_the_words_of_go() {
+        let refusal = |text: &str| ContinueToken::decode(text).expect_err(text).status().message;
+        let head = "invalid continue token: continue key is not valid: ";
+        for (text, words) in [
+            ("x", "illegal base64 data at input byte 0"),
+            ("abcde", "illegal base64 data at input byte 4"),
+            ("ab=", "illegal base64 data at input byte 2"),
+            (" ", "illegal base64 data at input byte 0"),
+            ("e30", "server does not recognize this encoded version "),
+            ("eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ", "incorrect encoded start resourceVersion"),
+        ] {
+            assert_eq!(refusal(text), format!("{head}{words}"));
+        }
+    }
 
     #[test]
     fn what_goes_out_comes_back() {
@@ -108,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_400() {
-        let of = |json: &str| URL_SAFE_NO_PAD.encode(json);
+        let of = |json: &str| BASE64.encode(json);
         for text in [
             "nonsense".to_owned(),
             "%%%".to_owned(),

@@ -4,7 +4,7 @@ use super::negotiate::{format_of_body, json_of_yaml};
 use super::postponed::Postponed;
 use super::warnings::Warnings;
 use super::{Api, Call, Reply};
-use crate::api_error::{ApiError, FieldError, InvalidSubject};
+use crate::api_error::{ApiError, FieldError, InvalidSubject, go_quoted};
 use crate::auth::authorize_create;
 use crate::clock::Now;
 use crate::codec::json::{DecodedLease, FieldWarnings};
@@ -12,8 +12,9 @@ use crate::codec::protobuf;
 use crate::form::{Form, State};
 use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
+use crate::lease::validation::format::path_segment_complaints;
 use crate::lease::validation::{validate_create, validate_update};
-use crate::lease::{Lease, ObjectMeta};
+use crate::lease::{Lease, ObjectMeta, ResourceVersion};
 use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::table::Table;
@@ -33,6 +34,7 @@ impl Api {
         namespace: &str,
     ) -> Result<Reply, ApiError> {
         let form = call.form(false)?;
+        format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
         strictness(call, &options, &warnings)?;
@@ -41,7 +43,7 @@ impl Api {
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
-        self.insert(table, lease, &Write::new(call, &options, form))
+        self.insert(table, lease, &Write::new(call, &options, form), false)
     }
 
     /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
@@ -64,6 +66,7 @@ impl Api {
         check_name(&lease.metadata, name)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
+        check_key(namespace, name)?;
         // A UID names one life of a Lease, and this is not it. Kubelets rely on the refusal to start over.
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
@@ -73,6 +76,7 @@ impl Api {
                 name: name.to_owned(),
                 requested: lease.metadata.uid.to_string(),
                 found: found_uid.to_owned(),
+                dry_run: options.dry_run,
             });
         }
         let live = found.map(|(_, object)| object.lease());
@@ -80,8 +84,7 @@ impl Api {
         match live {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
-                lease.metadata.resource_version = CompactString::default();
-                self.insert(table, lease, &Write::new(call, &options, form))
+                self.insert(table, lease, &Write::new(call, &options, form), true)
             }
             Some(_) => replace(table, lease, name, &Write::new(call, &options, form)),
         }
@@ -91,21 +94,33 @@ impl Api {
     fn decode_lease(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
         match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version),
-            Format::Yaml => self.decoder.decode_lease(&mut json_of_yaml(body)?, call.version),
+            Format::Yaml => self.decoder.decode_lease_of(&json_of_yaml(body)?, body, call.version),
             Format::Protobuf => protobuf::decode_lease(body, call.version),
         }
     }
 
-    /// Puts a new Lease into the table, with a name of ours if the client left it to us.
-    pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
+    /// Puts a new Lease into the table, with a name of ours if the client left it to us. A creation by PUT may name a
+    /// version, which then does not matter.
+    pub(super) fn insert(
+        &mut self,
+        table: &mut Table,
+        mut lease: Lease,
+        write: &Write<'_>,
+        is_put: bool,
+    ) -> Result<Reply, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
-        match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
-            Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
-                return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write))));
+        // One that is empty is not admission's business; validation minds it.
+        if !lease.metadata.namespace.is_empty() {
+            match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
+                Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
+                    return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write, is_put))));
+                }
+                admitted => admitted?,
             }
-            admitted => admitted?,
         }
-        let has_version = !matches!(lease.metadata.resource_version.as_str(), "" | "0");
+        let named_version = Some(lease.metadata.resource_version.as_str()).filter(|text| !text.is_empty());
+        let named_version =
+            named_version.and_then(|text| parse_object_resource_version(text).ok()).map(ResourceVersion);
         let mut uid = Uuid::encode_buffer();
         let uid = Uuid::new_v4().hyphenated().encode_lower(&mut uid);
         prepare_for_create(&mut lease, CompactString::from(&*uid), write.now.wall);
@@ -118,7 +133,8 @@ impl Api {
                 lease.metadata.name = generated_name(&lease.metadata.generate_name, &mut self.rng);
             }
             valid(&lease.metadata.name, validate_create(&lease))?;
-            if has_version {
+            let dry_run = write.options.dry_run;
+            if !dry_run && !is_put && named_version.is_some_and(|version| version.0 != 0) {
                 let message = "resourceVersion should not be set on objects to be created".into();
                 return Err(ApiError::Unclassified { message });
             }
@@ -135,9 +151,11 @@ impl Api {
                     is_generated,
                 });
             }
-            if write.options.dry_run {
-                return write.reply(201, State::Loose(&lease, None));
+            if dry_run {
+                // Only storing it would take away the version that the client named.
+                return write.reply(201, State::Loose(&lease, named_version));
             }
+            lease.metadata.self_link = CompactString::default();
             return write.reply(201, State::Stored(&table.create(lease)));
         }
     }
@@ -167,10 +185,6 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
     lease.metadata.resource_version = CompactString::default();
     settle_times(&live, &mut lease);
 
-    // Nothing to write: the version stays, and no watcher hears of it.
-    if lease == *live {
-        return write.reply(200, State::Stored(current));
-    }
     let dry_run = write.options.dry_run;
     if is_finalized_by_update(&lease.metadata, &live.metadata) {
         let version = current.version;
@@ -181,6 +195,12 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
     }
     if dry_run {
         return write.reply(200, State::Loose(&lease, Some(current.version)));
+    }
+    // Only storing it takes that away.
+    lease.metadata.self_link = CompactString::default();
+    // Nothing to write: the version stays, and no watcher hears of it.
+    if lease == *live {
+        return write.reply(200, State::Stored(current));
     }
     write.reply(200, State::Stored(&table.replace(slot, lease)))
 }
@@ -193,15 +213,25 @@ pub(super) struct Write<'w> {
     /// Whether a creation may wait for its namespace to become known.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
+    /// What is wrong with the answer that the client wants; it is told after the write.
+    pub(super) answer_refused: Option<ApiError>,
 }
 
 impl<'w> Write<'w> {
     /// What `call` asks for, for the first time.
     pub(super) fn new(call: &'w Call<'_>, options: &'w WriteOptions, form: Form) -> Self {
-        Self { now: call.now, options, form, may_wait: true, warnings: &call.warnings }
+        Self {
+            now: call.now,
+            options,
+            form,
+            may_wait: true,
+            warnings: &call.warnings,
+            answer_refused: call.check_options_of(form).err(),
+        }
     }
 
     fn reply(&self, status: u16, state: State<'_>) -> Result<Reply, ApiError> {
+        self.answer_refused.clone().map_or(Ok(()), Err)?;
         Reply::object(status, state, self.form, self.now)
     }
 }
@@ -260,7 +290,7 @@ const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
 /// The namespace of the path counts; a body may repeat it and may not contradict it.
 pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
-    if meta.namespace.is_empty() {
+    if meta.namespace.is_empty() || namespace.is_empty() {
         meta.namespace = namespace.into();
     }
     if meta.namespace == namespace {
@@ -274,6 +304,23 @@ pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
+
+/// What a path says of a Lease must be a namespace, and a name that can stand in a path. Others find it out where they
+/// would look for the Lease (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
+pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
+    if namespace.is_empty() {
+        return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });
+    }
+    let complaints = path_segment_complaints(name, false);
+    if complaints.is_empty() {
+        return Ok(());
+    }
+    let message = format!("Name parameter invalid: {}: {}", go_quoted(name), complaints.join(";"));
+    Err(ApiError::BadRequest { message })
+}
+
+/// Of what needs a namespace and has none in its path.
+pub(super) const NO_NAMESPACE: &str = "Namespace parameter required.";
 
 /// The name of the path and that of the body must be one.
 pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {

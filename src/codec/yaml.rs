@@ -3,7 +3,10 @@
 //!
 //! Work and depth are bounded: nesting by [`DEPTH_MAX`], what aliases repeat by [`ALIASED_NODES_MAX`]. No recursion.
 
+mod text;
+
 use crate::api_error::go_quoted;
+use crate::codec::json::repaired;
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
@@ -29,7 +32,12 @@ pub struct Document {
 /// # Errors
 /// Why it cannot be read.
 pub fn decode(text: &[u8]) -> Result<Document, String> {
-    let text = String::from_utf8_lossy(text);
+    text::check_characters(text).map_err(|words| format!("yaml: {words}"))?;
+    let is_json = || repaired(text).err().is_none_or(|words| words.ends_with("after top-level value"));
+    if text.trim_ascii_start().starts_with(b"{") && is_json() {
+        check_json(text)?;
+    }
+    let text = text::with_yaml_breaks(&String::from_utf8_lossy(text)).into_owned();
     let options = granit_parser::options! { flow_nesting_limit: DEPTH_MAX, block_nesting_limit: DEPTH_MAX };
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(&text, options) {
@@ -39,6 +47,15 @@ pub fn decode(text: &[u8]) -> Result<Document, String> {
         }
     }
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
+}
+
+/// Whether a text that is JSON is YAML for go-yaml too.
+///
+/// # Errors
+/// Why it is not, as [`decode`] says it.
+pub fn check_json(json: &[u8]) -> Result<(), String> {
+    let checked = text::check_characters(json).map_err(str::to_owned);
+    checked.and_then(|()| text::check_json_escapes(json)).map_err(|words| format!("yaml: {words}"))
 }
 
 /// A collection that is being read.
@@ -285,8 +302,10 @@ fn resolve_plain(text: &str) -> Scalar {
     if let Some(integer) = go_integer(&plain) {
         return integer;
     }
+    // What is too large for a float is text.
     if is_yaml_float(&plain)
-        && let Ok(n) = plain.parse()
+        && let Ok(n) = plain.parse::<f64>()
+        && n.is_finite()
     {
         return Scalar::Float(n);
     }

@@ -18,14 +18,12 @@ const ORPHAN: &str = "orphan";
 /// See [`ORPHAN`].
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Sets what the server owns of a new object. `uid` is fresh.
+/// Sets what the server owns of a new object. `uid` is fresh. The marks of a deletion stay if the client sent them: a
+/// creation by POST has dropped them before, one by PUT keeps them there too.
 pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     let meta = &mut lease.metadata;
     meta.uid = uid;
     meta.creation_timestamp = Some(now);
-    meta.deletion_timestamp = None;
-    meta.deletion_grace_period_seconds = None;
-    meta.self_link = CompactString::default();
     meta.resource_version = CompactString::default();
 }
 
@@ -65,7 +63,6 @@ pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
 pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     let (new, old) = (&mut new.metadata, &old.metadata);
     new.generation = old.generation;
-    new.self_link = CompactString::default();
     if new.uid.is_empty() {
         new.uid = old.uid.clone();
     }
@@ -96,7 +93,9 @@ pub fn is_renewable(lease: &Lease) -> bool {
 /// `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
 #[must_use]
 pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
-    new.finalizers.is_empty() && new.deletion_timestamp.is_some() && old.deletion_grace_period_seconds == Some(0)
+    new.finalizers.is_empty()
+        && old.deletion_timestamp.is_some()
+        && matches!(old.deletion_grace_period_seconds, None | Some(0))
 }
 
 /// What a deletion asks for its dependents.
@@ -141,9 +140,14 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
-    lease.metadata.finalizers = finalizers;
-    lease.metadata.deletion_timestamp.get_or_insert(now);
-    lease.metadata.deletion_grace_period_seconds = Some(0);
+    let meta = &mut lease.metadata;
+    meta.finalizers = finalizers;
+    if meta.deletion_timestamp.is_none() && meta.generation > 0 {
+        meta.generation = meta.generation.saturating_add(1);
+    }
+    // One that a client has set may be still to come.
+    meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
+    meta.deletion_grace_period_seconds = Some(0);
     lease
 }
 
@@ -195,5 +199,12 @@ mod tests {
         assert!(is_finalized_by_update(&new.metadata, &old.metadata));
         assert!(!is_finalized_by_update(&old.metadata, &old.metadata));
         assert_eq!(marked_for_deletion(&old, names(&["f"]), Time(9)), old);
+        assert_eq!(old.metadata.generation, 0);
+        let mut counted = Lease::default();
+        counted.metadata.generation = 3;
+        counted.metadata.deletion_grace_period_seconds = Some(5);
+        let marked = marked_for_deletion(&counted, names(&["f"]), Time(9));
+        assert_eq!((marked.metadata.generation, marked.metadata.deletion_grace_period_seconds), (4, Some(0)));
+        assert_eq!(marked_for_deletion(&marked, names(&["f"]), Time(5)).metadata.generation, 4);
     }
 }

@@ -1,6 +1,7 @@
 //! Bytes to JSON values, and Go's words for bytes that are none.
 
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
 /// The value that a patch's body is.
@@ -18,8 +19,46 @@ pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
 /// # Errors
 /// Go's bare words if it is no JSON or too deep.
 pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
-    let text = String::from_utf8_lossy(patch);
-    serde_json::from_str(&text).map_err(|error| syntax_words(&text, &error))
+    decode_json_for(patch, Some("value"))
+}
+
+/// The value that a patch's body is. `target` is where Go puts the numbers in it; without one they may be of any size.
+///
+/// # Errors
+/// Go's bare words if it is no JSON or too deep.
+pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
+    let mut value = match serde_json::from_slice(patch) {
+        Ok(value) => value,
+        Err(_) => decode_repaired(patch, target)?,
+    };
+    unsign_zeros(&mut value);
+    Ok(value)
+}
+
+/// What only Go takes: text that is not UTF-8, halves of surrogate pairs.
+#[cold]
+fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
+    let Repaired { json, huge_number } = repaired(patch)?;
+    if let (Some(number), Some(target)) = (huge_number, target) {
+        return Err(format!("json: cannot unmarshal number {number} into Go {target} of type float64"));
+    }
+    serde_json::from_slice(&json).map_err(|error| {
+        let words = error.to_string();
+        if words.starts_with("recursion limit exceeded") { "exceeded max depth".to_owned() } else { words }
+    })
+}
+
+/// `-0` is an integer for Go, and a float for `serde_json`. Recursion ends with the value, whose depth its decoding has
+/// limited.
+fn unsign_zeros(value: &mut Value) {
+    match value {
+        Value::Number(n) if n.is_f64() && n.as_f64() == Some(0.0) && n.as_f64().is_some_and(f64::is_sign_negative) => {
+            *value = 0.into();
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(unsign_zeros),
+        Value::Object(members) => members.values_mut().for_each(unsign_zeros),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// The value of the object to patch, which this server has written itself.
@@ -66,49 +105,6 @@ fn internal(error: &serde_json::Error) -> ApiError {
     ApiError::Unclassified { message: error.to_string() }
 }
 
-/// A syntax error as Go's scanner tells it: the character, and what it was looking for.
-fn syntax_words(text: &str, error: &serde_json::Error) -> String {
-    let serde_words = error.to_string();
-    if error.is_eof() {
-        return "unexpected end of JSON input".to_owned();
-    }
-    if serde_words.starts_with("recursion limit exceeded") {
-        return "exceeded max depth".to_owned();
-    }
-    let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let Some(&byte) = line.as_bytes().get(error.column().saturating_sub(1)) else {
-        return "unexpected end of JSON input".to_owned();
-    };
-    // Go's scanner sees bytes and shows each as the character of that number.
-    let character = match byte {
-        b'\'' => "'\\''".to_owned(),
-        b'"' => "'\"'".to_owned(),
-        byte => {
-            let quoted = go_quoted(&char::from(byte).to_string());
-            format!("'{}'", quoted.trim_matches('"'))
-        }
-    };
-    let contexts = [
-        ("trailing characters", "after top-level value"),
-        ("expected `,` or `}`", "after object key:value pair"),
-        ("expected `,` or `]`", "after array element"),
-        ("expected `:`", "after object key"),
-        ("key must be a string", "looking for beginning of object key string"),
-        ("control character", "in string literal"),
-        ("invalid escape", "in string escape code"),
-        ("invalid number", "in numeric literal"),
-    ];
-    let context = contexts.iter().find(|(start, _)| serde_words.starts_with(start)).map(|(_, context)| *context);
-    let context = match context {
-        Some(context) => context,
-        None if serde_words.starts_with("trailing comma") && byte == b'}' => {
-            "looking for beginning of object key string"
-        }
-        None => "looking for beginning of value",
-    };
-    format!("invalid character {character} {context}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,14 +134,19 @@ mod tests {
     fn depth_has_its_limit() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(decode_patch(nested(super::super::DEPTH_MAX).as_bytes()).is_ok());
-        let message = "error decoding patch: exceeded max depth".to_owned();
         for depth in [super::super::DEPTH_MAX + 1, 1_000_000] {
-            assert_eq!(
-                decode_patch(nested(depth).as_bytes()),
-                Err(ApiError::BadRequest { message: message.clone() }),
-                "{depth}"
-            );
+            let refusal = decode_patch(nested(depth).as_bytes()).expect_err("too deep").status();
+            assert_eq!(refusal.code, 400);
+            assert!(refusal.message.ends_with("exceeded max depth"), "{depth}: {}", refusal.message);
         }
+    }
+
+    #[test]
+    fn what_only_go_takes_is_taken() {
+        assert_eq!(decode_json(br#""\ud83d""#), Ok(Value::String("\u{fffd}".to_owned())));
+        assert_eq!(decode_json(b"[-0,-0.5]"), Ok(serde_json::json!([0, -0.5])));
+        let words = "json: cannot unmarshal number 1e400 into Go value of type float64";
+        assert_eq!(decode_json(b"{\"a\":1e400}"), Err(words.to_owned()));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! document. Unlike it, `test` compares values and not their spelling.
 
 use super::DEPTH_MAX;
-use super::decode::{bad_patch, decode_current, decode_patch, encode, type_word};
+use super::decode::{bad_patch, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
 use crate::go_number::parse_int;
 use serde_json::{Map, Value};
@@ -21,17 +21,21 @@ const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// million values and copy as many; only one that moves much many times gets here. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies a JSON patch to an object, all of its operations or none.
+/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong form is
+/// not minded before its turn has come.
 ///
 /// # Errors
 /// 400 if the patch is not a list of operations, 413 if it has too many, 422 if one of them does not apply.
-pub fn apply_json_patch(current: &[u8], patch: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let operations = match decode_patch(patch)? {
+pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
+    let target = is_checked.then_some("struct field jsonPatchOp.value");
+    let operations = match decode_json_for(patch, target).map_err(|words| bad_patch(&words))? {
         Value::Array(operations) => operations,
         Value::Null => Vec::new(),
         other => return Err(bad_type(&other, "value of type []handlers.jsonPatchOp")),
     };
-    operations.iter().try_for_each(check_form)?;
+    if is_checked {
+        operations.iter().try_for_each(check_form)?;
+    }
     if operations.len() > OPERATIONS_MAX {
         return Err(ApiError::TooManyPatchOperations { count: operations.len(), count_max: OPERATIONS_MAX });
     }
@@ -256,7 +260,7 @@ mod tests {
     use serde_json::json;
 
     fn apply(current: &Value, patch: &Value) -> Result<Value, ApiError> {
-        let bytes = apply_json_patch(current.to_string().as_bytes(), patch.to_string().as_bytes())?;
+        let bytes = apply_json_patch(current.to_string().as_bytes(), patch.to_string().as_bytes(), true)?;
         Ok(serde_json::from_slice(&bytes).expect("JSON"))
     }
 
@@ -340,10 +344,14 @@ mod tests {
             ("[{\"op\":\"move\",\"from\":true}]", "bool into Go struct field jsonPatchOp.from of type string"),
         ] {
             let message = format!("error decoding patch: json: cannot unmarshal {words}");
-            assert_eq!(apply_json_patch(b"{}", patch.as_bytes()), Err(ApiError::BadRequest { message }), "{patch}");
+            assert_eq!(
+                apply_json_patch(b"{}", patch.as_bytes(), true),
+                Err(ApiError::BadRequest { message }),
+                "{patch}"
+            );
         }
         let message = "error decoding patch: unexpected end of JSON input".to_owned();
-        assert_eq!(apply_json_patch(b"{}", b"["), Err(ApiError::BadRequest { message }));
+        assert_eq!(apply_json_patch(b"{}", b"[", true), Err(ApiError::BadRequest { message }));
     }
 
     #[test]

@@ -1,17 +1,26 @@
 //! JSON merge patch (RFC 7386), as kube-apiserver applies it.
 
-use super::decode::{bad_patch, decode_current, decode_patch, encode, type_word};
+use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, encode, type_word};
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge.
+/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge. Unless `is_checked`,
+/// a patch that is no object takes the place of all.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object.
-pub fn apply_merge_patch(current: &[u8], patch: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let patch = match decode_patch(patch)? {
+pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
+    let invalid = || ApiError::BadRequest { message: "Invalid JSON Patch".to_owned() };
+    let decoded = if is_checked { decode_patch(patch) } else { decode_json_for(patch, None).map_err(|_| invalid()) };
+    let patch = match decoded? {
         Value::Object(patch) => patch,
-        Value::Null => return Err(ApiError::BadRequest { message: "Invalid JSON Patch".to_owned() }),
+        Value::Null => return Err(invalid()),
+        mut other if !is_checked => {
+            if let Value::Array(elements) = &mut other {
+                elements.iter_mut().for_each(prune_nulls);
+            }
+            return encode(&other);
+        }
         other => {
             let word = type_word(&other);
             return Err(bad_patch(&format!(
@@ -62,12 +71,13 @@ mod tests {
     use serde_json::json;
 
     fn patched(current: &Value, patch: &Value) -> Value {
-        let bytes = apply_merge_patch(current.to_string().as_bytes(), patch.to_string().as_bytes()).expect("a patch");
+        let bytes =
+            apply_merge_patch(current.to_string().as_bytes(), patch.to_string().as_bytes(), true).expect("a patch");
         serde_json::from_slice(&bytes).expect("JSON")
     }
 
     fn refusal(patch: &str) -> (u16, String) {
-        let status = apply_merge_patch(b"{}", patch.as_bytes()).expect_err(patch).status();
+        let status = apply_merge_patch(b"{}", patch.as_bytes(), true).expect_err(patch).status();
         assert_eq!(status.reason, "BadRequest");
         (status.code, status.message)
     }
@@ -94,7 +104,17 @@ mod tests {
 
     #[test]
     fn the_last_of_a_repeated_key_counts() {
-        assert_eq!(apply_merge_patch(b"{}", b"{\"a\":1,\"a\":2}"), Ok(b"{\"a\":2}".to_vec()));
+        assert_eq!(apply_merge_patch(b"{}", b"{\"a\":1,\"a\":2}", true), Ok(b"{\"a\":2}".to_vec()));
+    }
+
+    #[test]
+    fn what_is_not_checked_takes_the_place_of_all() {
+        assert_eq!(apply_merge_patch(b"{}", b"[null,{\"a\":null}]", false), Ok(b"[null,{}]".to_vec()));
+        assert_eq!(apply_merge_patch(b"{}", b"5", false), Ok(b"5".to_vec()));
+        for patch in ["null", "x", ""] {
+            let status = apply_merge_patch(b"{}", patch.as_bytes(), false).expect_err(patch).status();
+            assert_eq!((status.code, status.message.as_str()), (400, "Invalid JSON Patch"), "{patch}");
+        }
     }
 
     #[test]

@@ -95,7 +95,11 @@ impl<'a> FieldTerms<'a> {
             let Some((field, equal, value)) = split_term(part) else {
                 return Err(bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
-            terms.push((field, equal, unescaped(value)?));
+            let value = unescaped(value)?;
+            // Nothing of nothing is everything.
+            if !(field.is_empty() && value.is_empty()) {
+                terms.push((field, equal, value));
+            }
         }
         Ok(Self { terms })
     }
@@ -194,6 +198,14 @@ mod tests {
 
     fn matches(text: &str, namespace: &str, name: &str) -> bool {
         FieldSelector::parse(text).expect(text).matches(namespace, name)
+    }
+
+    #[test]
+    fn nothing_of_nothing_is_everything() {
+        for text in ["=", "==", "!=", "=,!=", ","] {
+            assert!(FieldSelector::parse(text).expect(text).is_everything(), "{text}");
+        }
+        assert!(FieldSelector::parse("=a").is_err());
     }
 
     #[test]

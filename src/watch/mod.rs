@@ -88,6 +88,8 @@ pub enum WatchEnd {
     Expired,
     /// Its time was over.
     TimedOut,
+    /// It wants its events in a form that is one of lists. As with kube-apiserver, the first one ends it.
+    Unsuitable,
 }
 
 /// All watchers. `O` says to whose connection and stream one belongs.
@@ -362,7 +364,14 @@ impl<O: Copy> Watchers<O> {
     /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let Some(watcher) = find(&mut self.watchers, key) else { return Fill::Idle };
-        match watcher.fill(table, now, out, bytes_max, &mut self.events) {
+        let filled_from = out.len();
+        let filled = watcher.fill(table, now, out, bytes_max, &mut self.events);
+        if filled.is_ok() && out.len() > filled_from && watcher.form.is_of_lists() {
+            out.truncate(filled_from);
+            self.remove(key);
+            return Fill::Ended(WatchEnd::Unsuitable);
+        }
+        match filled {
             Ok(true) => return Fill::More,
             Ok(false) => {}
             Err(error) => {

@@ -18,7 +18,7 @@ use super::repeated;
 use super::syntax;
 use super::tape::Value;
 use super::type_meta::{Refusal, TypeMeta, check_lease, unread_syntax};
-use super::warnings::FieldWarnings;
+use super::warnings::{Complaint, FieldWarnings};
 use crate::api_error::ApiError;
 use crate::lease::{ApiVersion, KIND, Lease};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
@@ -64,8 +64,15 @@ impl Decoder {
     /// What kube-apiserver answers to a body that is no JSON, no Lease of that version, or a Lease with a field of the
     /// wrong type.
     pub fn decode_lease(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
-        let body = &*body;
-        match self.read_lease(body, version) {
+        self.decode_lease_of(body, body, version)
+    }
+
+    /// The same of `json` that was made of `body`, which is what a refusal shows.
+    ///
+    /// # Errors
+    /// See [`Decoder::decode_lease`].
+    pub fn decode_lease_of(&mut self, json: &[u8], body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
+        match self.read_lease(json, version) {
             Ok((decoded, found)) if found == version => Ok(decoded),
             Ok((_, found)) => Err(Refusal::OtherVersion { found, wanted: version }.into_api_error(body)),
             Err(refusal) => Err(refusal.into_api_error(body)),
@@ -78,6 +85,14 @@ impl Decoder {
     /// # Errors
     /// Go's bare words, which kube-apiserver puts in an error about the patch.
     pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
+        let body = &*body;
+        let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
+            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(of_no_version(root)),
+            _ => None,
+        };
+        if let Ok(Some(decoded)) = self.read(body, read) {
+            return Ok(decoded);
+        }
         self.read_lease(body, version).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
     }
 
@@ -98,7 +113,8 @@ impl Decoder {
     /// # Errors
     /// What kube-apiserver answers: all that is wrong with these options is a 500.
     pub fn decode_delete_options(&mut self, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
-        self.read(body, read_delete_options)
+        let body = &*body;
+        self.read(body, |root| read_delete_options(root, body))
             .map_err(|words| unread_syntax(&words))
             .flatten()
             .map_err(|message| ApiError::Unclassified { message })
@@ -110,7 +126,7 @@ impl Decoder {
             let meta = TypeMeta::interpret(root).map_err(|words| Refusal::Unrecognized { words })?;
             let version = check_lease(meta, wanted)?;
             let (lease, warnings) =
-                read_lease(root, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))?;
+                read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))?;
             Ok((DecodedLease { lease, warnings }, version))
         };
         self.read(body, read).map_err(|words| Refusal::Unrecognized { words: unread_syntax(&words) }).flatten()
@@ -127,7 +143,7 @@ impl Decoder {
         if !well {
             let spare = filled.reset();
             let repaired = match syntax::repaired(body) {
-                Ok(repaired) => repaired,
+                Ok(repaired) => repaired.json,
                 Err(words) => {
                     *tape = spare.reset();
                     return Err(words);
@@ -148,6 +164,19 @@ impl Decoder {
         }
         result
     }
+}
+
+/// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version, of
+/// which none of these fields is known, and finds no name.
+#[cold]
+fn of_no_version(root: Value<'_, '_>) -> DecodedLease {
+    let mut warnings = FieldWarnings::default();
+    if let Value::Object(members) = root {
+        members
+            .filter(|(key, _)| !matches!(*key, "kind" | "apiVersion"))
+            .for_each(|(key, _)| warnings.report(Complaint::Unknown, key));
+    }
+    DecodedLease { lease: Lease::default(), warnings }
 }
 
 /// Copies `text` into `input` and its values onto `tape`; says whether that went well.
@@ -307,9 +336,20 @@ mod tests {
         let mut body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
         assert_eq!(decoder.decode_patched(&mut body, V1).expect("a Lease").lease.metadata.name, "a");
         assert_eq!(
-            decoder.decode_patched(&mut br#"{"metadata":5}"#.to_vec(), V1),
+            decoder.decode_patched(&mut br#"{"apiVersion":"coordination.k8s.io/v1","metadata":5}"#.to_vec(), V1),
             Err("json: cannot unmarshal number into Go struct field Lease.metadata of type v1.ObjectMeta".to_owned())
         );
+    }
+
+    #[test]
+    fn a_patch_that_takes_the_version_away_leads_to_nothing() {
+        for version in ["", r#""apiVersion":null,"#, r#""apiVersion":"","#] {
+            let body = format!(r#"{{{version}"kind":"Lease","metadata":{{"name":5}},"spec":{{}}}}"#);
+            let decoded = Decoder::new().decode_patched(&mut body.into_bytes(), V1).expect("an empty Lease");
+            assert_eq!(decoded.lease, Lease::default());
+            let warnings: Vec<_> = decoded.warnings.messages().collect();
+            assert_eq!(warnings, ["unknown field \"metadata\"", "unknown field \"spec\""]);
+        }
     }
 
     #[test]

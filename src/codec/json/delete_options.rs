@@ -36,18 +36,18 @@ const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithCl
 const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
 const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
 
-/// Reads options from the value at the root. Unknown and repeated fields are passed over: this decoder is not a strict
+/// Reads options from the value at the root of `text`. Unknown and repeated fields are passed over: this decoder is not a strict
 /// one in kube-apiserver either.
 ///
 /// # Errors
 /// Go's words, which kube-apiserver answers as they are.
-pub(super) fn read_delete_options(root: Value<'_, '_>) -> Result<DeleteOptions, String> {
+pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<DeleteOptions, String> {
     let meta = TypeMeta::interpret(root)?;
     // The kind is registered for no version in particular, so any version will do: clients send `v1`,
     // `meta.k8s.io/v1`, and that of the object.
     if !matches!(meta.kind, "" | "DeleteOptions") {
         let api_version = meta.api_version();
-        let api_version = if api_version.is_empty() { "v1" } else { &api_version };
+        let api_version = if api_version.is_empty() { "meta.k8s.io/v1" } else { &api_version };
         return Err(not_registered(meta.kind, api_version, "pkg/runtime/scheme.go:110"));
     }
     let mut options = DeleteOptions::default();
@@ -87,7 +87,7 @@ pub(super) fn read_delete_options(root: Value<'_, '_>) -> Result<DeleteOptions, 
             }
         }
     }
-    reader.finish()?;
+    reader.finish(text)?;
     Ok(options)
 }
 

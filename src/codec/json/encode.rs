@@ -81,6 +81,8 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     push_text(out, b"\"name\":", &meta.name);
     push_text(out, b"\"generateName\":", &meta.generate_name);
     push_text(out, b"\"namespace\":", &meta.namespace);
+    // Never that of a stored object.
+    push_text(out, b"\"selfLink\":", &meta.self_link);
     push_text(out, b"\"uid\":", &meta.uid);
     if let Some(version) = version {
         push_version(out, version);
@@ -360,7 +362,7 @@ mod tests {
                 name: "a<b".into(),
                 generate_name: "g".into(),
                 namespace: "ns".into(),
-                self_link: String::new().into(),
+                self_link: "/s".into(),
                 uid: "uid".into(),
                 resource_version: String::new().into(),
                 generation: 7,
@@ -386,7 +388,7 @@ mod tests {
         assert_eq!(
             text(|out| encode_lease_into(out, &lease, Some(ResourceVersion(208)), false)),
             concat!(
-                r#"{"metadata":{"name":"a\u003cb","generateName":"g","namespace":"ns","uid":"uid","resourceVersion":"208","#,
+                r#"{"metadata":{"name":"a\u003cb","generateName":"g","namespace":"ns","selfLink":"/s","uid":"uid","resourceVersion":"208","#,
                 r#""generation":7,"creationTimestamp":"1970-01-01T00:00:00Z","deletionTimestamp":"1970-01-01T00:00:01Z","#,
                 r#""deletionGracePeriodSeconds":0,"labels":{"a":"1","b":"2"},"annotations":{"k":""},"#,
                 r#""ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"#,

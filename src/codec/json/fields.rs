@@ -5,6 +5,7 @@
 //! fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
 
 use super::string::push_string;
+use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
 use super::warnings::{Complaint, FieldWarnings};
 use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
@@ -67,20 +68,26 @@ pub(super) type Pairs<'i> = Vec<(&'i str, &'i str)>;
 #[derive(Default)]
 pub(super) struct FieldReader {
     warnings: FieldWarnings,
-    first_type_error: Option<String>,
+    first_type_error: Option<TypeError>,
     /// Scratch memory for [`FieldReader::json_text`].
     json: Vec<u8>,
 }
 
 impl FieldReader {
-    /// The end of a reading that nothing stopped.
+    /// The end of a reading of `text` that nothing stopped.
     ///
     /// # Errors
     /// The first wrong type, in Go's words.
-    pub(super) fn finish(self) -> Result<FieldWarnings, String> {
+    pub(super) fn finish(self, text: &[u8]) -> Result<FieldWarnings, String> {
         match self.first_type_error {
-            Some(words) => Err(words),
             None => Ok(self.warnings),
+            Some(TypeError::Other(words)) => Err(words),
+            Some(TypeError::Number { go_struct, path, go_type }) => {
+                let number = number_at(text, path).unwrap_or_default();
+                Err(format!(
+                    "json: cannot unmarshal number {number} into Go struct field {go_struct}.{path} of type {go_type}"
+                ))
+            }
         }
     }
 
@@ -341,14 +348,26 @@ impl FieldReader {
     /// A wrong type inside a slice or map, for which Go names the field but the type of the element.
     #[cold]
     pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
-        self.first_type_error.get_or_insert_with(|| type_error(scope, field, found.go_description(), go_type));
+        self.first_type_error
+            .get_or_insert_with(|| TypeError::Other(type_error(scope, field, found.go_description(), go_type)));
     }
 
     #[cold]
     fn wrong_number(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>) {
-        self.first_type_error
-            .get_or_insert_with(|| type_error(scope, field, &found.go_description_with_number(), field.go_type));
+        if !matches!(found, Value::Number(_)) {
+            return self.wrong_type(scope, field, found);
+        }
+        let (go_struct, path, go_type) = (scope.go_struct, field.path, field.go_type);
+        self.first_type_error.get_or_insert(TypeError::Number { go_struct, path, go_type });
     }
+}
+
+/// A value of the wrong type.
+enum TypeError {
+    /// A number that does not fit where one belongs. Go shows it as it was written, which the tape does not know.
+    Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
+    /// Any other, in Go's words.
+    Other(String),
 }
 
 fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> String {

@@ -54,11 +54,15 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Reads a Lease of `version` from the value at the root, whose kind is known to be right.
+/// Reads a Lease of `version` from the value at the root of `text`, whose kind is known to be right.
 ///
 /// # Errors
 /// Why it does not decode, in Go's words.
-pub(super) fn read_lease(root: Value<'_, '_>, version: ApiVersion) -> Result<(Lease, FieldWarnings), String> {
+pub(super) fn read_lease(
+    root: Value<'_, '_>,
+    text: &[u8],
+    version: ApiVersion,
+) -> Result<(Lease, FieldWarnings), String> {
     let mut lease = Lease::default();
     let mut reader = FieldReader::default();
     let (mut labels, mut annotations) = (Pairs::new(), Pairs::new());
@@ -88,7 +92,7 @@ pub(super) fn read_lease(root: Value<'_, '_>, version: ApiVersion) -> Result<(Le
             }
         }
     }
-    let warnings = reader.finish()?;
+    let warnings = reader.finish(text)?;
     lease.metadata.labels = string_map(labels);
     lease.metadata.annotations = string_map(annotations);
     Ok((lease, warnings))

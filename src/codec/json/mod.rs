@@ -22,5 +22,7 @@ pub use delete_options::DeleteOptions;
 pub use encode::{encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference};
 pub use renewal::RenewalMarks;
 pub use string::push_string;
+pub use syntax::{Repaired, repaired};
 pub(crate) use type_meta::other_version;
+pub use type_meta::unrecognized;
 pub use warnings::FieldWarnings;

@@ -11,15 +11,59 @@ use crate::api_error::go_quoted;
 /// Go's limit of nesting.
 pub(super) const DEPTH_MAX: usize = 10_000;
 
-/// A copy of `text` that simd-json can read.
+/// A copy of a text of Go's JSON that others can read too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// The copy.
+    pub json: Vec<u8>,
+    /// The first number of the text that no `float64` can hold.
+    pub huge_number: Option<String>,
+}
+
+/// A copy of `text` that simd-json and `serde_json` can read.
 ///
 /// # Errors
 /// What is wrong with the syntax, in Go's words.
 #[cold]
-pub(super) fn repaired(text: &[u8]) -> Result<Vec<u8>, String> {
-    let mut scanner = Scanner { text, at: 0, out: Vec::with_capacity(text.len()) };
+pub fn repaired(text: &[u8]) -> Result<Repaired, String> {
+    let mut scanner = Scanner { text, at: 0, out: Vec::with_capacity(text.len()), huge_number: None };
     scanner.scan()?;
-    Ok(scanner.out)
+    Ok(Repaired { json: scanner.out, huge_number: scanner.huge_number })
+}
+
+/// The number that stands at `path` (names with dots between them) in `text`, which is JSON, as it is written there.
+#[cold]
+pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
+    let value = path.split('.').try_fold(text, member)?.trim_ascii_start();
+    let is_of_number = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'+' | b'-' | b'.' | b'e' | b'E');
+    let number: Vec<u8> = value.iter().copied().take_while(is_of_number).collect();
+    String::from_utf8(number).ok().filter(|number| !number.is_empty())
+}
+
+/// What follows the colon of the last member of this name in the object at the start of `text`. A key with escapes is not
+/// found.
+fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
+    let (mut depth, mut at) = (0usize, 0usize);
+    let (mut string, mut found) = (&text[..0], None);
+    while let Some(byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'"' => {
+                let start = at;
+                while let Some(byte) = text.get(at).filter(|byte| **byte != b'"') {
+                    at += if *byte == b'\\' { 2 } else { 1 };
+                }
+                string = text.get(start..at).unwrap_or_default();
+                at += 1;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth <= 1 => break,
+            b'}' | b']' => depth -= 1,
+            b':' if depth == 1 && string == name.as_bytes() => found = text.get(at..),
+            _ => {}
+        }
+    }
+    found
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +77,7 @@ struct Scanner<'a> {
     /// Index of the next byte.
     at: usize,
     out: Vec<u8>,
+    huge_number: Option<String>,
 }
 
 impl Scanner<'_> {
@@ -140,7 +185,11 @@ impl Scanner<'_> {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
             // Nothing in the API takes such a number, so its value matters only to the message that refuses it.
-            let n = literal.parse::<f64>().unwrap_or(0.5).clamp(-1e300, 1e300);
+            let n = literal.parse::<f64>().unwrap_or(0.5);
+            if n.is_infinite() {
+                self.huge_number.get_or_insert_with(|| literal.to_owned());
+            }
+            let n = n.clamp(-1e300, 1e300);
             self.out.extend_from_slice(format!("{n:e}").as_bytes());
         }
         Ok(())
@@ -283,7 +332,26 @@ mod tests {
     use super::*;
 
     fn repair(text: &[u8]) -> Result<String, String> {
-        repaired(text).map(|out| String::from_utf8(out).expect("UTF-8"))
+        repaired(text).map(|out| String::from_utf8(out.json).expect("UTF-8"))
+    }
+
+    #[test]
+    fn numbers_are_found_as_they_are_written() {
+        let text = br#"{"a":{"b":1},"x\\":[{"a":{"b":2}}],"a" : {"c":"}\"b\":9", "b" :	1E+2 ,"d":{"b":3}}, "b":4}"#;
+        assert_eq!(number_at(text, "a.b").as_deref(), Some("1E+2"));
+        assert_eq!(number_at(text, "b").as_deref(), Some("4"));
+        for path in ["c", "a.c", "a.e", "x"] {
+            assert_eq!(number_at(text, path), None, "{path}");
+        }
+        for end in 0..text.len() {
+            _ = number_at(&text[..end], "a.b");
+        }
+    }
+
+    #[test]
+    fn huge_numbers_are_told() {
+        let repaired = repaired(b"[1e10,-1e999,1e998]").expect("JSON for Go");
+        assert_eq!(repaired.huge_number.as_deref(), Some("-1e999"));
     }
 
     #[test]

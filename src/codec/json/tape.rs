@@ -35,16 +35,6 @@ impl<'t, 'i> Value<'t, 'i> {
             Self::Object(_) => "object",
         }
     }
-
-    /// The same where a number was wanted, and Go therefore says which number it got.
-    pub(super) fn go_description_with_number(&self) -> String {
-        match self {
-            Self::Number(StaticNode::I64(n)) => format!("number {n}"),
-            Self::Number(StaticNode::U64(n)) => format!("number {n}"),
-            Self::Number(StaticNode::F64(n)) => format!("number {n}"),
-            other => other.go_description().to_owned(),
-        }
-    }
 }
 
 /// The elements of an array.

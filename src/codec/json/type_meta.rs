@@ -83,9 +83,10 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     if let (Some(version), KIND) = (version, meta.kind) {
         return Ok(version);
     }
+    let is_list = version.is_some() && meta.kind == LIST_KIND;
     let words = if meta.version.is_empty() {
         "Object 'apiVersion' is missing in the body".to_owned()
-    } else if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
+    } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
         // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
@@ -160,6 +161,13 @@ impl Refusal {
     }
 }
 
+/// 400 for a body that is no object at all, whatever `words` say of it.
+#[cold]
+#[must_use]
+pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
+    Refusal::Unrecognized { words }.into_api_error(body)
+}
+
 /// The start of a body, as text if it looks like JSON, else in hex.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
@@ -208,6 +216,12 @@ mod tests {
                 "v2",
                 "",
                 r#"no kind "Lease" is registered for version "coordination.k8s.io/v2" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
+            ),
+            (
+                "apps",
+                "v1",
+                "LeaseList",
+                r#"no kind "LeaseList" is registered for version "apps/v1" in scheme "pkg/api/legacyscheme/scheme.go:30""#,
             ),
             ("x", "", "Lease", "Object 'apiVersion' is missing in the body"),
         ] {

@@ -14,7 +14,7 @@ pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
         let unknown = Unknown::read(body)?;
         // The kind is registered for no version in particular, so any version will do: clients send `v1`,
         // `meta.k8s.io/v1`, and that of the object.
-        let meta = unknown.type_meta.or("", "v1", "DeleteOptions");
+        let meta = unknown.type_meta.or("meta.k8s.io", "v1", "DeleteOptions");
         if meta.kind != "DeleteOptions" {
             return Err(not_registered(&meta, "pkg/runtime/scheme.go:110"));
         }

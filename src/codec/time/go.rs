@@ -39,7 +39,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     };
     let offset = reader.offset()?;
     if !reader.rest.is_empty() {
-        return Err(reader.out_of_form(&format!(": extra text: {}", quoted(reader.rest))));
+        return Err(reader.out_of_form(&format!(": extra text: {}", go_quoted_ascii(reader.rest))));
     }
     if day < 1 || day > days_in_month(year, month) {
         return Err(reader.out_of_form(": day out of range"));
@@ -166,8 +166,8 @@ impl GoReader<'_> {
 
     fn cannot_parse(&self, element: &str) -> String {
         let layout = self.layout.text;
-        let text = quoted(self.text.as_bytes());
-        format!("parsing time {text} as \"{layout}\": cannot parse {} as \"{element}\"", quoted(self.rest))
+        let text = go_quoted_ascii(self.text.as_bytes());
+        format!("parsing time {text} as \"{layout}\": cannot parse {} as \"{element}\"", go_quoted_ascii(self.rest))
     }
 
     fn out_of_range(&self, name: &str) -> String {
@@ -175,13 +175,13 @@ impl GoReader<'_> {
     }
 
     fn out_of_form(&self, message: &str) -> String {
-        format!("parsing time {}{message}", quoted(self.text.as_bytes()))
+        format!("parsing time {}{message}", go_quoted_ascii(self.text.as_bytes()))
     }
 }
 
 /// A text as Go's `time` package quotes it in errors: bytes that are not printable ASCII in hex. This is not
 /// `strconv.Quote`.
-fn quoted(text: &[u8]) -> String {
+pub fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for &byte in text {

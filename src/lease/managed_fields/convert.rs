@@ -29,14 +29,14 @@ pub fn lease_from_value(value: &Value) -> Result<Conversion, String> {
     let mut reader = Reader { unknown: Vec::new() };
     let mut lease = Lease::default();
     let root = object(value)?;
+    for name in ["kind", "apiVersion"] {
+        text(root, name)?;
+    }
     if let Some(members) = present(root, "metadata") {
         lease.metadata = reader.metadata(object(members)?)?;
     }
     if let Some(members) = present(root, "spec") {
         lease.spec = reader.spec(object(members)?)?;
-    }
-    for name in ["apiVersion", "kind"] {
-        text(root, name)?;
     }
     reader.report_unknown(root, "", &["apiVersion", "kind", "metadata", "spec"]);
     Ok(Conversion { lease, unknown: reader.unknown })
@@ -53,7 +53,7 @@ impl Reader {
             generate_name: text(members, "generateName")?,
             namespace: text(members, "namespace")?,
             self_link: text(members, "selfLink")?,
-            uid: text(members, "uid")?,
+            uid: optional_text_of(members, "uid", "types.UID")?.unwrap_or_default(),
             resource_version: text(members, "resourceVersion")?,
             generation: integer(members, "generation")?.unwrap_or(0),
             creation_timestamp: time(members, "creationTimestamp")?.filter(|time| !is_zero_time(*time)),
@@ -76,7 +76,7 @@ impl Reader {
             acquire_time: micro_time(members, "acquireTime")?,
             renew_time: micro_time(members, "renewTime")?,
             lease_transitions: integer(members, "leaseTransitions")?.map(low_half),
-            strategy: optional_text(members, "strategy")?,
+            strategy: optional_text_of(members, "strategy", "v1.CoordinatedLeaseStrategy")?,
             preferred_holder: optional_text(members, "preferredHolder")?,
         };
         self.report_unknown(members, "spec.", SPEC_FIELDS);
@@ -96,7 +96,7 @@ impl Reader {
                 api_version: text(members, "apiVersion")?,
                 kind: text(members, "kind")?,
                 name: text(members, "name")?,
-                uid: text(members, "uid")?,
+                uid: optional_text_of(members, "uid", "types.UID")?.unwrap_or_default(),
                 controller: optional_bool(members, "controller")?,
                 block_owner_deletion: optional_bool(members, "blockOwnerDeletion")?,
             });
@@ -116,7 +116,7 @@ impl Reader {
             let members = object(element)?;
             list.push(SentEntry {
                 manager: text(members, "manager")?,
-                operation: text(members, "operation")?,
+                operation: optional_text_of(members, "operation", "v1.ManagedFieldsOperationType")?.unwrap_or_default(),
                 api_version: text(members, "apiVersion")?,
                 time: time(members, "time")?,
                 fields_type: text(members, "fieldsType")?,
@@ -187,13 +187,22 @@ fn text(members: &Object, name: &str) -> Result<CompactString, String> {
 }
 
 fn optional_text(members: &Object, name: &str) -> Result<Option<CompactString>, String> {
-    present(members, name).map(as_text).transpose()
+    optional_text_of(members, name, "string")
+}
+
+/// A text of a Go type of its own.
+fn optional_text_of(members: &Object, name: &str, go_type: &str) -> Result<Option<CompactString>, String> {
+    present(members, name).map(|value| as_text_of(value, go_type)).transpose()
 }
 
 fn as_text(value: &Value) -> Result<CompactString, String> {
+    as_text_of(value, "string")
+}
+
+fn as_text_of(value: &Value, go_type: &str) -> Result<CompactString, String> {
     match value {
         Value::String(text) => Ok(CompactString::new(text)),
-        Value::Number(n) if !n.is_f64() => Err("cannot convert int64 to string".to_owned()),
+        Value::Number(n) if !n.is_f64() => Err(format!("cannot convert int64 to {go_type}")),
         _ => Err("unrecognized type: string".to_owned()),
     }
 }
@@ -210,12 +219,19 @@ fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
         None => Ok(None),
         Some(Value::Number(n)) => match (n.as_i64(), n.as_f64()) {
             (Some(n), _) => Ok(Some(n)),
-            #[expect(clippy::cast_possible_truncation, reason = "out of range it saturates; Go leaves it open")]
-            (None, Some(float)) if float.fract() == 0.0 => Ok(Some(float as i64)),
+            (None, Some(float)) if float.fract() == 0.0 => Ok(Some(go_int64(float))),
             _ => Err(format!("cannot convert float64 to {go_type}")),
         },
         Some(_) => Err(format!("unrecognized type: {go_type}")),
     }
+}
+
+/// What Go makes of a whole `float64`. Out of range it leaves that open; on the machines that kube-apiserver is built for
+/// it is the least there is (amd64) or the nearest (arm64), and this is the former.
+fn go_int64(float: f64) -> i64 {
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    #[expect(clippy::cast_possible_truncation, reason = "in range")]
+    if (-END..END).contains(&float) { float as i64 } else { i64::MIN }
 }
 
 /// What Go makes of an `int64` that is put where an `int32` belongs: its lower half.

@@ -1,7 +1,7 @@
 //! JSON values as Go's `fmt` prints them in messages, within bounds.
 
 use crate::api_error::go_quoted;
-use serde_json::Value;
+use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
 /// Go's name for the type of a JSON value.
@@ -32,6 +32,7 @@ pub(crate) fn go_value(value: &Value) -> String {
         &|out, scalar| match scalar {
             Value::String(text) => out.push_str(text),
             Value::Null => out.push_str("<nil>"),
+            Value::Number(n) => push_number(out, n),
             other => _ = write!(out, "{other}"),
         },
         false,
@@ -49,11 +50,30 @@ pub(super) fn go_syntax(value: &Value) -> String {
         &|out, scalar| match scalar {
             Value::String(text) => out.push_str(&go_quoted(text)),
             Value::Null => out.push_str("interface {}(nil)"),
+            Value::Number(n) => push_number(out, n),
             other => _ = write!(out, "{other}"),
         },
         true,
     );
     out
+}
+
+/// Floats, and what no `int64` holds, as `%v` has them: the shortest digits that mean the number, with an exponent from
+/// 1e-05 down and 1e+06 up.
+fn push_number(out: &mut String, n: &Number) {
+    let Some(float) = n.as_f64().filter(|_| n.as_i64().is_none()) else {
+        _ = write!(out, "{n}");
+        return;
+    };
+    let scientific = format!("{float:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return out.push_str(&scientific) };
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    if float == 0.0 || (-4..6).contains(&exponent) {
+        _ = write!(out, "{float}");
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        _ = write!(out, "{mantissa}e{sign}{:02}", exponent.abs());
+    }
 }
 
 fn push_go(out: &mut String, value: &Value, depth: usize, push_scalar: &dyn Fn(&mut String, &Value), syntax: bool) {

@@ -12,6 +12,8 @@ pub(super) enum Type {
     Bool,
     Number,
     String,
+    /// Any of these: times, which are checked when they are converted.
+    Scalar,
     Map(&'static MapType),
     List(&'static ListType),
 }
@@ -91,21 +93,21 @@ pub(super) const LEASE: Type = Type::Map(&MapType {
 });
 
 const SPEC_FIELDS: &[(&str, Type)] = &[
-    ("acquireTime", Type::String),
+    ("acquireTime", Type::Scalar),
     ("holderIdentity", Type::String),
     ("leaseDurationSeconds", Type::Number),
     ("leaseTransitions", Type::Number),
     ("preferredHolder", Type::String),
-    ("renewTime", Type::String),
+    ("renewTime", Type::Scalar),
     ("strategy", Type::String),
 ];
 
 const OBJECT_META: Type = Type::Map(&MapType {
     fields: &[
         ("annotations", STRING_MAP),
-        ("creationTimestamp", Type::String),
+        ("creationTimestamp", Type::Scalar),
         ("deletionGracePeriodSeconds", Type::Number),
-        ("deletionTimestamp", Type::String),
+        ("deletionTimestamp", Type::Scalar),
         ("finalizers", Type::List(&ListType { element: Type::String, identity: Identity::Value })),
         ("generateName", Type::String),
         ("generation", Type::Number),

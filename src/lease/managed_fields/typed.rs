@@ -21,7 +21,10 @@ pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, er
         errors.push(format!("{path}{colon}{what}"));
     };
     match (of, value) {
-        (Type::Bool, Value::Bool(_)) | (Type::Number, Value::Number(_)) | (Type::String, Value::String(_)) => {}
+        (Type::Bool | Type::Scalar, Value::Bool(_))
+        | (Type::Number | Type::Scalar, Value::Number(_))
+        | (Type::String | Type::Scalar, Value::String(_)) => {}
+        (Type::Scalar, other) => complain(path, format!("expected any scalar, got &{{{}}}", go_value(other))),
         (Type::Bool, other) => complain(path, format!("expected boolean, got &{{{}}}", go_value(other))),
         (Type::Number, other) => complain(path, format!("expected numeric (int or float), got {}", go_type(other))),
         (Type::String, other) => {
@@ -89,7 +92,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
 /// Whether a value of this type is owned as one.
 fn is_leaf(value: &Value, of: Type) -> bool {
     match of {
-        Type::Bool | Type::Number | Type::String => true,
+        Type::Bool | Type::Number | Type::String | Type::Scalar => true,
         Type::Map(map) => map.atomic,
         Type::List(list) => list.identity == Identity::Atomic || value.is_null(),
     }
@@ -324,7 +327,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
 /// `value` without the fields of `gone`. What is left empty by that becomes null.
 pub(super) fn remove(value: &Value, gone: &Set, of: Type) -> Value {
     match (of, value) {
-        (Type::Bool | Type::Number | Type::String, scalar) => scalar.clone(),
+        (Type::Bool | Type::Number | Type::String | Type::Scalar, scalar) => scalar.clone(),
         (Type::Map(map), Value::Object(members)) if !map.atomic => {
             let mut left = Map::new();
             for (name, member) in members {

@@ -134,6 +134,7 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 				return nil, 0, err
 			}
 		}
+		awayFromSecond()
 		asked := [2]message{step.message(memories[0]), step.message(memories[1])}
 		answers, err := x.ask(ctx, sequence.version, asked, step.watch)
 		if err != nil {
@@ -149,7 +150,7 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 				}
 			}
 		}
-		normals := [2]normal{memories[0].normalOf(answers[0], asked[0].target), memories[1].normalOf(answers[1], asked[1].target)}
+		normals := [2]normal{memories[0].normalOf(answers[0], asked[0]), memories[1].normalOf(answers[1], asked[1])}
 		if x.verbose {
 			fmt.Printf("%3d %s\n%s\n", at, describe(asked), indent(normals[1].text))
 		}
@@ -176,6 +177,14 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		}
 	}
 	return found, len(sequence.steps), nil
+}
+
+// awayFromSecond waits for the next second if that begins soon. Times of managed fields are seconds, and decide their order.
+func awayFromSecond() {
+	const soon = 60 * time.Millisecond
+	if left := time.Until(time.Now().Truncate(time.Second).Add(time.Second)); left < soon {
+		time.Sleep(left + time.Millisecond)
+	}
 }
 
 // changes tells whether the answers may have left the servers in different states.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"regexp"
 	"sort"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/framer"
+	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
 // normal is an answer in which nothing is left that must differ between the servers.
@@ -41,14 +43,18 @@ var (
 	age       = regexp.MustCompile(`("cells":\s*\[\s*"[^]]*?,\s*)"\d+[smh][0-9smh]*"(\s*\])`)
 	yamlAge   = regexp.MustCompile(`(?m)^(  - )\d+[smh][0-9smh]*$`)
 	yamlList  = regexp.MustCompile(`(?m)^(  resourceVersion: ")(\d+)"`)
+	tableKind = regexp.MustCompile(`(?m)^kind: Table$`)
 	listKind  = regexp.MustCompile(`(?m)^kind: \w*List$`)
 )
 
-// normalOf names what is moving in an answer. asked is the target of the request, in which a version may be fixed.
-func (m *memory) normalOf(answer answer, asked string) normal {
+// normalOf names what is moving in the answer to a request, whose target may fix a version.
+func (m *memory) normalOf(answer answer, asked message) normal {
 	var lines []string
 	for name, values := range answer.header {
 		if !ignored[name] {
+			if name == "Warning" && asked.method == http.MethodPatch {
+				sort.Strings(values) // see inOrder
+			}
 			lines = append(lines, name+": "+strings.Join(values, "\n"+name+": "))
 		}
 	}
@@ -58,10 +64,27 @@ func (m *memory) normalOf(answer answer, asked string) normal {
 	if answer.status < 300 {
 		m.learn(decoded)
 	}
-	normal := m.name(m.withoutListVersion(text, asked))
+	if answer.status >= 400 {
+		text = causesInOrder(inJSON(text))
+	}
+	normal := m.name(m.withoutListVersion(text, asked.target))
 	normal.text = head + "\n" + normal.text
 	return normal
 }
+
+// inJSON gives a Status in YAML as JSON if its message is one of those that are rewritten, which YAML breaks into lines.
+func inJSON(text string) string {
+	if strings.HasPrefix(text, "{") || !rewritten.MatchString(text) {
+		return text
+	}
+	converted, err := yaml.ToJSON([]byte(text))
+	if err != nil {
+		return text
+	}
+	return string(converted)
+}
+
+var rewritten = regexp.MustCompile(`is invalid|Invalid\s+value|typed\\s+patch|yaml:|Apply\\s+failed`)
 
 // name names what is moving in a text, but for versions of lists.
 func (m *memory) name(text string) normal {
@@ -87,13 +110,9 @@ func (m *memory) name(text string) normal {
 		found.times = append(found.times, at)
 		return "${time}"
 	})
-	// Go walks maps in random order.
-	text = mistakes.ReplaceAllStringFunc(text, func(list string) string {
-		parts := mistakes.FindStringSubmatch(list)
-		each := strings.Split(parts[2], parts[1])
-		sort.Strings(each)
-		return "errors:" + parts[1] + strings.Join(each, parts[1])
-	})
+	for _, rewriting := range rewritings {
+		text = rewriting.pattern.ReplaceAllStringFunc(text, rewriting.rewrite)
+	}
 	text = next.ReplaceAllString(text, "${1}$${continue}")
 	text = age.ReplaceAllString(text, `${1}"$${age}"${2}`)
 	found.text = yamlAge.ReplaceAllString(text, "${1}$${age}")
@@ -107,7 +126,7 @@ func (m *memory) withoutListVersion(text, asked string) string {
 	switch {
 	case strings.HasPrefix(text, "{") && strings.Contains(strings.SplitN(text, `"metadata"`, 2)[0], `List"`):
 	case strings.HasPrefix(text, "{") && strings.Contains(strings.SplitN(text, `"metadata"`, 2)[0], `"Table"`) && isCollection(asked):
-	case listKind.MatchString(text):
+	case listKind.MatchString(text), tableKind.MatchString(text) && isCollection(asked):
 		pattern = yamlList
 	default:
 		return text
@@ -126,8 +145,8 @@ func (m *memory) withoutListVersion(text, asked string) string {
 	} else if m.above(value) > 0 {
 		name = "${older}"
 	}
-	for page, token := range m.tokens {
-		if strings.Contains(asked, "continue="+token) && m.pages[page] == value {
+	for token, page := range m.pages {
+		if strings.Contains(asked, "continue="+token) && page == value {
 			name = "${first page}"
 		}
 	}

@@ -35,7 +35,7 @@ func (g *gen) meta(name string) []string {
 			`"managedFields":[{"manager":"m2","operation":"Apply","apiVersion":"coordination.k8s.io/v1","time":"2020-01-02T03:04:05Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:leaseDurationSeconds":{}}}}]`,
 			`"managedFields":[{"manager":"x","operation":"Bad","apiVersion":"coordination.k8s.io/v1","fieldsType":"FieldsV1","fieldsV1":{}}]`,
 			`"managedFields":[{"manager":"x","operation":"Update","apiVersion":"coordination.k8s.io/v1","fieldsType":"FieldsV2","fieldsV1":{"x":1}}]`,
-			`"uid":"11111111-2222-3333-4444-555555555555"`, `"unknownInMeta":1`, `"generateName":"g-"`, `"clusterName":"x"`, `"uid":5`))
+			`"uid":"11111111-2222-3333-4444-555555555555"`, `"unknownInMeta":1`, `"clusterName":"x"`, `"uid":5`, `"resourceVersion":"1"`, `"resourceVersion":"0"`, `"resourceVersion":"x"`, `"resourceVersion":""`))
 	}
 	return fields
 }

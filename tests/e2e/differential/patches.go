@@ -20,7 +20,8 @@ func (g *gen) jsonPatch() string {
 			fields = append(fields, `"value":`+g.anyValue())
 		}
 		if strings.Contains(fields[0], "copy") || strings.Contains(fields[0], "move") || g.odds(25) {
-			fields = append(fields, `"from":`+g.pointer())
+			// A version that is copied elsewhere would not be known for one.
+			fields = append(fields, `"from":`+strings.Replace(g.pointer(), "resourceVersion", "name", 1))
 		}
 		operations[at] = g.object(fields)
 	}
@@ -144,7 +145,7 @@ func (g *gen) configuration(name string) string {
 	}
 	if g.odds(12) {
 		meta = append(meta, g.one(`"managedFields":[]`, `"managedFields":null`, `"managedFields":[{}]`, `"resourceVersion":"${rv:l0:0}"`, `"resourceVersion":"1"`, `"uid":"${uid:l0:0}"`, `"uid":"x"`,
-			`"creationTimestamp":null`, `"creationTimestamp":"2020-01-02T03:04:05Z"`, `"generation":1`, `"generateName":"g-"`, `"unknown":1`, `"selfLink":"x"`, `"resourceVersion":""`))
+			`"creationTimestamp":null`, `"creationTimestamp":"2020-01-02T03:04:05Z"`, `"generation":1`, `"unknown":1`, `"selfLink":"x"`, `"resourceVersion":""`))
 	}
 	fields := []string{
 		`"apiVersion":` + g.mostly(30, `"coordination.k8s.io/v1"`, `"v1"`, `""`, "null", `"coordination.k8s.io/v2"`, "5"), `"kind":` + g.mostly(30, `"Lease"`, `"Pod"`, `""`, "null", "5"),
@@ -158,7 +159,7 @@ func (g *gen) configuration(name string) string {
 	}
 	text := g.object(fields)
 	if g.odds(50) {
-		return g.one("", "null", "[]", "5", "x", "a: b", "{", "- a", "\t", "a:\n\t- b", text+"\n---\n"+text, "%", `"x"`)
+		return g.one("", "null", "[]", "5", "x", "a: b", "{", "- a", text+"\n---\n"+text, "%", `"x"`)
 	}
 	return text
 }

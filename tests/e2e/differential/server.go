@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -92,6 +93,11 @@ func (s *server) ask(ctx context.Context, version int, message message, watch bo
 		request.Header["User-Agent"] = request.Header["User-Agent"][1:]
 	}
 	response, err := s.client[version].Do(request)
+	if err != nil && errors.As(err, new(*url.Error)) && ctx.Err() == nil {
+		// A panic in a handler ends the stream or the connection.
+		cancel()
+		return answer{body: []byte("no answer")}, nil
+	}
 	if err != nil {
 		cancel()
 		return answer{}, fmt.Errorf("%s: %s %s: %w", s.name, message.method, message.target, err)

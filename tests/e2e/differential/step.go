@@ -23,11 +23,11 @@ import (
 //	${rv:l1:0}          version of the Lease l1 that was seen last; 1 is the one before, and so on
 //	${uid:l1:0}         its UID, in the same way
 //	${list:0}           version of the list that was seen last
-//	${continue:0}       token of the page that was seen last
+//	${continue:0}       token of the page that was seen last at the same path
 //	${name:0}           name that was generated last
 //	${future}           a version that does not exist yet
 //
-// One that has nothing to stand for yet is 1.
+// One that has nothing to stand for yet is 0, and a token empty.
 type step struct {
 	label  string // what is tried, for the summary
 	method string
@@ -59,6 +59,9 @@ var symbols = regexp.MustCompile(`\$\{(ns|other|future|rv|uid|list|continue|name
 
 // message fills the symbols of a step in, for one server.
 func (s *step) message(m *memory) message {
+	// A token belongs to the path that gave it.
+	path, _, _ := strings.Cut(s.target, "?")
+	m.path = m.fill(path)
 	filled := message{method: s.method, target: m.fill(s.target), body: s.body.bytes(m)}
 	for _, field := range s.header {
 		filled.header = append(filled.header, [2]string{field[0], m.fill(field[1])})
@@ -155,17 +158,18 @@ type memory struct {
 	uids       map[string][]string // by Lease
 	objects    map[string][]byte   // by Lease, as JSON
 	lists      []string
-	pages      []string          // version of the list that a token belongs to, at the place of the token
-	tokens     []string          // for `continue`
-	names      []string          // that were generated
-	symbolOf   map[string]string // UIDs and versions, by value
-	counts     map[string]int    // of symbols, by kind
+	pages      map[string]string   // by token for `continue`: version of its list
+	tokens     map[string][]string // by path
+	path       string              // of the request that is made
+	names      []string            // that were generated
+	symbolOf   map[string]string   // UIDs and versions, by value
+	counts     map[string]int      // of symbols, by kind
 }
 
 func newMemory(namespaces [2]string) *memory {
 	return &memory{
 		namespaces: namespaces, versions: map[string][]string{}, uids: map[string][]string{}, objects: map[string][]byte{},
-		symbolOf: map[string]string{}, counts: map[string]int{},
+		symbolOf: map[string]string{}, counts: map[string]int{}, pages: map[string]string{}, tokens: map[string][]string{},
 	}
 }
 
@@ -182,7 +186,7 @@ func (m *memory) fill(text string) string {
 			back, _ = strconv.Atoi(of)
 		}
 		values := map[string][]string{
-			"rv": m.versions[of], "uid": m.uids[of], "list": m.lists, "continue": m.tokens, "name": m.names,
+			"rv": m.versions[of], "uid": m.uids[of], "list": m.lists, "continue": m.tokens[m.path], "name": m.names,
 			"ns": m.namespaces[:1], "other": m.namespaces[1:],
 		}[kind]
 		switch {
@@ -190,8 +194,10 @@ func (m *memory) fill(text string) string {
 			return future
 		case back < len(values):
 			return values[len(values)-1-back]
+		case kind == "continue":
+			return ""
 		default:
-			return "1"
+			return "0"
 		}
 	})
 }
@@ -232,7 +238,7 @@ func (m *memory) learn(decoded []byte) {
 		}
 		m.lists = append(m.lists, meta.ResourceVersion)
 		if meta.Continue != "" {
-			m.tokens, m.pages = append(m.tokens, meta.Continue), append(m.pages, meta.ResourceVersion)
+			m.tokens[m.path], m.pages[meta.Continue] = append(m.tokens[m.path], meta.Continue), meta.ResourceVersion
 		}
 		for _, item := range object.Items {
 			if object.Kind == "LeaseList" {

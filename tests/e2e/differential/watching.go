@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,6 +25,10 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 			_ = readEvents(answer.header.Get("Content-Type"), answer.stream, func(event string) {
 				if isBookmark(event) {
 					return
+				}
+				if strings.HasPrefix(event, `{"type":"BOOKMARK"`) {
+					// Like that of a list it is the newest.
+					event = version.ReplaceAllString(event, "$1$${newest}")
 				}
 				w.mutex.Lock()
 				defer w.mutex.Unlock()

@@ -1,0 +1,124 @@
+//! What go-yaml refuses before it looks at the structure: bytes that are no text of YAML, and escapes that YAML does not
+//! have, in its words.
+
+use std::borrow::Cow;
+
+/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it).
+///
+/// # Errors
+/// What is wrong with the first that may not be there.
+pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
+    let mut rest = text;
+    while let Some(&octet) = rest.first() {
+        let (width, mut value) = match octet {
+            0x00..=0x7f => (1, u32::from(octet)),
+            0xc0..=0xdf => (2, u32::from(octet & 0x1f)),
+            0xe0..=0xef => (3, u32::from(octet & 0x0f)),
+            0xf0..=0xf7 => (4, u32::from(octet & 0x07)),
+            0x80..=0xbf | 0xf8.. => return Err("invalid leading UTF-8 octet"),
+        };
+        let Some((character, after)) = rest.split_at_checked(width) else {
+            return Err("incomplete UTF-8 octet sequence");
+        };
+        for octet in &character[1..] {
+            if octet & 0xc0 != 0x80 {
+                return Err("invalid trailing UTF-8 octet");
+            }
+            value = value << 6 | u32::from(octet & 0x3f);
+        }
+        let least = [0, 0, 0x80, 0x800, 0x1_0000][width];
+        match value {
+            _ if value < least => return Err("invalid length of a UTF-8 sequence"),
+            0xd800..=0xdfff | 0x11_0000.. => return Err("invalid Unicode character"),
+            0x09 | 0x0a | 0x0d | 0x20..=0x7e | 0x85 | 0xa0..=0xfffd | 0x1_0000.. => {}
+            _ => return Err("control characters are not allowed"),
+        }
+        rest = after;
+    }
+    Ok(())
+}
+
+/// A text in which no blanks stand around U+2028 and U+2029. YAML 1.1 has them for line breaks, and what stands around a
+/// break in a scalar does not belong to it; YAML 1.2, which the parser speaks, takes them for letters.
+pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
+    const BREAKS: [char; 2] = ['\u{2028}', '\u{2029}'];
+    if !text.contains(BREAKS) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((at, found)) = rest.char_indices().find(|(_, c)| BREAKS.contains(c)) {
+        let (before, after) = rest.split_at(at);
+        out.push_str(before.trim_end_matches([' ', '\t']));
+        out.push(found);
+        rest = after.get(found.len_utf8()..).unwrap_or_default().trim_start_matches([' ', '\t']);
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
+
+/// Checks the escapes in a text that is JSON: `\/` and halves of surrogate pairs are none of go-yaml's.
+///
+/// # Errors
+/// What is wrong with the first, and the line if it is not the first line.
+pub(super) fn check_json_escapes(json: &[u8]) -> Result<(), String> {
+    let mut rest = json;
+    // Outside of strings JSON has no backslash.
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        let escape = rest.get(at + 1..).unwrap_or_default();
+        let what = match escape {
+            [b'/', ..] => "found unknown escape character",
+            [b'u', b'd' | b'D', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', ..] => {
+                "found invalid Unicode character escape code"
+            }
+            _ => {
+                rest = escape.get(1..).unwrap_or_default();
+                continue;
+            }
+        };
+        let before = json.get(..json.len() - escape.len()).unwrap_or_default();
+        return Err(match before.iter().filter(|byte| **byte == b'\n').count() {
+            0 => what.to_owned(),
+            lines => format!("line {}: {what}", lines + 1),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_yaml_does_not_have_are_refused() {
+        assert_eq!(check_characters("a\t\r\n ~\u{85}\u{a0}é\u{fffd}😀\u{2028}".as_bytes()), Ok(()));
+        for (text, words) in [
+            (&b"\xff"[..], "invalid leading UTF-8 octet"),
+            (b"a\xbf", "invalid leading UTF-8 octet"),
+            (b"\xc3", "incomplete UTF-8 octet sequence"),
+            (b"\xc3a", "invalid trailing UTF-8 octet"),
+            (b"\xc0\x80", "invalid length of a UTF-8 sequence"),
+            (b"\xed\xa0\x80", "invalid Unicode character"),
+            (b"\xf7\xbf\xbf\xbf", "invalid Unicode character"),
+            (b"\x7f", "control characters are not allowed"),
+            (b"\0", "control characters are not allowed"),
+            ("\u{ffff}".as_bytes(), "control characters are not allowed"),
+        ] {
+            assert_eq!(check_characters(text), Err(words), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn blanks_around_old_breaks_go() {
+        assert_eq!(with_yaml_breaks("a b"), "a b");
+        assert_eq!(with_yaml_breaks("a \u{2028}\t b \u{2029} "), "a\u{2028}b\u{2029}");
+    }
+
+    #[test]
+    fn escapes_that_yaml_does_not_have_are_refused() {
+        assert_eq!(check_json_escapes(br#"{"a":"\\/\"\n\u00e9\\ud83d"}"#), Ok(()));
+        assert_eq!(check_json_escapes(br#"{"a":"\/"}"#), Err("found unknown escape character".to_owned()));
+        let words = "line 3: found invalid Unicode character escape code";
+        assert_eq!(check_json_escapes(b"{\n\n\"a\":\"\\ud83d\\ude00\"}"), Err(words.to_owned()));
+    }
+}
