@@ -97,7 +97,10 @@ impl Api {
         } else {
             Some(match format_of_body(call.head)? {
                 Format::Json => self.decoder.decode_delete_options(body)?,
-                Format::Yaml => self.decoder.decode_delete_options(&mut json_of_yaml(body)?)?,
+                Format::Yaml => {
+                    let unread = |message| ApiError::Unclassified { message };
+                    self.decoder.decode_delete_options(&mut json_of_yaml(body, unread)?.0)?
+                }
                 Format::Protobuf => protobuf::decode_delete_options(body)?,
             })
         };

@@ -2,7 +2,6 @@
 
 use super::Call;
 use crate::api_error::ApiError;
-use crate::codec::json::unrecognized;
 use crate::codec::table::IncludeObject;
 use crate::codec::yaml;
 use crate::form::Form;
@@ -64,12 +63,18 @@ fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
     wants_pretty(pretty.as_deref(), head.user_agent)
 }
 
-/// A body in YAML, as the JSON that means the same.
+/// A body in YAML, as the JSON that means the same, and what stands twice in it.
 ///
 /// # Errors
-/// 400 in kube-apiserver's words.
-pub(super) fn json_of_yaml(body: &[u8]) -> Result<Vec<u8>, ApiError> {
-    let unread = |why: String| unrecognized(why, body);
-    let document = yaml::decode(body).map_err(unread)?;
-    serde_json::to_vec(&document.value).map_err(|error| unread(error.to_string()))
+/// What `unread` makes of the words about a body that is no YAML.
+pub(super) fn json_of_yaml(
+    body: &[u8],
+    unread: impl FnOnce(String) -> ApiError,
+) -> Result<(Vec<u8>, Vec<String>), ApiError> {
+    let read = || {
+        let document = yaml::decode(body)?;
+        let json = serde_json::to_vec(&document.value).map_err(|error| error.to_string())?;
+        Ok((json, document.duplicates))
+    };
+    read().map_err(unread)
 }

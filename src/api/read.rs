@@ -104,6 +104,11 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
 pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
+        // A page is looked for among all, and only then by name.
+        let range = match range {
+            Range::Name(key) => Range::Namespace(key.parts().0.into()),
+            other => other,
+        };
         let token = ContinueToken::decode(&options.continue_token)?;
         if !matches!(options.resource_version.as_str(), "" | "0") {
             let message = "specifying resource version is not allowed when using continue".into();
@@ -116,7 +121,9 @@ pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) 
     match options.resource_version_match {
         ResourceVersionMatch::Exact => Ok((at(table, range, version)?, limit)),
         // A limit has always asked for this very version, for the pages to fit together.
-        ResourceVersionMatch::None if version != 0 && limit != 0 => Ok((at(table, range, version)?, limit)),
+        ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
+            Ok((at(table, range, version)?, limit))
+        }
         // 0 is served from the cache there, which has no pages.
         ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
             Ok((Snapshot::now(table, range), 0))

@@ -7,7 +7,7 @@ use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject, go_quoted};
 use crate::auth::authorize_create;
 use crate::clock::Now;
-use crate::codec::json::{DecodedLease, FieldWarnings};
+use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
 use crate::codec::protobuf;
 use crate::form::{Form, State};
 use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
@@ -94,7 +94,12 @@ impl Api {
     fn decode_lease(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
         match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version),
-            Format::Yaml => self.decoder.decode_lease_of(&json_of_yaml(body)?, body, call.version),
+            Format::Yaml => {
+                let (json, duplicates) = json_of_yaml(body, |words| unrecognized(words, body))?;
+                let mut decoded = self.decoder.decode_lease_of(&json, body, call.version)?;
+                decoded.warnings.put_yaml_first(duplicates);
+                Ok(decoded)
+            }
             Format::Protobuf => protobuf::decode_lease(body, call.version),
         }
     }

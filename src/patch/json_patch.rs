@@ -6,7 +6,7 @@
 //! document. Unlike it, `test` compares values and not their spelling.
 
 use super::DEPTH_MAX;
-use super::decode::{bad_patch, decode_current, decode_json_for, encode, type_word};
+use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
 use crate::go_number::parse_int;
 use serde_json::{Map, Value};
@@ -28,13 +28,18 @@ const VISITS_MAX: usize = 4 * 1024 * 1024;
 /// 400 if the patch is not a list of operations, 413 if it has too many, 422 if one of them does not apply.
 pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Result<Vec<u8>, ApiError> {
     let target = is_checked.then_some("struct field jsonPatchOp.value");
-    let operations = match decode_json_for(patch, target).map_err(|words| bad_patch(&words))? {
+    let bare = |message| ApiError::BadRequest { message };
+    let decoded = decode_json_for(patch, target);
+    let operations = match decoded.map_err(|words| if is_checked { bad_patch(&words) } else { bare(words) })? {
         Value::Array(operations) => operations,
         Value::Null => Vec::new(),
-        other => return Err(bad_type(&other, "value of type []handlers.jsonPatchOp")),
+        other if is_checked => return Err(bad_type(&other, "value of type []handlers.jsonPatchOp")),
+        other => return Err(bare(bad_type_words(&other, "value of type jsonpatch.Patch"))),
     };
     if is_checked {
         operations.iter().try_for_each(check_form)?;
+    } else if let Some(other) = operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
+        return Err(bare(bad_type_words(other, "value of type jsonpatch.Operation")));
     }
     if operations.len() > OPERATIONS_MAX {
         return Err(ApiError::TooManyPatchOperations { count: operations.len(), count_max: OPERATIONS_MAX });
@@ -352,6 +357,19 @@ mod tests {
         }
         let message = "error decoding patch: unexpected end of JSON input".to_owned();
         assert_eq!(apply_json_patch(b"{}", b"[", true), Err(ApiError::BadRequest { message }));
+    }
+
+    #[test]
+    fn what_is_not_checked_is_told_in_the_words_of_the_library() {
+        for (patch, code, words) in [
+            ("x", 400, "invalid character 'x' looking for beginning of value"),
+            ("\"x\"", 400, "json: cannot unmarshal string into Go value of type jsonpatch.Patch"),
+            ("[1]", 400, "json: cannot unmarshal number into Go value of type jsonpatch.Operation"),
+            ("[{\"op\":1}]", 422, "the server rejected our request due to an error in our request"),
+        ] {
+            let status = apply_json_patch(b"{}", patch.as_bytes(), false).expect_err(patch).status();
+            assert_eq!((status.code, status.message.as_str()), (code, words), "{patch}");
+        }
     }
 
     #[test]

@@ -214,6 +214,7 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
         let theirs = patch.get(key).cloned().map(elements).transpose()?;
         let field = schema.list_field(key)?;
         check_element_order(theirs.as_deref().unwrap_or_default(), &order, field.merge_key)?;
+        let has_theirs = theirs.as_ref().is_some_and(|theirs| !theirs.is_empty());
         let merged = match (own.clone(), theirs) {
             (None, None) => continue,
             (Some(own), None) => own,
@@ -222,6 +223,9 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
             (Some(_), Some(theirs)) => theirs,
         };
         let own = own.unwrap_or_default();
+        if own.is_empty() && !has_theirs {
+            return Err(internal("no elements in any of the given slices"));
+        }
         let merged = in_order(merged, &order, &own, field.merge_key)?;
         original.insert(key.to_owned(), Value::Array(merged));
         patch.remove(key);

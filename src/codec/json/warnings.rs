@@ -7,6 +7,8 @@ use crate::lease::{ApiVersion, KIND};
 /// The complaints about one body, in the order of the body, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
+    /// Keys that stand twice in a body in YAML.
+    yaml: Vec<String>,
     messages: Vec<String>,
     /// Complaints made, those included that were not kept.
     reports: u32,
@@ -22,20 +24,23 @@ const REPORTS_MAX: u32 = 10_000;
 impl FieldWarnings {
     /// The complaints: `unknown field "spec.foo"`, `duplicate field "spec.holderIdentity"`.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
-        self.messages.iter().map(String::as_str)
+        self.yaml.iter().chain(&self.messages).map(String::as_str)
     }
 
     /// Whether there is nothing to complain of.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.messages.is_empty()
+        self.yaml.is_empty() && self.messages.is_empty()
     }
 
     /// The error of a strict reading in Go's words, without what kube-apiserver puts before it; nothing if there is
     /// nothing to complain of.
     #[must_use]
     pub fn strict_words(&self) -> Option<String> {
-        (!self.is_empty()).then(|| format!("strict decoding error: {}", self.messages.join(", ")))
+        let yaml = format!("yaml: unmarshal errors:\n  {}", self.yaml.join("\n  "));
+        let yaml = Some(&yaml).filter(|_| !self.yaml.is_empty());
+        let all: Vec<&str> = yaml.into_iter().chain(&self.messages).map(String::as_str).collect();
+        (!all.is_empty()).then(|| format!("strict decoding error: {}", all.join(", ")))
     }
 
     /// The answer to a Lease of this version under `fieldValidation=Strict`; nothing if it may pass.
@@ -44,6 +49,11 @@ impl FieldWarnings {
         let words = self.strict_words()?;
         let message = format!("{KIND} in version \"{}\" cannot be handled as a {KIND}: {words}", version.name());
         Some(ApiError::BadRequest { message })
+    }
+
+    /// Adds what a reader of YAML complained of before its text became JSON.
+    pub fn put_yaml_first(&mut self, complaints: Vec<String>) {
+        self.yaml = complaints;
     }
 
     #[cold]
@@ -87,6 +97,16 @@ mod tests {
             warnings.report(Complaint::Duplicate, &n.to_string());
         }
         assert_eq!(warnings.messages().count(), MESSAGES_MAX);
+    }
+
+    #[test]
+    fn what_yaml_minds_comes_first() {
+        let mut warnings = FieldWarnings::default();
+        warnings.report(Complaint::Unknown, "a");
+        warnings.put_yaml_first(vec!["line 1: key \"b\" already set in map".into(), "line 2: x".into()]);
+        let words = "strict decoding error: yaml: unmarshal errors:\n  line 1: key \"b\" already set in map\n  line 2: x, unknown field \"a\"";
+        assert_eq!(warnings.strict_words().as_deref(), Some(words));
+        assert_eq!(warnings.messages().count(), 3);
     }
 
     #[test]

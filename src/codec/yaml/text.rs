@@ -77,7 +77,8 @@ pub(super) fn check_json_escapes(json: &[u8]) -> Result<(), String> {
             }
         };
         let before = json.get(..json.len() - escape.len()).unwrap_or_default();
-        return Err(match before.iter().filter(|byte| **byte == b'\n').count() {
+        let breaks = String::from_utf8_lossy(before).matches(['\n', '\u{85}', '\u{2028}', '\u{2029}']).count();
+        return Err(match breaks {
             0 => what.to_owned(),
             lines => format!("line {}: {what}", lines + 1),
         });

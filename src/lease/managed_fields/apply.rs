@@ -77,7 +77,14 @@ pub fn apply(
             refusal(rest.into_iter().map(Conflict::shown).collect())
         }
     })?;
-    let mut lease = lease_from_value(&outcome.value).map(|conversion| conversion.lease).map_err(|why| {
+    // What changes nothing is not converted there and back: a zero time would come back as none.
+    let unchanged = live.filter(|_| outcome.is_same).map(|(live, version)| {
+        let mut lease = live.clone();
+        lease.metadata.resource_version = version.to_string().into();
+        Ok(lease)
+    });
+    let converted = || lease_from_value(&outcome.value).map(|conversion| conversion.lease);
+    let mut lease = unchanged.unwrap_or_else(converted).map_err(|why| {
         let message = format!(
             "failed to convert new object ({}) to proper version: unable to convert unstructured object to {}, Kind={KIND}: {why}",
             context.object(),
@@ -102,6 +109,8 @@ struct Context<'a> {
 /// What an apply leads to.
 struct Outcome {
     value: Value,
+    /// Whether that is what was there.
+    is_same: bool,
     managers: Managers,
 }
 
@@ -156,7 +165,8 @@ impl Context<'_> {
             managers.0[own].entry.time = Some(self.writer.now);
         }
         managers.drop_empty();
-        Ok(Outcome { value: merged, managers })
+        let is_same = merged == *self.live;
+        Ok(Outcome { value: merged, is_same, managers })
     }
 
     /// The fields that client-side apply set and that nobody changed since; nothing if it never did.

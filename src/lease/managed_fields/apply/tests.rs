@@ -224,6 +224,15 @@ fn kubectl_takes_over_what_client_side_apply_set() {
 }
 
 #[test]
+fn what_changes_nothing_is_not_converted() {
+    let mut lease = applied(None, json!({}), json!({"holderIdentity": "a"}), &by("one", 1));
+    lease.spec.acquire_time = crate::codec::time::parse_micro_time("0001-01-01T00:00:00.000000Z").ok();
+    assert!(lease.spec.acquire_time.is_some());
+    let again = applied(Some(&lease), json!({}), json!({"holderIdentity": "a"}), &by("one", 2));
+    assert_eq!(again.spec, lease.spec);
+}
+
+#[test]
 fn elements_of_both_keep_the_order_of_the_configuration() {
     let finalizers = |live: &[&str], over: &[&str]| {
         let lease = applied(None, json!({"finalizers": live}), json!({}), &by("one", 1));
