@@ -165,7 +165,12 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		events := watch.wait()
 		var normals [2]normal
 		for at := range normals {
-			normals[at] = memories[at].name(strings.Join(events[at], "\n"))
+			text := strings.Join(events[at], "\n")
+			if !strings.HasPrefix(text, `{"type"`) {
+				// It was a list after all.
+				text = memories[at].withoutListVersion(text, watch.asked[at].target)
+			}
+			normals[at] = memories[at].name(text)
 		}
 		if x.verbose {
 			fmt.Printf("events of %d\n%s\n", watch.at, indent(normals[1].text))

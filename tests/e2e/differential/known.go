@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"sort"
 	"strconv"
@@ -22,7 +23,32 @@ var known = []struct {
 	{
 		"a dry run of a creation that names a version which is no number does not show it",
 		func(d *difference) bool {
-			return strings.Contains(d.asked[1].target, "dryRun=All") && strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"")
+			return strings.Contains(d.asked[1].target, "dryRun=All") && strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"") || strings.Contains(d.said[0], "resourceVersion: x")
+		},
+	},
+	{
+		"bytes that are no UTF-8 and are quoted in a message are replaced in protobuf too",
+		func(d *difference) bool {
+			return strings.Contains(d.said[0], `\ufffd`) && strings.ReplaceAll(d.said[0], `\ufffd`, "\ufffd") == d.said[1]
+		},
+	},
+	{
+		"a text that is no YAML may have several mistakes, of which each parser tells one, and mistakes that only one of them minds",
+		func(d *difference) bool {
+			spoiled := d.step.body.encoding == "yaml" && !json.Valid([]byte(d.step.body.text))
+			return spoiled || strings.Contains(d.said[0], notYAML) || strings.Contains(d.said[1], notYAML)
+		},
+	},
+	{
+		"which kinds there are besides Leases is not known here: one is said to be no Lease, when kube-apiserver does not know it at all",
+		func(d *difference) bool {
+			return strings.Contains(d.said[0], "no kind ") && strings.Contains(d.said[1], "unknown conversion")
+		},
+	},
+	{
+		"a strategic merge patch that names finalizers and finalizers to delete does the one or the other first, at random",
+		func(d *difference) bool {
+			return d.step.label == "patch-strategic" && strings.Contains(d.step.body.text, "$deleteFromPrimitiveList/finalizers") && strings.Contains(d.step.body.text, `"finalizers":`)
 		},
 	},
 	{
@@ -60,6 +86,9 @@ var known = []struct {
 //   - A deletion of a collection whose answer is not acceptable, as metadata of one object: kube-apiserver deletes, and then
 //     finds out that it cannot answer (406). Ours refuses before it deletes.
 //   - Header fields with blanks around their value: HTTP/2 forbids them (RFC 9113 §8.2.1), and ours keeps to that.
+
+// notYAML is said of a text that the parser does not understand.
+const notYAML = "yaml: (not understood)"
 
 // before finds a version that is older than our server.
 var before = regexp.MustCompile(`resourceVersion=0*1(&|$)`)
@@ -105,11 +134,11 @@ var rewritings = []struct {
 	{
 		"the words about a text that is no YAML are those of the parser",
 		regexp.MustCompile(`(yaml: )(line \d+: )?(did not find|could not find|mapping values|found (character|unexpected)|block sequence|unclosed|unexpected|expected|invalid|while|simple key|tabs|[a-z ]*bracket)[^"]*`),
-		func(string) string { return "yaml: (not understood)" },
+		func(string) string { return notYAML },
 	},
 	{
 		"what a strategic merge patch that led to no Lease is shown as: kube-apiserver shows what merging has left of it",
-		regexp.MustCompile(`Invalid value: \\"map\[(?:[^"\\]|\\[^"])*\\": `),
+		regexp.MustCompile(`Invalid value: \\"map\[(?:[^"\\]|\\.)*?\]\\": `),
 		func(string) string { return "Invalid value: (the patch): " },
 	},
 	{
@@ -124,8 +153,14 @@ var rewritings = []struct {
 	},
 }
 
-// minusZero is an integer in Go.
-var minusZero = regexp.MustCompile(`:-0([,}])`)
+// odd are numbers that can be written in several ways.
+var odd = regexp.MustCompile(`":-?\d+(?:[.eE][-+.eE\d]*)?`)
+
+// plain writes a number in one way.
+func plain(member string) string {
+	number, _ := strconv.ParseFloat(member[2:], 64)
+	return fmt.Sprintf(`":%g`, min(number, 1e300)+0)
+}
 
 var shown = regexp.MustCompile(`Invalid value: \\"(.*)\\": $`)
 
@@ -144,11 +179,13 @@ func inOrder(message string) string {
 		text = unquoted
 	}
 	var value any
-	if json.Unmarshal([]byte(text), &value) != nil {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if decoder.Decode(&value) != nil {
 		return message
 	}
 	ordered, _ := json.Marshal(value)
-	return "Invalid value: " + minusZero.ReplaceAllString(string(ordered), ":0$1") + ": "
+	return "Invalid value: " + odd.ReplaceAllStringFunc(string(ordered), plain) + ": "
 }
 
 // causesInOrder sorts the causes in a Status where kube-apiserver names them in random order: those of labels and

@@ -35,9 +35,10 @@ var (
 	uid     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	second  = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:Z| \+0000 UTC)`)
 	version = regexp.MustCompile(`(resourceVersion\\*"?:\s*\\*"?)(\d{2,})`)
-	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |current: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
+	told    = regexp.MustCompile(`((?i:resource ?version)[^"(]{0,40}\(|in record \(|resource version: |resourceVersion: Invalid value: (?:\\")?|strconv.ParseUint: parsing \\*")(\d{2,})`)
 	// Names begin as `create` has it, and end with five characters out of these.
 	generated = regexp.MustCompile(`\bg\d+-(?:UPPER|é)?[bcdfghjklmnpqrstvwxz2456789]{5,}`)
+	current   = regexp.MustCompile(`(, current: )\d+`)
 	next      = regexp.MustCompile(`("?continue"?:\s*"?)([A-Za-z0-9_=-]{20,})`)
 	mistakes  = regexp.MustCompile(`errors:(\\n  |\n  )((?:[^"\\]|\\[^"n]|\\"|\\n  )*)`)
 	age       = regexp.MustCompile(`("cells":\s*\[\s*"[^]]*?,\s*)"\d+[smh][0-9smh]*"(\s*\])`)
@@ -84,7 +85,7 @@ func inJSON(text string) string {
 	return string(converted)
 }
 
-var rewritten = regexp.MustCompile(`is invalid|Invalid\s+value|typed\\s+patch|yaml:|Apply\\s+failed`)
+var rewritten = regexp.MustCompile(`is invalid|Invalid\s+value|typed\s+patch|yaml:|Apply\s+failed|precondition`)
 
 // name names what is moving in a text, but for versions of lists.
 func (m *memory) name(text string) normal {
@@ -113,6 +114,7 @@ func (m *memory) name(text string) normal {
 	for _, rewriting := range rewritings {
 		text = rewriting.pattern.ReplaceAllStringFunc(text, rewriting.rewrite)
 	}
+	text = current.ReplaceAllString(text, "${1}$${newest}")
 	text = next.ReplaceAllString(text, "${1}$${continue}")
 	text = age.ReplaceAllString(text, `${1}"$${age}"${2}`)
 	found.text = yamlAge.ReplaceAllString(text, "${1}$${age}")

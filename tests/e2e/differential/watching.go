@@ -46,7 +46,7 @@ func watch(at int, asked [2]message, answers [2]answer) *watching {
 // quiet is how long nothing comes when all has come; late, how long one may be behind the other.
 const (
 	quiet = 40 * time.Millisecond
-	late  = 3 * time.Second
+	late  = 8 * time.Second
 )
 
 // wait gives the events of both, once they are as many and no more come, or have had the time to.
