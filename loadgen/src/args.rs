@@ -1,7 +1,8 @@
 //! The command line.
 
+use crate::bench::BenchArgs;
 use crate::http::Version;
-use clap::Parser;
+use clap::{Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,28 +15,15 @@ use std::time::Duration;
 /// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
 /// Exit status: 0 all went well; 1 an error or a violation; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "loadgen", version, max_term_width = 120)]
+#[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Kubeconfig whose current context names the server and the client certificate [default: the admin.kubeconfig that
-    /// coordination-apiserver makes in its default --cert-dir]
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
-    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Another kind of load.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
 
-    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port
-    #[arg(long, value_name = "URL")]
-    pub(crate) server: Option<String>,
-
-    /// Certificate authorities of the server, PEM; needed with --server https://
-    #[arg(long, value_name = "FILE", requires = "server")]
-    pub(crate) ca: Option<PathBuf>,
-
-    /// Client certificate, PEM
-    #[arg(long, value_name = "FILE", requires_all = ["server", "key"])]
-    pub(crate) cert: Option<PathBuf>,
-
-    /// Key of the client certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    pub(crate) key: Option<PathBuf>,
+    /// The server.
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
 
     /// Namespace of the Leases
     #[arg(long, value_name = "NAME", default_value = "kube-node-lease")]
@@ -52,15 +40,6 @@ pub(crate) struct Args {
     /// Time that is measured; creation and one period of settling come before it (500ms, 20s, 2m)
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
-
-    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is the
-    /// default
-    #[arg(long, conflicts_with = "http1")]
-    pub(crate) http2: bool,
-
-    /// Speaks HTTP/1.1
-    #[arg(long)]
-    pub(crate) http1: bool,
 
     /// Connections that the nodes share, those of the watchers apart. A real kubelet has one of its own, and kube-apiserver
     /// puts all of them on a few [default: 8; with --http1 64]
@@ -91,15 +70,88 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
 
+    /// What is printed, and whose processor time is counted.
+    #[command(flatten)]
+    pub(crate) told: ToldArgs,
+
     /// No progress bar; there is none either if standard error is no terminal
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
-impl Args {
+/// Other kinds of load than the simulated nodes.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// One kind of request in closed loop, as cheaply for the generator as it can be: to measure the server's cost
+    Bench(Box<BenchArgs>),
+}
+
+/// Where the server is and how it is spoken to.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// Kubeconfig whose current context names the server and the client certificate [default: the admin.kubeconfig that
+    /// coordination-apiserver makes in its default --cert-dir]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
+    pub(crate) kubeconfig: Option<PathBuf>,
+
+    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+
+    /// Certificate authorities of the server, PEM; needed with --server https://
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Client certificate, PEM
+    #[arg(long, value_name = "FILE", requires_all = ["server", "key"])]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// Key of the client certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
+
+    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is the
+    /// default
+    #[arg(long, conflicts_with = "http1")]
+    pub(crate) http2: bool,
+
+    /// Speaks HTTP/1.1
+    #[arg(long)]
+    pub(crate) http1: bool,
+}
+
+/// What is printed, and whose processor time is counted.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ToldArgs {
+    /// What is printed when the run is over: a table for people, or one line of JSON
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = Output::Table)]
+    pub(crate) output: Output,
+
+    /// Processes of the server on this machine, whose processor time in the measured time and whose memory are reported
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub(crate) pid: Vec<u32>,
+}
+
+/// The form of the results on standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// One line of JSON.
+    Json,
+    /// A table.
+    Table,
+}
+
+impl ServerArgs {
     /// The version of HTTP that is spoken.
     pub(crate) fn version(&self) -> Version {
         if self.http1 { Version::Http1 } else { Version::Http2 }
+    }
+}
+
+impl Args {
+    /// The version of HTTP that is spoken.
+    pub(crate) fn version(&self) -> Version {
+        self.server.version()
     }
 
     /// Connections that the nodes share.
@@ -142,7 +194,7 @@ impl Args {
 }
 
 /// A duration with its unit: `500ms`, `20s`, `2m`, `1.5h`.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || "a time is a number and a unit, as in 500ms, 20s, 2m".to_owned();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(bad)?;
     let (number, unit) = text.split_at(unit_at);

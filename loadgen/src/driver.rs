@@ -24,6 +24,7 @@ use crate::target::Target;
 use crate::wake::Wake;
 use crate::watch_lane::WatchLane;
 use mio::{Events, Poll, Token};
+use process_account::Memory;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,7 @@ pub(crate) struct Driver {
     is_runnable: Vec<bool>,
     results: Timing,
     cpu_at_window: Duration,
+    server_cpu_at_window: Option<Duration>,
     interrupted: Arc<AtomicBool>,
     progress: Progress,
     next_housekeeping: u64,
@@ -84,6 +86,10 @@ pub(crate) struct Timing {
     pub(crate) measured: Duration,
     /// The generator's own processor time in it.
     pub(crate) cpu: Duration,
+    /// That of the server's processes, if they were named.
+    pub(crate) server_cpu: Option<Duration>,
+    /// Their memory at the end of it.
+    pub(crate) server_memory: Option<Memory>,
     /// The run was ended early.
     pub(crate) interrupted: bool,
 }
@@ -134,6 +140,7 @@ impl Driver {
             is_runnable: vec![false; lanes_len + watch_lanes_len],
             results: Timing::default(),
             cpu_at_window: Duration::ZERO,
+            server_cpu_at_window: None,
             interrupted,
             progress,
             next_housekeeping: 0,
@@ -401,6 +408,7 @@ impl Driver {
             (_, Phase::Measuring) => {
                 self.fleet.stats.window = now..now + nanos(self.args.duration);
                 self.cpu_at_window = cpu_time();
+                self.server_cpu_at_window = server_cpu_time(&self.args.told.pid);
             }
             (before, Phase::Finishing) => {
                 self.results.interrupted = stop;
@@ -409,6 +417,11 @@ impl Driver {
                     window.end = window.end.min(now);
                     self.results.measured = Duration::from_nanos(window.end - window.start);
                     self.results.cpu = cpu_time().saturating_sub(self.cpu_at_window);
+                    let pids = &self.args.told.pid;
+                    self.results.server_cpu = server_cpu_time(pids)
+                        .zip(self.server_cpu_at_window)
+                        .map(|(now, before)| now.saturating_sub(before));
+                    self.results.server_memory = process_account::memory(pids).filter(|_| !pids.is_empty());
                 }
             }
             (_, Phase::Draining) => {
@@ -499,6 +512,11 @@ fn nanos(duration: Duration) -> u64 {
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
+}
+
+/// Processor time that these processes have used, if there are any.
+fn server_cpu_time(pids: &[u32]) -> Option<Duration> {
+    if pids.is_empty() { None } else { process_account::cpu_ns(pids).map(Duration::from_nanos) }
 }
 
 /// Between two looks at timeouts and phases.

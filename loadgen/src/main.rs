@@ -4,9 +4,10 @@
 //! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run; [`fleet`] is all the nodes and what
 //! their answers mean; [`check`] the invariants. A [`lane`], or a [`watch_lane`], is what has to go over one connection, a
 //! [`link`] is that connection, and [`http`] what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
-//! [`schedule`], [`watcher`], [`check`]) is tested without them.
+//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`bench`] is another kind of load, with less of all that.
 
 mod args;
+mod bench;
 mod check;
 mod connection;
 mod driver;
@@ -32,9 +33,11 @@ mod fake;
 #[cfg(test)]
 mod run_tests;
 
-use args::Args;
+use args::{Args, Command, Output};
+use bench::Bench;
 use clap::Parser;
 use driver::Driver;
+use http::MediaType;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -70,8 +73,6 @@ enum Stop {
 
 /// Drives and reports; true if everything went well.
 fn run(args: Args) -> Result<bool, Stop> {
-    let target = Target::of_args(&args).map_err(Stop::Usage)?;
-    allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
     // The first Ctrl-C ends the run with its results, the second one at once.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -79,6 +80,17 @@ fn run(args: Args) -> Result<bool, Stop> {
             .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
             .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
     }
+    if let Some(Command::Bench(args)) = args.command {
+        let target = Target::of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
+        let [broad, narrow] = args.watch_connections();
+        allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));
+        let output = args.told.output;
+        let report = Bench::new(*args, target, interrupted).and_then(Bench::run).map_err(Stop::Failed)?;
+        print(output, || report.table(), || report.json_line());
+        return Ok(report.is_fine());
+    }
+    let target = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
+    allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
     // Opened first: a file that cannot be written is better known before a run than after it.
     let mut out = match &args.out {
         None => None,
@@ -87,14 +99,22 @@ fn run(args: Args) -> Result<bool, Stop> {
             Some(file.map_err(|e| Stop::Usage(format!("cannot write {}: {e}", path.display())))?)
         }
     };
+    let output = args.told.output;
     let results = Driver::new(args, target, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
-    // A reader that has gone away is no reason to fail.
-    _ = std::io::stdout().write_all(results.table().as_bytes());
+    print(output, || results.table(), || results.json_line());
     if let Some(file) = &mut out {
         writeln!(file, "{}", results.json_line())
             .map_err(|e| Stop::Failed(format!("cannot write the results: {e}")))?;
     }
     Ok(results.is_fine())
+}
+
+/// Prints the results in the form that is wanted. A reader that has gone away is no reason to fail.
+fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> String) {
+    _ = match output {
+        Output::Json => writeln!(std::io::stdout(), "{}", json_line()),
+        Output::Table => std::io::stdout().write_all(table().as_bytes()),
+    };
 }
 
 /// What clap has to say: help and version on standard output, an error in one line.

@@ -227,7 +227,8 @@ fn parse_uuid(text: &[u8]) -> Option<u128> {
     Some(value)
 }
 
-fn push_uuid(out: &mut Vec<u8>, uuid: u128) {
+/// Appends a UUID in lower case with its dashes.
+pub(crate) fn push_uuid(out: &mut Vec<u8>, uuid: u128) {
     let bytes = uuid.to_be_bytes();
     for (at, byte) in bytes.into_iter().enumerate() {
         if matches!(at, 4 | 6 | 8 | 10) {

@@ -43,6 +43,17 @@ impl Results {
             stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
         _ = writeln!(out, "{}", self.generator_words());
+        if let Some(share) = self.server_cpu_share() {
+            _ = writeln!(
+                out,
+                "Server: {:.1} % of a core, {:.2} us for each request.",
+                share * 100.0,
+                self.server_cpu_us_per_request().unwrap_or_default()
+            );
+        }
+        if let Some(memory) = timing.server_memory {
+            _ = writeln!(out, "Server: {} KiB resident, at most {} KiB.", memory.resident_kib, memory.peak_kib);
+        }
         if stats.crowded > 0 {
             _ = writeln!(
                 out,
@@ -121,6 +132,20 @@ impl Results {
         if measured > 0.0 { self.timing.cpu.as_secs_f64() / measured } else { 0.0 }
     }
 
+    fn server_cpu_share(&self) -> Option<f64> {
+        let measured = self.timing.measured.as_secs_f64();
+        self.timing.server_cpu.filter(|_| measured > 0.0).map(|cpu| cpu.as_secs_f64() / measured)
+    }
+
+    /// Of the requests that were measured; what was delivered to watchers is in it.
+    fn server_cpu_us_per_request(&self) -> Option<f64> {
+        let requests = [Verb::Renew, Verb::Read].into_iter().filter_map(|verb| self.fleet.stats.latency(verb));
+        let requests: u64 = requests.map(Histogram::len).sum();
+        // Requests per microsecond of processor time, the other way round.
+        let us = self.timing.server_cpu?.as_secs_f64() * 1e6;
+        per_second(requests, us).filter(|&rate| rate > 0.0).map(f64::recip)
+    }
+
     fn lateness_p99_ms(&self) -> f64 {
         ms(self.fleet.stats.lateness.value_at_quantile(0.99))
     }
@@ -170,6 +195,12 @@ impl Results {
                 "crowded": stats.crowded,
                 "was_the_limit": self.generator_was_the_limit(),
             },
+            "server_cpu_share": self.server_cpu_share().map(round),
+            "server_cpu_us_per_request": self.server_cpu_us_per_request().map(round),
+            "server_memory_kib": timing.server_memory.map(|memory| json!({
+                "end": memory.resident_kib,
+                "peak": memory.peak_kib,
+            })),
             "errors": errors,
             "first_errors": stats.first_errors,
             "violations": checker.count(),

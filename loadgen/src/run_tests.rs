@@ -4,6 +4,7 @@
 use crate::args::Args;
 use crate::driver::{Driver, Results};
 use crate::fake::{self, Fault};
+use crate::http::MediaType;
 use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;
 use clap::Parser as _;
@@ -24,7 +25,7 @@ const BOTH: [&str; 2] = ["--http2", "--http1"];
 /// A run with these flags; the error is what the user is told.
 fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
-    let target = Target::of_args(&args).expect("a target");
+    let target = Target::of_args(&args.server, MediaType::Json).expect("a target");
     Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver").run()
 }
 

@@ -1,7 +1,7 @@
 //! The server that is loaded: its address, its name, and how to speak TLS with it.
 
-use crate::args::Args;
-use crate::http::{Origin, Version};
+use crate::args::ServerArgs;
+use crate::http::{MediaType, Origin, Version};
 use crate::kubeconfig::{self, Access};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
@@ -26,7 +26,7 @@ pub(crate) struct Target {
 
 impl Target {
     /// The target that the command line names. Errors are sentences for the user.
-    pub(crate) fn of_args(args: &Args) -> Result<Self, String> {
+    pub(crate) fn of_args(args: &ServerArgs, media_type: MediaType) -> Result<Self, String> {
         let access = match (&args.server, &args.kubeconfig) {
             (Some(server), _) => {
                 let file =
@@ -46,10 +46,10 @@ impl Target {
                 })?
             }
         };
-        Self::of_access(&access, args.version())
+        Self::of_access(&access, args.version(), media_type)
     }
 
-    fn of_access(access: &Access, version: Version) -> Result<Self, String> {
+    fn of_access(access: &Access, version: Version, media_type: MediaType) -> Result<Self, String> {
         let url = access.server.trim_end_matches('/');
         let (secure, rest) = match url.split_once("://") {
             Some(("https", rest)) => (true, rest),
@@ -76,7 +76,7 @@ impl Target {
         } else {
             None
         };
-        Ok(Self { url: url.to_owned(), address, origin: Origin::new(version, secure, rest), tls })
+        Ok(Self { url: url.to_owned(), address, origin: Origin::new(version, secure, rest, media_type), tls })
     }
 
     /// A TLS connection that has not begun, or `None` in cleartext.
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn target(server: &str) -> Result<Target, String> {
-        Target::of_access(&Access { server: server.to_owned(), ..Access::default() }, Version::Http2)
+        Target::of_access(&Access { server: server.to_owned(), ..Access::default() }, Version::Http2, MediaType::Json)
     }
 
     #[test]

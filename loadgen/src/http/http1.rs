@@ -1,6 +1,6 @@
 //! HTTP/1.1: pipelined requests, answered in their order (RFC 9112 §9.3.2), so that an answer belongs to the oldest one.
 
-use super::{BODY_BYTES_MAX, Bodies, Broken, MEDIA_TYPE, Origin, Request, Told, Verdict};
+use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::connection::Connection;
 use coordination_apiserver::http1::client::{Piece, ResponseError, ResponseParser};
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ impl<T: Copy> Http1<T> {
             out.extend_from_slice(part.as_bytes());
         }
         if let Some(body) = request.body {
-            for part in ["Content-Type: ", MEDIA_TYPE, "\r\nContent-Length: "] {
+            for part in ["Content-Type: ", origin.media_type.name(), "\r\nContent-Length: "] {
                 out.extend_from_slice(part.as_bytes());
             }
             out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());

@@ -1,7 +1,7 @@
 //! HTTP/2 (RFC 9113): every request is a stream, answered in whatever order. The protocol itself is the project's own
 //! [`Connection`](http2::Connection); here is what each stream carries.
 
-use super::{BODY_BYTES_MAX, Bodies, Broken, MEDIA_TYPE, Origin, Request, Told, USER_AGENT, Verdict, Version};
+use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, USER_AGENT, Verdict, Version};
 use crate::connection::Connection;
 use crate::stats::ErrorKind;
 use coordination_apiserver::hpack::{FieldBuf, FieldName, Indexing};
@@ -86,9 +86,9 @@ impl<T: Copy> Http2<T> {
         let body = request.body.unwrap_or_default();
         let mut length = itoa::Buffer::new();
         let fields = [
-            SendField::repeated(ACCEPT, MEDIA_TYPE.as_bytes()),
+            SendField::repeated(ACCEPT, origin.media_type.name().as_bytes()),
             SendField::repeated(AGENT, USER_AGENT.as_bytes()),
-            SendField::repeated(CONTENT_TYPE, MEDIA_TYPE.as_bytes()),
+            SendField::repeated(CONTENT_TYPE, origin.media_type.name().as_bytes()),
             // Leases differ in length by the digits of their names, so there are a few lengths only.
             SendField::repeated(CONTENT_LENGTH, length.format(body.len()).as_bytes()),
         ];
@@ -298,10 +298,11 @@ const CONTENT_LENGTH: FieldName<'static> = FieldName::new(b"content-length");
 
 #[cfg(test)]
 mod tests {
+    use super::super::MediaType;
     use super::*;
 
     fn send(http: &mut Http2<u32>, method: &'static str, tag: u32, body: Option<&[u8]>) -> Vec<u8> {
-        let origin = Origin::new(Version::Http2, true, "127.0.0.1:8443");
+        let origin = Origin::new(Version::Http2, true, "127.0.0.1:8443", MediaType::Json);
         let target = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-{tag}");
         let mut out = Vec::new();
         assert!(http.send(&origin, &Request { method, target: &target, body }, tag, &mut out));

@@ -22,11 +22,22 @@ pub(crate) enum Version {
     Http2,
 }
 
+/// The media type of all bodies, in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MediaType {
+    /// `application/json`.
+    Json,
+    /// Kubernetes' protobuf, as kubelets and controllers speak it.
+    Protobuf,
+}
+
 /// What all requests of a run have in common.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     /// The version that is spoken.
     pub(crate) version: Version,
+    /// The media type of bodies.
+    pub(crate) media_type: MediaType,
     scheme: &'static str,
     /// `Host`, or `:authority`: name and port as in the URL.
     authority: String,
@@ -37,11 +48,11 @@ pub(crate) struct Origin {
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'r> {
-    /// `GET`, `PUT`, `POST`.
+    /// `DELETE`, `GET`, `PUT`, `POST`.
     pub(crate) method: &'static str,
     /// Path and query.
     pub(crate) target: &'r str,
-    /// The body, JSON; a GET has none.
+    /// The body, in the origin's media type; a GET has none.
     pub(crate) body: Option<&'r [u8]>,
 }
 
@@ -134,12 +145,23 @@ impl Version {
     }
 }
 
+impl MediaType {
+    /// As `Accept` and `Content-Type` have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+}
+
 impl Origin {
     /// The origin of a URL.
-    pub(crate) fn new(version: Version, secure: bool, authority: &str) -> Self {
-        let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {MEDIA_TYPE}\r\n");
+    pub(crate) fn new(version: Version, secure: bool, authority: &str, media_type: MediaType) -> Self {
+        let accept = media_type.name();
+        let fields = format!(" HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {USER_AGENT}\r\nAccept: {accept}\r\n");
         let scheme = if secure { "https" } else { "http" };
-        Self { version, scheme, authority: authority.to_owned(), fields }
+        Self { version, media_type, scheme, authority: authority.to_owned(), fields }
     }
 }
 
@@ -262,7 +284,5 @@ impl<T: Copy> Http<T> {
 
 /// Who asks.
 const USER_AGENT: &str = concat!("loadgen/", env!("CARGO_PKG_VERSION"));
-/// Of all bodies, in both directions.
-const MEDIA_TYPE: &str = "application/json";
 /// The body of an answer that is wanted whole: one Lease is far smaller.
 const BODY_BYTES_MAX: usize = 16 * 1024 * 1024;

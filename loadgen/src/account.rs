@@ -1,0 +1,87 @@
+//! What processes use of the machine, by the kernel's own account in `/proc`: the load generator and `perf/run` report it
+//! of the server.
+//!
+//! Clock ticks are a hundredth of a second, which is too coarse for a cost of microseconds over seconds; where the kernel
+//! keeps `schedstat`, nanoseconds are read from there. Whoever is not on Linux gets `None`.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+
+/// Memory of some processes, in KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Resident now (`VmRSS`).
+    pub resident_kib: u64,
+    /// The most that was ever resident (`VmHWM`).
+    pub peak_kib: u64,
+}
+
+/// Processor time that all threads of these processes have used so far, user and kernel mode, in nanoseconds; `None` if the
+/// system does not tell, or a process is gone.
+#[must_use]
+pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
+    pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
+}
+
+/// Memory of these processes, shared pages counted in each.
+#[must_use]
+pub fn memory(pids: &[u32]) -> Option<Memory> {
+    pids.iter().try_fold(Memory::default(), |sum, pid| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        Some(Memory {
+            resident_kib: sum.resident_kib + kib_of(&status, "VmRSS:")?,
+            peak_kib: sum.peak_kib + kib_of(&status, "VmHWM:")?,
+        })
+    })
+}
+
+fn process_cpu_ns(pid: u32) -> Option<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
+        // A thread may end between the two looks.
+        let Ok(text) = fs::read_to_string(task.ok()?.path().join("schedstat")) else { continue };
+        sum += text.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    if sum == 0 { ticks_ns(pid) } else { Some(sum) }
+}
+
+/// From `stat`, fields 14 and 15, where the kernel keeps no `schedstat`.
+fn ticks_ns(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in brackets, with anything in it.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some((user + system) * (1_000_000_000 / rustix::param::clock_ticks_per_second()))
+}
+
+fn kib_of(status: &str, key: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_this_process_uses() {
+        let own = [std::process::id()];
+        let before = cpu_ns(&own).expect("an account");
+        let mut sum = 0_u64;
+        while cpu_ns(&own).expect("an account") < before + 20_000_000 {
+            sum = (0..100_000).fold(sum, |sum, value| std::hint::black_box(sum ^ value));
+        }
+        let memory = memory(&own).expect("an account");
+        assert!(memory.resident_kib > 0 && memory.resident_kib <= memory.peak_kib, "{memory:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_has_no_account() {
+        assert_eq!(cpu_ns(&[u32::MAX]), None);
+        assert_eq!(memory(&[u32::MAX]), None);
+        assert_eq!(cpu_ns(&[]), Some(0));
+    }
+}

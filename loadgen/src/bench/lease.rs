@@ -1,0 +1,355 @@
+//! The Leases that a bench renews and reads, each kept as the server wrote it, byte for byte.
+//!
+//! A renewal sends back what came last with another `renewTime` written over the old one, so a request costs the generator
+//! a few bytes; what is then checked of the answer is cheap too: that it is the same object up to its version, that the
+//! version has grown, and that it holds the `renewTime` that was sent. What is not checked (fields behind the version) is
+//! checked by the simulated nodes, in a run without `bench`.
+
+use super::protobuf;
+use crate::http::MediaType;
+use crate::object;
+use crate::time_text;
+use memchr::memmem::Finder;
+use std::ops::Range;
+
+/// The Leases of a run, by index.
+#[derive(Debug)]
+pub(super) struct Leases {
+    media_type: MediaType,
+    namespace: String,
+    slots: Vec<Slot>,
+    keys: Keys,
+    rng: fastrand::Rng,
+    /// Scratch: a `renewTime`.
+    time: Vec<u8>,
+    /// Renewals that were acknowledged.
+    all_writes: u64,
+}
+
+/// One Lease.
+#[derive(Debug, Default)]
+struct Slot {
+    /// As the server has it, and as it is sent; empty while it is not known.
+    body: Box<[u8]>,
+    /// Where its version stands, and its `renewTime`.
+    version_at: u32,
+    renewed_at: u32,
+    /// 0 while it is not known.
+    version: u64,
+    /// `renewTime` in the body, microseconds since the Unix epoch.
+    renewed: u64,
+    /// Renewals acknowledged.
+    writes: u32,
+    /// A request is under way.
+    busy: bool,
+}
+
+/// What is wrong with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// It is no Lease, or another one.
+    Malformed,
+    /// A renewal was acknowledged with another `renewTime` than was sent.
+    NotWhatWasSent,
+    /// Its version is not later than the one before, or with a read earlier.
+    WentBack,
+}
+
+/// Searchers made once.
+#[derive(Debug)]
+struct Keys {
+    version: Finder<'static>,
+    renewed: Finder<'static>,
+}
+
+/// Where the parts of a body stand that change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) version: Range<usize>,
+    pub(super) renewed: Range<usize>,
+}
+
+impl Leases {
+    pub(super) fn new(media_type: MediaType, namespace: &str, len: u32) -> Self {
+        Self {
+            media_type,
+            namespace: namespace.to_owned(),
+            slots: std::iter::repeat_with(Slot::default).take(len as usize).collect(),
+            keys: Keys { version: Finder::new(b"\"resourceVersion\":\""), renewed: Finder::new(b"\"renewTime\":\"") },
+            rng: fastrand::Rng::new(),
+            time: Vec::new(),
+            all_writes: 0,
+        }
+    }
+
+    /// Renewals that were acknowledged.
+    pub(super) fn all_writes(&self) -> u64 {
+        self.all_writes
+    }
+
+    /// Renewals of one Lease that were acknowledged.
+    pub(super) fn writes(&self, index: u32) -> u64 {
+        self.slots.get(index as usize).map_or(0, |slot| slot.writes.into())
+    }
+
+    /// Marks a Lease as under way; false if it is so already.
+    pub(super) fn begin(&mut self, index: u32) -> bool {
+        self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
+    }
+
+    /// Unmarks it.
+    pub(super) fn end(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.busy = false;
+        }
+    }
+
+    /// Writes the object with which a Lease is created.
+    pub(super) fn write_new(&mut self, out: &mut Vec<u8>, name: &str, now_us: u64) {
+        let owner_uid = self.rng.u128(..);
+        match self.media_type {
+            MediaType::Json => object::push_new(out, &self.namespace, name, owner_uid, now_us),
+            MediaType::Protobuf => {
+                protobuf::push_new(out, &self.namespace, name, owner_uid, protobuf::spread(now_us));
+            }
+        }
+    }
+
+    /// Makes every Lease here, with so many bytes, for a server that has none.
+    pub(super) fn make(&mut self, body_bytes: usize) {
+        for index in 0..self.slots.len() {
+            let mut body = Vec::with_capacity(body_bytes);
+            self.write_new(&mut body, &format!("node-{index}"), 0);
+            let renewed_at = self.keys.renewed.find(&body).map_or(0, |at| at + self.keys.renewed.needle().len());
+            // White space behind an object is a part of JSON.
+            body.resize(body_bytes.max(body.len()), b' ');
+            if let Some(slot) = self.slots.get_mut(index) {
+                slot.renewed_at = u32::try_from(renewed_at).unwrap_or(0);
+                slot.body = body.into();
+            }
+        }
+    }
+
+    /// Bytes of a Lease as it is sent.
+    pub(super) fn body_len(&self) -> usize {
+        self.slots.first().map_or(0, |slot| slot.body.len())
+    }
+
+    /// The answer of a server that gives back what it gets.
+    pub(super) fn echoed(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
+        let is_same = self.slots.get(index as usize).is_some_and(|slot| *slot.body == *answer);
+        if is_same { Ok(()) } else { Err(Wrong::NotWhatWasSent) }
+    }
+
+    /// The object with a new `renewTime`, to be sent.
+    pub(super) fn renewed(&mut self, index: u32, now_us: u64) -> &[u8] {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return &[] };
+        slot.renewed = now_us.max(slot.renewed + 1);
+        self.time.clear();
+        let at = slot.renewed_at as usize;
+        match self.media_type {
+            MediaType::Json => {
+                time_text::push_micros(&mut self.time, slot.renewed);
+            }
+            MediaType::Protobuf => {
+                slot.renewed = protobuf::spread(slot.renewed);
+                protobuf::push_time(&mut self.time, slot.renewed);
+            }
+        }
+        if let Some(place) = slot.body.get_mut(at..at + self.time.len()) {
+            place.copy_from_slice(&self.time);
+        }
+        &slot.body
+    }
+
+    /// The answer to a creation, or to a read of a Lease that was not known.
+    pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
+        let lengthened = match self.media_type {
+            MediaType::Json => None,
+            MediaType::Protobuf => protobuf::lengthened(answer),
+        };
+        let answer = lengthened.as_deref().unwrap_or(answer);
+        let places = self.keys.places(self.media_type, answer).ok_or(Wrong::Malformed)?;
+        let version = version_at(answer, places.version.start).ok_or(Wrong::Malformed)?;
+        let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
+        slot.version_at = u32::try_from(places.version.start).map_err(|_| Wrong::Malformed)?;
+        slot.renewed_at = u32::try_from(places.renewed.start).map_err(|_| Wrong::Malformed)?;
+        slot.version = version;
+        slot.body = answer.into();
+        Ok(())
+    }
+
+    /// The answer to a renewal.
+    pub(super) fn written(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
+        let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
+        slot.writes += 1;
+        self.all_writes += 1;
+        let renewed_len = self.media_type.renewed_len();
+        let renewed_at = slot.renewed_at as usize;
+        if answer.len() != slot.body.len() {
+            return self.relearn(index, answer);
+        }
+        let version = slot.version_of(answer).ok_or(Wrong::Malformed)?;
+        if version <= slot.version {
+            return Err(Wrong::WentBack);
+        }
+        let place = renewed_at..renewed_at + renewed_len;
+        if answer.get(place.clone()) != slot.body.get(place) {
+            return Err(Wrong::NotWhatWasSent);
+        }
+        slot.version = version;
+        slot.body.copy_from_slice(answer);
+        Ok(())
+    }
+
+    /// The answer to a read.
+    pub(super) fn read(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
+        let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
+        if answer.len() != slot.body.len() {
+            return self.relearn(index, answer);
+        }
+        let version = slot.version_of(answer).ok_or(Wrong::Malformed)?;
+        if version < slot.version { Err(Wrong::WentBack) } else { Ok(()) }
+    }
+
+    /// The object has another length than before: its version has a digit more, or it has got or lost a field.
+    #[cold]
+    fn relearn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
+        let before = self.slots.get(index as usize).map_or(0, |slot| slot.version);
+        self.learn(index, answer)?;
+        let now = self.slots.get(index as usize).map_or(0, |slot| slot.version);
+        if now < before { Err(Wrong::WentBack) } else { Ok(()) }
+    }
+}
+
+impl Slot {
+    /// The version of an answer that is this object up to there.
+    fn version_of(&self, answer: &[u8]) -> Option<u64> {
+        let at = self.version_at as usize;
+        (answer.get(..at)? == self.body.get(..at)?).then_some(())?;
+        version_at(answer, at)
+    }
+}
+
+impl MediaType {
+    /// Bytes of a `renewTime`.
+    fn renewed_len(self) -> usize {
+        match self {
+            Self::Json => time_text::MICROS_LEN,
+            Self::Protobuf => protobuf::TIME_LEN,
+        }
+    }
+}
+
+impl Keys {
+    fn places(&self, media_type: MediaType, body: &[u8]) -> Option<Places> {
+        match media_type {
+            MediaType::Json => {
+                let version = self.version.find(body)? + self.version.needle().len();
+                let renewed = self.renewed.find(body)? + self.renewed.needle().len();
+                let renewed = renewed..renewed + time_text::MICROS_LEN;
+                time_text::parse_micros(body.get(renewed.clone())?)?;
+                Some(Places { version: version..version + memchr::memchr(b'"', body.get(version..)?)?, renewed })
+            }
+            MediaType::Protobuf => protobuf::places(body),
+        }
+    }
+}
+
+/// The first version in an answer in JSON; of a list its own.
+pub(super) fn version_in(body: &[u8]) -> Result<u64, Wrong> {
+    let key = b"\"resourceVersion\":\"";
+    let at = memchr::memmem::find(body, key).ok_or(Wrong::Malformed)? + key.len();
+    version_at(body, at).ok_or(Wrong::Malformed)
+}
+
+/// The digits from `at` on.
+fn version_at(body: &[u8], at: usize) -> Option<u64> {
+    let rest = body.get(at..)?;
+    let len = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    object::parse_version(rest.get(..len)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::object_text;
+
+    const NOW_US: u64 = 1_790_000_000_123_456;
+
+    #[test]
+    fn a_renewal_is_what_came_last_with_another_time() {
+        let mut leases = Leases::new(MediaType::Json, "n", 2);
+        let text = object_text("node-1", 12, "2026-01-02T03:04:15.000001Z");
+        leases.learn(1, text.as_bytes()).expect("a Lease");
+        let sent = String::from_utf8(leases.renewed(1, NOW_US).to_vec()).expect("text");
+        assert_eq!(sent, object_text("node-1", 12, "2026-09-21T14:13:20.123456Z"));
+        let answer = |name, version| object_text(name, version, "2026-09-21T14:13:20.123456Z");
+        for (text, wrong) in [
+            (answer("node-1", 12), Wrong::WentBack),
+            (answer("node-2", 13), Wrong::Malformed),
+            (object_text("node-1", 13, "2026-09-21T14:13:20.123457Z"), Wrong::NotWhatWasSent),
+        ] {
+            assert_eq!(leases.written(1, text.as_bytes()), Err(wrong), "{text}");
+        }
+        assert_eq!(leases.written(1, answer("node-1", 13).as_bytes()), Ok(()));
+        assert_eq!(leases.read(1, answer("node-1", 12).as_bytes()), Err(Wrong::WentBack));
+        assert_eq!(leases.read(1, answer("node-1", 13).as_bytes()), Ok(()));
+        // A digit more.
+        assert_eq!(leases.written(1, answer("node-1", 130).as_bytes()), Ok(()));
+        assert_eq!(leases.read(1, answer("node-1", 129).as_bytes()), Err(Wrong::WentBack));
+    }
+
+    #[test]
+    fn a_lease_is_under_way_once() {
+        let mut leases = Leases::new(MediaType::Json, "n", 1);
+        assert!(leases.begin(0) && !leases.begin(0));
+        leases.end(0);
+        assert!(leases.begin(0) && !leases.begin(1));
+    }
+
+    /// A Lease as it is created, read by the server's codec and written with a version.
+    #[test]
+    fn protobuf_is_renewed_in_place_too() {
+        use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
+        let mut leases = Leases::new(MediaType::Protobuf, "n", 1);
+        let mut new = Vec::new();
+        leases.write_new(&mut new, "node-0", NOW_US);
+        let decoded = decode_lease(&new).expect("a Lease").lease;
+        assert_eq!((decoded.metadata.name.as_str(), decoded.metadata.namespace.as_str()), ("node-0", "n"));
+        let answer = |body: &[u8], version| {
+            let lease = decode_lease(body).expect("a Lease").lease;
+            let mut out = Vec::new();
+            encode_lease_into(
+                &mut out,
+                &lease,
+                Some(coordination_apiserver::lease::ResourceVersion(version)),
+                "coordination.k8s.io/v1",
+            );
+            out
+        };
+        leases.learn(0, &answer(&new, 1_000)).expect("a Lease with a version");
+        for version in 1_001..1_050 {
+            let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
+            assert_eq!(leases.written(0, &answer(&sent, version)), Ok(()));
+            assert_ne!(
+                decode_lease(&sent).expect("a Lease").lease.spec,
+                decode_lease(&new).expect("a Lease").lease.spec
+            );
+        }
+        // A time with fewer digits than are written over it.
+        let mut lease = decode_lease(&new).expect("a Lease").lease;
+        lease.spec.renew_time = Some(coordination_apiserver::lease::MicroTime(1_790_000_000_000_000));
+        let mut short = Vec::new();
+        let version = Some(coordination_apiserver::lease::ResourceVersion(1_048));
+        encode_lease_into(&mut short, &lease, version, "coordination.k8s.io/v1");
+        leases.learn(0, &short).expect("a Lease");
+        let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
+        lease = decode_lease(&sent).expect("a Lease").lease;
+        assert_eq!(lease.metadata.resource_version, "1048");
+        assert_eq!(lease.spec, decode_lease(&answer(&sent, 1)).expect("a Lease").lease.spec);
+        assert_eq!(leases.written(0, &answer(&new, 1_050)), Err(Wrong::NotWhatWasSent));
+        assert_eq!(leases.written(0, &answer(&sent, 1_048)), Err(Wrong::WentBack));
+        assert_eq!(leases.read(0, &answer(&sent, 1_049)), Ok(()));
+    }
+}

@@ -1,0 +1,277 @@
+//! What a bench counts, and what it says when it is over.
+
+use super::args::BenchArgs;
+use hdrhistogram::Histogram;
+use process_account::Memory;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// What is counted during a run.
+#[derive(Debug)]
+pub(super) struct Tally {
+    /// In tenths of a microsecond, of what was asked for, or due, in the measured time.
+    pub(super) latency: Histogram<u64>,
+    /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
+    pub(super) event_delay: Histogram<u64>,
+    /// From when a request was due until it was sent, with a rate.
+    pub(super) lateness: Histogram<u64>,
+    /// Requests answered in the measured time.
+    pub(super) requests: u64,
+    /// Events that came in the measured time.
+    pub(super) events: u64,
+    /// Bytes of the lists, and objects in them, where they can be counted.
+    pub(super) list_bytes: u64,
+    pub(super) list_items: u64,
+    /// Requests that did not come to what they should.
+    errors: BTreeMap<String, u64>,
+    /// Promises that were broken.
+    violations: u64,
+    /// The first errors and violations, in words.
+    first: Vec<String>,
+}
+
+/// What the processes of server and generator had used at one time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    /// Nanoseconds of the run.
+    pub(super) at: u64,
+    pub(super) server_ns: Option<u64>,
+    pub(super) generator_ns: u64,
+}
+
+/// A bench that is over.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(super) args: BenchArgs,
+    pub(super) url: String,
+    pub(super) tally: Tally,
+    pub(super) window: [Account; 2],
+    /// Memory of the server before anything was asked, before watchers and idle connections, with them, and at the end.
+    pub(super) memory: [Option<Memory>; 4],
+    /// Bytes of a Lease as it is sent.
+    pub(super) body_bytes: usize,
+    pub(super) interrupted: bool,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        let histogram =
+            || Histogram::new_with_bounds(1, UNITS_MAX, 3).expect("bounds and digits are as the crate wants");
+        Self {
+            latency: histogram(),
+            event_delay: histogram(),
+            lateness: histogram(),
+            requests: 0,
+            events: 0,
+            list_bytes: 0,
+            list_items: 0,
+            errors: BTreeMap::new(),
+            violations: 0,
+            first: Vec::new(),
+        }
+    }
+
+    /// A request did not come to what it should.
+    #[cold]
+    pub(super) fn failed(&mut self, kind: String, words: impl FnOnce() -> String) {
+        if self.first.len() < FIRST_MAX {
+            self.first.push(format!("{kind}: {}", words()));
+        }
+        *self.errors.entry(kind).or_default() += 1;
+    }
+
+    /// A promise was broken.
+    #[cold]
+    pub(super) fn violated(&mut self, words: String) {
+        self.violations += 1;
+        if self.first.len() < FIRST_MAX {
+            self.first.push(words);
+        }
+    }
+
+    /// Neither errors nor violations.
+    fn is_fine(&self) -> bool {
+        self.errors.is_empty() && self.violations == 0
+    }
+}
+
+/// Adds a time in nanoseconds.
+pub(super) fn record(histogram: &mut Histogram<u64>, ns: u64) {
+    histogram.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
+}
+
+impl Report {
+    /// Whether everything went well.
+    pub(crate) fn is_fine(&self) -> bool {
+        self.tally.is_fine()
+    }
+
+    fn seconds(&self) -> f64 {
+        let [from, to] = self.window;
+        Duration::from_nanos(to.at.saturating_sub(from.at)).as_secs_f64()
+    }
+
+    /// Processor time of the server in the measured time, in microseconds.
+    fn server_us(&self) -> Option<f64> {
+        let [from, to] = self.window;
+        Some(Duration::from_nanos(to.server_ns?.saturating_sub(from.server_ns?)).as_secs_f64() * 1e6)
+    }
+
+    fn generator_us(&self) -> f64 {
+        let [from, to] = self.window;
+        Duration::from_nanos(to.generator_ns.saturating_sub(from.generator_ns)).as_secs_f64() * 1e6
+    }
+
+    /// One line of JSON, without its end.
+    pub(crate) fn json_line(&self) -> String {
+        let (tally, args, seconds) = (&self.tally, &self.args, self.seconds());
+        let [start, before, attached, end] = self.memory;
+        let memory = |memory: Option<Memory>| memory.map(|memory| memory.resident_kib);
+        let errors: Map<String, Value> =
+            tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
+        let share = |us: f64| if seconds > 0.0 { Some(round(us / 1e6 / seconds)) } else { None };
+        let server_share = self.server_us().and_then(share);
+        let generator_share = share(self.generator_us());
+        json!({
+            "server": self.url,
+            "verb": args.verb.name(),
+            "http": args.server.version().name(),
+            "media_type": args.media_type().name(),
+            "connections": args.connections(),
+            "streams": args.streams(),
+            "leases": args.leases,
+            "rate": args.rate,
+            "watchers": args.watchers,
+            "name_watchers": args.name_watchers,
+            "other_names": args.other_names,
+            "idle": args.idle,
+            "body_bytes": self.body_bytes,
+            "measured_s": seconds,
+            "interrupted": self.interrupted,
+            "requests": tally.requests,
+            "requests_per_second": per(count(tally.requests), seconds),
+            "latency": json_of(&tally.latency),
+            "events": tally.events,
+            "events_per_second": per(count(tally.events), seconds),
+            "event_delay": json_of(&tally.event_delay),
+            "list_bytes": tally.list_bytes,
+            "list_items": tally.list_items,
+            "server_cpu_us": self.server_us(),
+            "server_cpu_share": server_share,
+            "server_cpu_us_per_request": self.server_us().and_then(|us| per(us, count(tally.requests))),
+            "server_cpu_us_per_event": self.server_us().and_then(|us| per(us, count(tally.events))),
+            "server_memory_kib": {
+                "start": memory(start),
+                "before_attached": memory(before),
+                "attached": memory(attached),
+                "end": memory(end),
+                "peak": end.map(|memory| memory.peak_kib),
+            },
+            "generator": {
+                "cpu_share": generator_share,
+                "cpu_us_per_request": per(self.generator_us(), count(tally.requests)),
+                "lateness": json_of(&tally.lateness),
+                "was_the_limit": generator_share >= Some(BUSY) && server_share.is_some_and(|share| share < BUSY),
+            },
+            "errors": errors,
+            "violations": tally.violations,
+            "first_errors": tally.first,
+        })
+        .to_string()
+    }
+
+    /// The table.
+    pub(crate) fn table(&self) -> String {
+        let (tally, args, seconds) = (&self.tally, &self.args, self.seconds());
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        _ = writeln!(
+            out,
+            "{}: {} of {} Leases, {}, {}, {} connections with {} requests in flight on each; measured {seconds:.2} s",
+            self.url,
+            args.verb.name(),
+            args.leases,
+            args.server.version().name(),
+            args.media_type().name(),
+            args.connections(),
+            args.streams()
+        );
+        let rows = [("requests", tally.requests, &tally.latency), ("events", tally.events, &tally.event_delay)];
+        for (name, number, histogram) in rows {
+            if number > 0 {
+                let rate = per(count(number), seconds).unwrap_or_default();
+                let at = |quantile| ms(histogram.value_at_quantile(quantile));
+                _ = writeln!(
+                    out,
+                    "{name}: {number}, {rate:.0} per second; ms: p50 {:.3}, p99 {:.3}, p99.9 {:.3}, max {:.3}",
+                    at(0.5),
+                    at(0.99),
+                    at(0.999),
+                    ms(histogram.max())
+                );
+            }
+        }
+        if tally.list_bytes > 0 {
+            _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
+        }
+        if let Some(us) = self.server_us() {
+            _ = write!(out, "server: {:.1} % of a core", us / 1e4 / seconds);
+            for (what, number) in [("request", tally.requests), ("event", tally.events)] {
+                if let Some(us) = per(us, count(number)) {
+                    _ = write!(out, ", {us:.2} us for each {what}");
+                }
+            }
+            out.push('\n');
+        }
+        if let Some(memory) = self.memory.last().copied().flatten() {
+            _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
+        }
+        _ = writeln!(out, "generator: {:.1} % of a core", self.generator_us() / 1e4 / seconds);
+        let errors: u64 = tally.errors.values().sum();
+        _ = writeln!(out, "errors: {errors}, violations: {}", tally.violations);
+        for words in &tally.first {
+            _ = writeln!(out, "  - {words}");
+        }
+        out
+    }
+}
+
+fn json_of(histogram: &Histogram<u64>) -> Option<Value> {
+    let at = |quantile| ms(histogram.value_at_quantile(quantile));
+    (!histogram.is_empty()).then(|| {
+        json!({
+            "ms_p50": at(0.5), "ms_p90": at(0.9), "ms_p99": at(0.99), "ms_p99_9": at(0.999), "ms_max": ms(histogram.max()),
+        })
+    })
+}
+
+/// `None` if there is nothing to divide by.
+fn per(value: f64, of: f64) -> Option<f64> {
+    (of > 0.0).then(|| round(value / of))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn count(number: u64) -> f64 {
+    number as f64
+}
+
+/// From tenths of a microsecond.
+fn ms(units: u64) -> f64 {
+    count(units) / 10_000.0
+}
+
+/// To four decimals.
+fn round(value: f64) -> f64 {
+    (value * 10_000.0).round() / 10_000.0
+}
+
+/// What latencies are counted in.
+const UNIT_NS: u64 = 100;
+/// The longest time that is told apart from longer ones: a minute.
+const UNITS_MAX: u64 = 600_000_000;
+/// Errors that are told in words.
+const FIRST_MAX: usize = 10;
+/// A process with this share of a core has no time left.
+const BUSY: f64 = 0.95;

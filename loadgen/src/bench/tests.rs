@@ -1,0 +1,78 @@
+//! Whole benches against the fake server, in both versions of HTTP: an honest one passes, and what is broken is reported.
+
+use super::{Bench, BenchArgs, Report};
+use crate::args::{Args, Command};
+use crate::fake::{self, Fault};
+use crate::target::Target;
+use clap::Parser as _;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+fn args(flags: &str) -> BenchArgs {
+    let args = Args::try_parse_from(["loadgen", "bench"].into_iter().chain(flags.split_whitespace())).expect("valid");
+    match args.command {
+        Some(Command::Bench(args)) => *args,
+        None => panic!("no bench"),
+    }
+}
+
+fn run(fault: Fault, flags: &str) -> Report {
+    let address = fake::start(fault, None);
+    let args =
+        args(&format!("{flags} --server http://{address} --namespace n --leases 20 --warm-up 50ms --duration 200ms"));
+    let target = Target::of_args(&args.server, args.media_type()).expect("a target");
+    Bench::new(args, target, Arc::new(AtomicBool::new(false))).and_then(Bench::run).expect("the server is there")
+}
+
+fn json(report: &Report) -> Value {
+    serde_json::from_str(&report.json_line()).expect("JSON")
+}
+
+#[test]
+fn an_honest_server_passes() {
+    for http in ["--http2", "--http1"] {
+        for flags in [
+            "renew",
+            "read --connections 2 --streams 3",
+            "create",
+            "renew --rate 500 --connections 1",
+            "renew --watchers 3 --lag 8 --connections 2",
+            "resume --watchers 5",
+            "nothing --idle 5 --watchers 2",
+        ] {
+            let report = run(Fault::None, &format!("{flags} {http}"));
+            assert!(report.is_fine(), "{flags} {http}: {}", report.table());
+            let line = json(&report);
+            let requests = line["requests"].as_u64().expect("a count");
+            match line["verb"].as_str() {
+                Some("create") => assert_eq!(requests, 20),
+                Some("resume") => assert_eq!(line["events"], 100),
+                Some("nothing") => assert_eq!(requests, 0),
+                _ if line["rate"] == 500 => assert!((80..=120).contains(&requests), "{}", report.table()),
+                _ => assert!(requests > 50, "{}", report.table()),
+            }
+            assert_eq!(line["events"].as_u64() > Some(0), flags.contains("--watchers") && !flags.contains("nothing"));
+        }
+    }
+}
+
+#[test]
+fn broken_promises_are_reported() {
+    for (fault, words) in [
+        (Fault::AnswersSomethingElse, "NotWhatWasSent"),
+        (Fault::ConflictsWithNobody, "409"),
+        (Fault::FailsOnce, "500"),
+        (Fault::LosesUpdate, "409"),
+    ] {
+        for http in ["--http2", "--http1"] {
+            let report = run(fault, &format!("renew --connections 2 {http}"));
+            assert!(!report.is_fine() && report.json_line().contains(words), "{fault:?}: {}", report.table());
+        }
+    }
+    for fault in [Fault::DropsEvent, Fault::RepeatsEvent, Fault::SwapsEvents] {
+        let report = run(fault, "renew --watchers 1 --connections 2");
+        let line = json(&report);
+        assert!(line["violations"].as_u64() > Some(0), "{fault:?}: {}", report.table());
+    }
+}

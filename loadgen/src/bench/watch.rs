@@ -1,0 +1,213 @@
+//! Watchers that do little more than count: that the versions of their events grow, and how many came.
+
+use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
+use crate::link::Link;
+use crate::object;
+use crate::time_text;
+use memchr::memmem::Finder;
+
+/// A connection of watchers.
+#[derive(Debug)]
+pub(super) struct WatchLane {
+    /// Its tags are places in `seats`.
+    pub(super) link: Link<usize>,
+    seats: Vec<Seat>,
+    /// Seats whose request was sent.
+    asked: usize,
+}
+
+/// One watcher.
+#[derive(Debug)]
+struct Seat {
+    /// The one Lease that it watches, by its index; `None` is all.
+    name: Option<u32>,
+    is_watching: bool,
+    /// Of the last event.
+    version: u64,
+    /// Events of the namespace.
+    events: u64,
+    /// The beginning of an event whose end has not come yet.
+    partial: Vec<u8>,
+}
+
+/// What the events of a turn came to.
+#[derive(Debug)]
+pub(super) struct Heard {
+    /// Events of the namespace.
+    pub(super) events: u64,
+    /// `renewTime` of some of them.
+    pub(super) renewed: Vec<u64>,
+    /// What was wrong, in words.
+    pub(super) wrong: Vec<String>,
+    needles: Needles,
+}
+
+#[derive(Debug)]
+struct Needles {
+    namespace: Finder<'static>,
+    version: Finder<'static>,
+    renewed: Finder<'static>,
+}
+
+impl Heard {
+    /// Nothing heard yet, of Leases in this namespace.
+    pub(super) fn new(namespace: &str) -> Self {
+        let namespace = format!("\"namespace\":\"{namespace}\"");
+        let needles = Needles {
+            namespace: Finder::new(namespace.as_bytes()).into_owned(),
+            version: Finder::new(b"\"resourceVersion\":\""),
+            renewed: Finder::new(b"\"renewTime\":\""),
+        };
+        Self { events: 0, renewed: Vec::new(), wrong: Vec::new(), needles }
+    }
+}
+
+impl WatchLane {
+    /// Watchers of these Leases, or of all.
+    pub(super) fn new(names: impl IntoIterator<Item = Option<u32>>) -> Self {
+        let seat = |name| Seat { name, is_watching: false, version: 0, events: 0, partial: Vec::new() };
+        let seats: Vec<Seat> = names.into_iter().map(seat).collect();
+        Self { link: Link::new(Bodies::Streamed, seats.len()), seats, asked: 0 }
+    }
+
+    /// Whether all watches have been accepted.
+    pub(super) fn is_watching(&self) -> bool {
+        self.seats.iter().all(|seat| seat.is_watching)
+    }
+
+    /// The fewest events that a watcher of all Leases has had.
+    pub(super) fn events_min(&self) -> u64 {
+        self.seats.iter().filter(|seat| seat.name.is_none()).map(|seat| seat.events).min().unwrap_or(u64::MAX)
+    }
+
+    /// Each watcher's Lease, if it has one, and how many events it has had.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (Option<u32>, u64)> {
+        self.seats.iter().map(|seat| (seat.name, seat.events))
+    }
+
+    /// Asks for the watches that are not asked for yet, from this version on; sends what the socket takes.
+    pub(super) fn send(&mut self, origin: &Origin, target: impl Fn(Option<u32>) -> String) -> Result<(), Broken> {
+        while let Some(seat) = self.seats.get(self.asked) {
+            let target = target(seat.name);
+            let request = Request { method: "GET", target: &target, body: None };
+            if !self.link.has_room() || !self.link.send(origin, &request, self.asked) {
+                break;
+            }
+            self.asked += 1;
+        }
+        self.link.flush(origin)
+    }
+
+    /// Receives what has come. True if there is more.
+    pub(super) fn receive(
+        &mut self,
+        origin: &Origin,
+        scratch: &mut [u8],
+        heard: &mut Heard,
+        now: u64,
+    ) -> Result<bool, Broken> {
+        let seats = &mut self.seats;
+        self.link.receive(origin, scratch, now, |place, told| {
+            let Some(seat) = seats.get_mut(place) else { return Verdict::Cancel };
+            match told {
+                Told::Answer { status: 200, body, end } => {
+                    seat.is_watching = true;
+                    // For some of the watchers, so that it costs little.
+                    seat.handle(body, place % 8 == 0, heard);
+                    if end {
+                        heard.wrong.push("a watch has ended".to_owned());
+                    }
+                }
+                Told::Answer { status, .. } => heard.wrong.push(format!("a watch was answered {status}")),
+                Told::Unserved | Told::Refused => heard.wrong.push("a watch was refused".to_owned()),
+                Told::Lost { why, .. } => heard.wrong.push(why.to_owned()),
+            }
+            Verdict::GoOn
+        })
+    }
+}
+
+impl Seat {
+    fn handle(&mut self, body: &[u8], is_timed: bool, heard: &mut Heard) {
+        let mut rest = body;
+        while let Some(end) = memchr::memchr(b'\n', rest) {
+            let (line, after) = rest.split_at(end);
+            rest = after.get(1..).unwrap_or_default();
+            if self.partial.is_empty() {
+                Self::event(&mut self.version, &mut self.events, line, is_timed, heard);
+            } else {
+                self.partial.extend_from_slice(line);
+                Self::event(&mut self.version, &mut self.events, &self.partial, is_timed, heard);
+                self.partial.clear();
+            }
+        }
+        self.partial.extend_from_slice(rest);
+    }
+
+    fn event(last: &mut u64, events: &mut u64, line: &[u8], is_timed: bool, heard: &mut Heard) {
+        let version_at = heard.needles.version.find(line).map(|at| at + heard.needles.version.needle().len());
+        let digits = version_at.and_then(|at| {
+            let rest = line.get(at..)?;
+            rest.get(..memchr::memchr(b'"', rest)?)
+        });
+        let kind = line.strip_prefix(b"{\"type\":\"").unwrap_or_default();
+        let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED") || kind.starts_with(b"DELETED");
+        let version = digits.and_then(object::parse_version).filter(|_| is_change || kind.starts_with(b"BOOKMARK"));
+        let Some(version) = version else {
+            heard.wrong.push(String::from_utf8_lossy(line.get(..WORDS_BYTES_MAX).unwrap_or(line)).into_owned());
+            return;
+        };
+        if version <= *last && is_change {
+            heard.wrong.push(format!("an event of version {version} after one of {last}"));
+        }
+        *last = version;
+        // The namespace stands before the version.
+        let head = line.get(..version_at.unwrap_or(0)).unwrap_or_default();
+        if !is_change || heard.needles.namespace.find(head).is_none() {
+            return;
+        }
+        *events += 1;
+        heard.events += 1;
+        if is_timed {
+            let renewed = heard.needles.renewed.find(line).and_then(|at| {
+                let at = at + heard.needles.renewed.needle().len();
+                time_text::parse_micros(line.get(at..at + time_text::MICROS_LEN)?)
+            });
+            heard.renewed.extend(renewed);
+        }
+    }
+}
+
+const WORDS_BYTES_MAX: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::tests::object_text;
+
+    #[test]
+    fn events_count_however_they_are_cut_and_must_grow() {
+        let event = |name, version| {
+            let object = object_text(name, version, "1970-01-01T00:00:01.000002Z");
+            format!("{{\"type\":\"MODIFIED\",\"object\":{object}}}\n")
+        };
+        let text = [event("node-1", 5), event("node-2", 6), event("node-1", 9)].concat();
+        for cut in 0..text.len() {
+            let mut heard = Heard::new("n");
+            let mut seat = Seat { name: None, is_watching: true, version: 0, events: 0, partial: Vec::new() };
+            let (start, end) = text.as_bytes().split_at(cut);
+            seat.handle(start, true, &mut heard);
+            seat.handle(end, true, &mut heard);
+            assert_eq!((seat.events, heard.events, heard.wrong.len()), (3, 3, 0), "{cut}");
+            assert_eq!(heard.renewed, [1_000_002; 3]);
+            seat.handle(event("node-3", 9).as_bytes(), true, &mut heard);
+            assert_eq!(heard.wrong, ["an event of version 9 after one of 9"]);
+            seat.handle(b"{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n", true, &mut heard);
+            assert_eq!((heard.wrong.len(), heard.events), (2, 4));
+        }
+        let mut heard = Heard::new("other");
+        let mut seat = Seat { name: None, is_watching: true, version: 0, events: 0, partial: Vec::new() };
+        seat.handle(text.as_bytes(), false, &mut heard);
+        assert_eq!((heard.events, heard.wrong.len(), seat.version), (0, 0, 9));
+    }
+}
