@@ -14,6 +14,7 @@ WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY loadgen loadgen
+COPY perf perf
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --bin coordination-apiserver \

@@ -225,7 +225,11 @@ impl Bench {
             }
         }
         for &index in &runnable {
-            self.receive(index).map_err(|broken| self.words(&broken))?;
+            match self.receive(index) {
+                Ok(()) => {}
+                Err(broken) if broken.kind.is_none() => self.open_again(index)?,
+                Err(broken) => return Err(self.words(&broken)),
+            }
         }
         self.feed(&runnable).map_err(|broken| self.words(&broken))?;
         runnable.clear();
@@ -452,7 +456,11 @@ impl Bench {
             (Phase::Measuring, Verb::Create) => Ask::Post,
             (Phase::Writing, _) | (Phase::Warming | Phase::Measuring, Verb::Echo | Verb::Renew) => Ask::Put,
             (Phase::Warming | Phase::Measuring, Verb::Read) => Ask::Read,
-            (Phase::Measuring, Verb::List) => return Some((0, Ask::List)),
+            // What is begun is also counted, so nothing is begun when the time is over.
+            (Phase::Measuring, Verb::List) => {
+                let is_over = self.done > 0 && self.now() >= self.phase_since + nanos(self.args.duration);
+                return (!is_over).then_some((0, Ask::List));
+            }
             (Phase::Measuring, Verb::DeleteCollection) if lane.ring == 0 => {
                 lane.ring = 1;
                 return Some((0, Ask::DeleteCollection));
@@ -567,7 +575,7 @@ impl Bench {
                 let over = match verb {
                     Verb::Create => all_done,
                     Verb::DeleteCollection => self.done > 0,
-                    Verb::List => self.done > 0 && in_phase >= nanos(self.args.duration),
+                    Verb::List => self.done > 0 && in_phase >= nanos(self.args.duration) && is_idle(),
                     Verb::Resume => {
                         let events = u64::from(self.args.leases);
                         self.watch_lanes.iter().all(|lane| lane.events_min() >= events)
@@ -668,6 +676,23 @@ impl Bench {
         let registry = poll.registry().try_clone().map_err(|e| format!("cannot use the poll: {e}"))?;
         let Some(link) = self.link(index) else { return Ok(()) };
         link.open(&target, &registry, Token(index), now).map_err(|e| format!("cannot reach {}: {e}", target.url))
+    }
+
+    /// The server has ended a connection in good order, as it may if nothing is asked for long; a watch is not ended so.
+    #[cold]
+    fn open_again(&mut self, index: usize) -> Result<(), String> {
+        let now = self.now();
+        if index >= self.lanes.len() {
+            return Err(format!(
+                "{}: a watcher's or an idle connection was ended, in {:?}",
+                self.target.url, self.phase
+            ));
+        }
+        let registry = self.poll.registry().try_clone().map_err(|e| format!("cannot use the poll: {e}"))?;
+        if let Some(link) = self.link(index) {
+            link.close(&registry, now);
+        }
+        self.open(index, now)
     }
 
     /// The connection with this number: of the lanes, then of the watchers, then the idle ones.

@@ -1,0 +1,178 @@
+//! The floor under an HTTP/1.1 server on one mio loop: answers every request with the body that it had, and looks at nothing
+//! but where it ends.
+//!
+//!     perf-floor PORT
+//!
+//! Listens on 127.0.0.1 and says so on standard output. One read, one write for each connection and turn, buffers that are
+//! kept: what remains is the kernel's share of a request, and the poll's.
+
+#![forbid(unsafe_code)]
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let port = std::env::args().nth(1).and_then(|port| port.parse().ok());
+    let Some(port) = port else {
+        _ = writeln!(io::stderr(), "perf-floor: usage: perf-floor PORT");
+        return ExitCode::from(2);
+    };
+    match serve(port) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            _ = writeln!(io::stderr(), "perf-floor: port {port}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A connection and what it has not answered, or not sent, yet.
+struct Connection {
+    socket: TcpStream,
+    input: Vec<u8>,
+    output: Vec<u8>,
+    sent: usize,
+}
+
+fn serve(port: u16) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    let mut listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
+    _ = writeln!(io::stdout(), "listening on 127.0.0.1:{port}");
+    let mut connections: Vec<Option<Connection>> = Vec::new();
+    let mut events = Events::with_capacity(1024);
+    let mut scratch = vec![0; SCRATCH_BYTES];
+    loop {
+        if let Err(error) = poll.poll(&mut events, None)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            return Err(error);
+        }
+        for event in &events {
+            if event.token() == LISTENER {
+                accept(&listener, &poll, &mut connections)?;
+                continue;
+            }
+            let Some(place) = connections.get_mut(event.token().0) else { continue };
+            // A connection that breaks, or says what it should not, is of no more use.
+            if place.as_mut().is_some_and(|connection| connection.turn(&mut scratch).is_err()) {
+                *place = None;
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, poll: &Poll, connections: &mut Vec<Option<Connection>>) -> io::Result<()> {
+    loop {
+        let mut socket = match listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        socket.set_nodelay(true)?;
+        let free = connections.iter().position(Option::is_none).unwrap_or(connections.len());
+        poll.registry().register(&mut socket, Token(free), Interest::READABLE | Interest::WRITABLE)?;
+        let connection = Connection { socket, input: Vec::new(), output: Vec::new(), sent: 0 };
+        match connections.get_mut(free) {
+            Some(place) => *place = Some(connection),
+            None => connections.push(Some(connection)),
+        }
+    }
+}
+
+impl Connection {
+    fn turn(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+        self.flush()?;
+        loop {
+            match self.socket.read(scratch) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => {
+                    self.receive(scratch.get(..len).unwrap_or_default())?;
+                    self.flush()?;
+                    // A short read has emptied the socket.
+                    if len < scratch.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Answers what is whole, and keeps the rest.
+    fn receive(&mut self, read: &[u8]) -> io::Result<()> {
+        if self.input.is_empty() {
+            let taken = answer(read, &mut self.output)?;
+            self.input.extend_from_slice(read.get(taken..).unwrap_or_default());
+        } else {
+            self.input.extend_from_slice(read);
+            let taken = answer(&self.input, &mut self.output)?;
+            self.input.drain(..taken);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while let Some(rest) = self.output.get(self.sent..).filter(|rest| !rest.is_empty()) {
+            match self.socket.write(rest) {
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(())
+    }
+}
+
+/// Appends an answer to every request in `input` that is whole; gives the bytes that they had.
+fn answer(input: &[u8], output: &mut Vec<u8>) -> io::Result<usize> {
+    let mut taken = 0;
+    while let Some(rest) = input.get(taken..).filter(|rest| !rest.is_empty()) {
+        let Some(head_end) = memchr::memmem::find(rest, b"\r\n\r\n").map(|at| at + 4) else { break };
+        let head = rest.get(..head_end).unwrap_or_default();
+        let length = length_of(head).ok_or(io::ErrorKind::InvalidData)?;
+        let Some(body) = rest.get(head_end..head_end + length) else { break };
+        _ = write!(output, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        output.extend_from_slice(body);
+        taken += head_end + length;
+    }
+    Ok(taken)
+}
+
+/// `Content-Length`, which perf-run's load always sends in this spelling; 0 if there is none.
+fn length_of(head: &[u8]) -> Option<usize> {
+    let key = b"\r\nContent-Length: ";
+    let Some(at) = memchr::memmem::find(head, key) else { return Some(0) };
+    let digits = head.get(at + key.len()..)?;
+    let digits = digits.get(..memchr::memchr(b'\r', digits)?)?;
+    let length = std::str::from_utf8(digits).ok()?.parse().ok()?;
+    (length <= BODY_BYTES_MAX).then_some(length)
+}
+
+const LISTENER: Token = Token(usize::MAX - 1);
+const SCRATCH_BYTES: usize = 64 * 1024;
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_what_is_whole() {
+        let request = b"PUT /x HTTP/1.1\r\nHost: y\r\nContent-Length: 3\r\n\r\nabc";
+        let input = [request.as_slice(), request].concat();
+        for end in 0..=input.len() {
+            let mut output = Vec::new();
+            let taken = answer(&input[..end], &mut output).expect("requests");
+            assert_eq!(taken, end / request.len() * request.len());
+            assert_eq!(memchr::memmem::find_iter(&output, b"\r\n\r\nabc").count(), end / request.len());
+        }
+        assert!(answer(b"PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\n", &mut Vec::new()).is_err());
+    }
+}

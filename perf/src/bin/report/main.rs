@@ -1,0 +1,218 @@
+//! Turns a file of results into charts and a table.
+//!
+//!     perf-report [FILE]        a file of perf/results; the newest one without it
+//!
+//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. Whatever stands outside the
+//! markers is left alone.
+
+#![forbid(unsafe_code)]
+
+mod chart;
+mod results;
+
+use chart::{Bar, Line};
+use results::{Results, Row};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let file = std::env::args_os().nth(1).map(PathBuf::from);
+    match run(file) {
+        Ok(words) => {
+            _ = writeln!(io::stdout(), "{words}");
+            ExitCode::SUCCESS
+        }
+        Err(words) => {
+            _ = writeln!(io::stderr(), "perf/report: {words}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(file: Option<PathBuf>) -> Result<String, String> {
+    let file = file.map_or_else(newest, Ok)?;
+    let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let results = Results::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    let folder = Path::new(CHARTS);
+    fs::create_dir_all(folder).map_err(|e| format!("{CHARTS}: {e}"))?;
+    let mut written = Vec::new();
+    for (name, title, svg) in charts(&results) {
+        let path = folder.join(format!("{name}.svg"));
+        fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
+        written.push((name, title));
+    }
+    let page = fs::read_to_string(PAGE).map_err(|e| format!("{PAGE}: {e}"))?;
+    let page = replaced(&page, &section(&results, &file, &written)).ok_or_else(|| {
+        format!("{PAGE}: the markers {BEGIN:?} and {END:?} are not there, in this order, each on a line of its own")
+    })?;
+    fs::write(PAGE, page).map_err(|e| format!("{PAGE}: {e}"))?;
+    Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), results.rows.len(), written.len()))
+}
+
+/// The file that was written last.
+fn newest() -> Result<PathBuf, String> {
+    let entries = fs::read_dir(RESULTS).map_err(|e| format!("{RESULTS}: {e}"))?;
+    let files =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
+    files
+        .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
+        .ok_or_else(|| format!("there are no results in {RESULTS}: perf/run makes some"))
+}
+
+/// The page with another text between the markers.
+fn replaced(page: &str, section: &str) -> Option<String> {
+    let (before, rest) = page.split_once(&format!("{BEGIN}\n"))?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{section}{END}{after}"))
+}
+
+/// Name, title and text of each chart for which there are figures.
+fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
+    let mut charts = Vec::new();
+    let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
+        let bar = |row: &&Row| Some(Bar { label: row.label(), value: value(row)?, is_other: row.subject != OURS });
+        rows.iter().filter_map(bar).collect()
+    };
+    let cost = |row: &Row| row.cpu_us.map(|[_, median, _]| median);
+    let in_groups = |groups: &[&str]| -> Vec<&Row> {
+        results.rows.iter().filter(|row| groups.contains(&row.group.as_str())).collect()
+    };
+    let mut add = |name, title, unit, bars: Vec<Bar>| {
+        if !bars.is_empty() {
+            charts.push((name, title, chart::bars(title, unit, &bars)));
+        }
+    };
+    let requests = in_groups(&["renew", "read", "floor"]);
+    add("cost", "Server processor time for each request", "µs", bars(&requests, cost));
+    let stalls = in_groups(&["stalls"]);
+    add("stalls", "The longest that a renewal waited while long work was done", "ms", bars(&stalls, |row| row.ms[3]));
+    let with_bytes: Vec<&Row> = results.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
+    add(
+        "memory",
+        "Memory of the server for each Lease, idle connection and watcher",
+        "bytes",
+        bars(&with_bytes, |row| row.bytes_each),
+    );
+    let points = |prefix: &str| -> Vec<(f64, f64)> {
+        let point = |row: &Row| Some((row.scenario.strip_prefix(prefix)?.parse().ok()?, cost(row)?));
+        results.rows.iter().filter_map(point).collect()
+    };
+    let mut lines = vec![Line { label: "Leases in the table".to_owned(), points: points("renew-of-") }];
+    for (scenario, label) in
+        [("memory-idle", "beside idle connections"), ("memory-watchers", "beside watchers of other names")]
+    {
+        let row = results.rows.iter().find(|row| row.scenario == scenario && row.attached > 0.0);
+        let without = points("renew-of-").into_iter().find(|point| point.0 == 10_000.0);
+        if let Some((row, (_, without))) = row.zip(without) {
+            let with = cost(row).map(|us| vec![(1.0, without), (row.attached, us)]);
+            lines.push(Line { label: label.to_owned(), points: with.unwrap_or_default() });
+        }
+    }
+    let title = "Server processor time for a renewal, by what else there is";
+    if lines.iter().any(|line| line.points.len() > 1) {
+        charts.push(("growth", title, chart::lines(title, "how many", "µs", &lines)));
+    }
+    let fan_out = vec![Line { label: "JSON, HTTP/2 and TLS".to_owned(), points: points("fan-out-") }];
+    let title = "Server processor time for a delivered event, the renewals included";
+    if fan_out[0].points.len() > 1 {
+        charts.push(("fan-out", title, chart::lines(title, "watchers of all Leases", "µs", &fan_out)));
+    }
+    charts
+}
+
+/// What stands between the markers.
+fn section(results: &Results, file: &Path, charts: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    _ = writeln!(
+        out,
+        "{}\n\nFrom `{}`, which `perf/run {}` wrote.\n",
+        results.context_words(),
+        file.display(),
+        results.run
+    );
+    for (name, title) in charts {
+        _ = writeln!(out, "![{title}](performance/{name}.svg)\n");
+    }
+    _ = writeln!(
+        out,
+        "| scenario | server | per second | server µs for each | p50 ms | p99 ms | p99.9 ms | max ms | server, load | limit | bytes each | errors |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|"
+    );
+    for row in &results.rows {
+        let number =
+            |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
+        let cost = row.cpu_us.map_or_else(String::new, |[least, median, most]| {
+            format!("{median:.2} [{least:.2}–{most:.2}] {}", row.unit)
+        });
+        let share =
+            |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0));
+        let [p50, p99, p999, max] = row.ms;
+        _ = writeln!(
+            out,
+            "| {} | {} | {} | {cost} | {} | {} | {} | {} | {}, {} | {} | {} | {} |",
+            row.scenario,
+            row.subject,
+            number(row.per_second, 0),
+            number(p50, 3),
+            number(p99, 3),
+            number(p999, 3),
+            number(max, 2),
+            share(row.server_share),
+            share(row.generator_share),
+            row.limit,
+            number(row.bytes_each, 0),
+            row.errors
+        );
+    }
+    out.push('\n');
+    out
+}
+
+const PAGE: &str = "docs/performance.md";
+const CHARTS: &str = "docs/performance";
+const RESULTS: &str = "perf/results";
+const BEGIN: &str = "<!-- perf/report: begin -->";
+const END: &str = "<!-- perf/report: end -->";
+/// As perf-run calls the server that it measures.
+const OURS: &str = "this";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_between_the_markers_changes() {
+        let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let expected = format!("before\n{BEGIN}\nnew\n{END}\nafter\n");
+        assert_eq!(replaced(&page, "new\n"), Some(expected));
+        assert_eq!(replaced("before\n", "new\n"), None);
+    }
+
+    #[test]
+    fn charts_are_made_of_what_was_measured() {
+        let line = |group: &str, scenario: &str, cpu: f64| {
+            format!(
+                r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"context":{{"at":1,"commit":{{"id":"abc"}},"machine":{{"cpu":"x","cores":2}},"run":"--rounds 2"}}}}"#
+            )
+        };
+        let text = [
+            line("renew", "renew-json", 3.0),
+            line("table", "renew-of-1000", 4.0),
+            line("table", "renew-of-10000", 5.0),
+            line("stalls", "stall-list", 6.0),
+            line("renew", "renew-json", 5.0),
+        ]
+        .join("\n");
+        let results = Results::of(&text).expect("results");
+        assert_eq!(results.rows.len(), 4);
+        assert_eq!(results.rows[0].cpu_us, Some([3.0, 4.0, 5.0]));
+        let charts = charts(&results);
+        assert_eq!(charts.iter().map(|chart| chart.0).collect::<Vec<_>>(), ["cost", "stalls", "growth"]);
+        assert!(charts.iter().all(|(_, _, svg)| svg.starts_with("<svg") && svg.ends_with("</svg>\n")));
+        let section = section(&results, Path::new("x.jsonl"), &[("cost", "Cost")]);
+        assert!(section.contains("| renew-json | this |  | 4.00 [3.00–5.00] request |"), "{section}");
+    }
+}

@@ -1,0 +1,380 @@
+//! The servers of a run and the loads on them, each on its core.
+
+use crate::machine;
+use crate::measurement::Told;
+use crate::process::{Process, pinned, words};
+use crate::{Against, Args};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What a run has: programs, cores, ports, a folder that goes with it.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    dir: tempfile::TempDir,
+    /// Where the release binaries are.
+    bin: PathBuf,
+    server_core: String,
+    load_core: String,
+    port: u16,
+    pub(crate) is_quick: bool,
+    /// Seconds of warm-up and of measurement.
+    pub(crate) warm_up: String,
+    pub(crate) duration: String,
+    /// Where processor time is recorded, if it is.
+    record: Option<PathBuf>,
+}
+
+/// A running Lease server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    https: Option<String>,
+    http: Option<String>,
+    /// `--ca`, `--cert`, `--key` of the load.
+    credentials: Vec<String>,
+    pids: Vec<u32>,
+    /// Ours; somebody else's goes on.
+    _process: Option<Process>,
+}
+
+/// Why there is no measurement.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Something went wrong.
+    Failed(String),
+    /// A program of another package is not there.
+    Missing(String),
+}
+
+impl From<String> for Stop {
+    fn from(words: String) -> Self {
+        Self::Failed(words)
+    }
+}
+
+impl From<&str> for Stop {
+    fn from(words: &str) -> Self {
+        Self::Failed(words.to_owned())
+    }
+}
+
+/// A variant of the protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wire {
+    pub(crate) http1: bool,
+    pub(crate) tls: bool,
+}
+
+impl Lab {
+    pub(crate) fn new(args: &Args) -> Result<Self, String> {
+        let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let own = std::env::current_exe().map_err(|e| e.to_string())?;
+        let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
+        let [server_core, load_core] = match &args.cores {
+            Some(cores) => {
+                let cores = cores.split_once(',').map(|(server, load)| [server.to_owned(), load.to_owned()]);
+                cores.ok_or("--cores wants two: the server's and the load's, as in 0,1")?
+            }
+            None => machine::first_cores(),
+        };
+        let (warm_up, duration) = if args.quick { ("100ms", "300ms") } else { ("1s", "2s") };
+        Ok(Self {
+            dir,
+            bin,
+            server_core,
+            load_core,
+            port: args.port,
+            is_quick: args.quick,
+            warm_up: warm_up.to_owned(),
+            duration: args.duration.clone().unwrap_or_else(|| duration.to_owned()),
+            record: args.record.clone(),
+        })
+    }
+
+    /// Starts a server of ours; the number keeps the ports of two apart.
+    pub(crate) fn start_server(&self, number: u16) -> Result<Server, String> {
+        let (secure, insecure) = (self.port + 2 * number, self.port + 2 * number + 1);
+        let pki = self.dir.path().join("pki");
+        let mut command = pinned(&self.server_core, &self.bin.join("coordination-apiserver"));
+        command.arg("--cert-dir").arg(&pki);
+        command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
+        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{number}.log")))?;
+        let file = |name: &str| pki.join(name).to_string_lossy().into_owned();
+        Ok(Server {
+            name: OURS.to_owned(),
+            https: Some(format!("https://127.0.0.1:{secure}")),
+            http: Some(format!("http://127.0.0.1:{insecure}")),
+            credentials: ["--ca", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")]
+                .map(str::to_owned)
+                .to_vec(),
+            pids: vec![process.pid()],
+            _process: Some(process),
+        })
+    }
+
+    /// A server of somebody else's.
+    pub(crate) fn other_server(&self, against: &Against, args: &Args) -> Server {
+        let flags = [("--ca", &args.against_ca), ("--cert", &args.against_cert), ("--key", &args.against_key)];
+        let is_secure = against.url.starts_with("https://");
+        let credentials = flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
+        Server {
+            name: against.name.clone(),
+            https: is_secure.then(|| against.url.clone()),
+            http: (!is_secure).then(|| against.url.clone()),
+            credentials: credentials.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]).collect(),
+            pids: against.pids.clone(),
+            _process: None,
+        }
+    }
+
+    /// The command of a load; `None` if the server does not serve this.
+    fn loadgen(&self, server: &Server, wire: Wire, arguments: &[String], core: &[&str]) -> Option<Command> {
+        let url = if wire.tls { server.https.as_ref()? } else { server.http.as_ref()? };
+        let mut command = pinned(&self.load_core, Path::new(core.first().copied().unwrap_or("env")));
+        command.args(core.get(1..).unwrap_or_default()).arg(self.bin.join("loadgen")).args(arguments);
+        command.args(["--server", url]);
+        if wire.tls {
+            command.args(&server.credentials);
+        }
+        command.arg(if wire.http1 { "--http1" } else { "--http2" });
+        let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
+        command.args(["--output", "json", "--pid", &pids.join(",")]);
+        Some(command)
+    }
+
+    /// Runs a load to its end; `None` if the server does not serve this.
+    pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, String>> {
+        self.loadgen(server, wire, arguments, &[]).map(|command| self.finish(command, server))
+    }
+
+    /// The same, giving way to others: what the machine does beside the load that is measured.
+    pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, String>> {
+        self.loadgen(server, wire, arguments, &["nice", "-n", "19"]).map(|command| self.finish(command, server))
+    }
+
+    /// Starts a load that goes on until it is interrupted.
+    pub(crate) fn start_load(
+        &self,
+        server: &Server,
+        wire: Wire,
+        arguments: &[String],
+    ) -> Result<(Process, String), String> {
+        let command = self.loadgen(server, wire, arguments, &[]);
+        let mut command = command.ok_or("the server does not serve this")?;
+        let told = words(&command);
+        let process = Process::start_silent(command.stdout(Stdio::piped()), &self.dir.path().join("load.log"))?;
+        Ok((process, told))
+    }
+
+    fn finish(&self, command: Command, server: &Server) -> Result<Told, String> {
+        let recorder = self.record(server)?;
+        let told = run(command);
+        drop(recorder);
+        told
+    }
+
+    /// Records where the server's processor time goes, while this value lives.
+    fn record(&self, server: &Server) -> Result<Option<Recorder>, String> {
+        let Some(file) = &self.record else { return Ok(None) };
+        let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
+        let mut command = Command::new("perf");
+        command.args(["record", "--event", &event(), "--freq", "1999", "--call-graph", "dwarf,16384"]);
+        command.arg("--output").arg(file).args(["--pid", &pids.join(",")]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        child
+            .map(|child| Some(Recorder { child }))
+            .map_err(|e| format!("perf: {e} (perf/flamegraph says what to install)"))
+    }
+
+    /// Starts nghttpd on a file of `bytes` bytes; gives its URL.
+    pub(crate) fn start_nghttpd(&self, tls: bool, bytes: usize) -> Result<(Process, String), Stop> {
+        let nghttpd = program("nghttpd")?;
+        let docroot = self.dir.path().join("docroot");
+        let write =
+            std::fs::create_dir_all(&docroot).and_then(|()| std::fs::write(docroot.join("lease"), vec![b'x'; bytes]));
+        write.map_err(|e| format!("{}: {e}", docroot.display()))?;
+        let port = self.port + 20 + u16::from(tls);
+        let mut command = pinned(&self.server_core, &nghttpd);
+        command.args(["--address", "127.0.0.1", "--htdocs"]).arg(&docroot);
+        if !tls {
+            command.arg("--no-tls");
+        }
+        command.arg(port.to_string());
+        if tls {
+            // A server of ours has made them.
+            let pki = self.dir.path().join("pki");
+            command.arg(pki.join("apiserver.key")).arg(pki.join("apiserver.crt"));
+        }
+        let log = self.dir.path().join("nghttpd.log");
+        let mut process = Process::start_silent(command.stdout(Stdio::null()), &log)?;
+        process.wait_for_port(port)?;
+        let scheme = if tls { "https" } else { "http" };
+        Ok((process, format!("{scheme}://127.0.0.1:{port}/lease")))
+    }
+
+    /// Loads nghttpd, first for a moment to learn how fast it is, and then for as long as is measured; what it prints in
+    /// the form of the load generator's.
+    pub(crate) fn h2load(&self, nghttpd: &Process, url: &str, streams: u32) -> Result<Told, Stop> {
+        let h2load = program("h2load")?;
+        let pids = [nghttpd.pid()];
+        let mut requests = if self.is_quick { 4_000_u64 } else { 100_000 };
+        let mut last = None;
+        for _ in 0..2 {
+            let mut command = pinned(&self.load_core, &h2load);
+            command.args(["-t", "1", "-c", "8", "-m", &streams.to_string(), "-n", &requests.to_string(), url]);
+            let told = words(&command);
+            let before = process_account::cpu_ns(&pids);
+            let output = command.output().map_err(|e| format!("{told}: {e}"))?;
+            let after = process_account::cpu_ns(&pids);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let run = H2load::of(&text).ok_or_else(|| format!("{told}: cannot read its results: {text}"))?;
+            let cpu_us = before.zip(after).map(|(before, after)| whole(after.saturating_sub(before)) / 1_000.0);
+            let json = json!({
+                "requests": run.succeeded,
+                "requests_per_second": run.per_second,
+                "measured_s": run.seconds,
+                "server_cpu_us": cpu_us,
+                "server_cpu_us_per_request": cpu_us.map(|us| us / whole(run.succeeded.max(1))),
+                "server_cpu_share": cpu_us.map(|us| us / 1e6 / run.seconds),
+                "server_memory_kib": { "end": process_account::memory(&pids).map(|memory| memory.resident_kib) },
+                "latency": { "ms_max": run.ms_max },
+                "errors": { "failed": requests - run.succeeded.min(requests) },
+            });
+            last = Some(Told { json, command: told });
+            // As many as fit in what is measured.
+            let seconds = if self.is_quick { 0.3 } else { 2.0 };
+            requests = rounded(run.per_second * seconds).max(1_000);
+        }
+        last.ok_or_else(|| Stop::Failed("h2load did not run".to_owned()))
+    }
+
+    /// Starts the echo; gives its address.
+    pub(crate) fn start_floor(&self) -> Result<Server, String> {
+        let port = self.port + 22;
+        let mut command = pinned(&self.server_core, &self.bin.join("perf-floor"));
+        let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"))?;
+        Ok(Server {
+            name: "echo".to_owned(),
+            https: None,
+            http: Some(format!("http://127.0.0.1:{port}")),
+            credentials: Vec::new(),
+            pids: vec![process.pid()],
+            _process: Some(process),
+        })
+    }
+}
+
+/// `perf record` under way.
+#[derive(Debug)]
+struct Recorder {
+    child: std::process::Child,
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // It writes its file when it is interrupted.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
+            _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+        }
+        _ = self.child.wait();
+    }
+}
+
+/// What perf counts: cycles, or where the machine (a virtual one) has no counter for them, the clock.
+fn event() -> String {
+    let output = Command::new("perf").args(["stat", "--event", "cycles:u", "true"]).output();
+    let has_cycles = output.is_ok_and(|output| !String::from_utf8_lossy(&output.stderr).contains("not supported"));
+    if has_cycles { "cycles" } else { "cpu-clock" }.to_owned()
+}
+
+/// What h2load says at its end.
+#[derive(Debug, PartialEq)]
+struct H2load {
+    seconds: f64,
+    per_second: f64,
+    succeeded: u64,
+    ms_max: Option<f64>,
+}
+
+impl H2load {
+    fn of(text: &str) -> Option<Self> {
+        // finished in 2.35s, 425000.12 req/s, 300.00MB/s
+        let finished = text.lines().find_map(|line| line.strip_prefix("finished in "))?;
+        let mut parts = finished.split(", ");
+        let seconds = duration_ms(parts.next()?)? / 1_000.0;
+        let per_second = parts.next()?.strip_suffix(" req/s")?.parse().ok()?;
+        // requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout
+        let requests = text.lines().find_map(|line| line.strip_prefix("requests: "))?;
+        let succeeded = requests.split(", ").find_map(|part| part.strip_suffix(" succeeded"))?.parse().ok()?;
+        // time for request:      123us      4.56ms      1.23ms       0.4ms    70.00%
+        let times = text.lines().find_map(|line| line.strip_prefix("time for request:"));
+        let ms_max = times.and_then(|times| duration_ms(times.split_ascii_whitespace().nth(1)?));
+        Some(Self { seconds, per_second, succeeded, ms_max })
+    }
+}
+
+/// `2.35s`, `4.56ms`, `123us`, in milliseconds.
+fn duration_ms(text: &str) -> Option<f64> {
+    for (unit, ms) in [("us", 1e-3), ("ms", 1.0), ("s", 1e3)] {
+        if let Some(number) = text.strip_suffix(unit) {
+            return Some(number.parse::<f64>().ok()? * ms);
+        }
+    }
+    None
+}
+
+/// Runs a load generator that prints one line of JSON.
+fn run(mut command: Command) -> Result<Told, String> {
+    let told = words(&command);
+    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{told}: {e}"))?;
+    parse(&output.stdout, told.clone()).ok_or_else(|| {
+        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        format!("{told}: {complaint}")
+    })
+}
+
+/// What a load has printed.
+pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Told> {
+    let json: Value = serde_json::from_slice(stdout).ok()?;
+    Some(Told { json, command })
+}
+
+/// Where a program of another package is; or what to install.
+fn program(name: &str) -> Result<PathBuf, Stop> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file()).ok_or_else(|| {
+        let package = "apt-get install nghttp2-server nghttp2-client (Debian), or your system's nghttp2";
+        Stop::Missing(format!("{name} is not installed: {package}"))
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn whole(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and far below")]
+fn rounded(number: f64) -> u64 {
+    number as u64
+}
+
+/// The name of the server that is measured.
+pub(crate) const OURS: &str = "this";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_h2load_prints() {
+        let text = "starting benchmark...\n\nfinished in 250.00ms, 400000.50 req/s, 300.00MB/s\n\
+            requests: 1000 total, 1000 started, 1000 done, 999 succeeded, 1 failed, 0 errored, 0 timeout\n\
+            status codes: 999 2xx, 0 3xx, 1 4xx, 0 5xx\n\
+            time for request:      123us      4.50ms      1.23ms       400us    70.00%\n";
+        let run = H2load { seconds: 0.25, per_second: 400_000.5, succeeded: 999, ms_max: Some(4.5) };
+        assert_eq!(H2load::of(text), Some(run));
+        assert_eq!(H2load::of("finished"), None);
+    }
+}

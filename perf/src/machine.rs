@@ -1,0 +1,61 @@
+//! What the figures were taken on: without it they say nothing.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+
+/// The commit of the work tree, and whether it had changes.
+pub(crate) fn commit() -> Value {
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+    json!({ "id": git(&["rev-parse", "--short=12", "HEAD"]), "changed": is_changed })
+}
+
+/// The first two cores that this process may use, or one twice if there are no two.
+pub(crate) fn first_cores() -> [String; 2] {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
+    let cores = cores_in(list);
+    let core = |place: usize| cores.get(place).or_else(|| cores.first()).copied().unwrap_or(0).to_string();
+    [core(0), core(1)]
+}
+
+/// The cores in a list such as `0-3,8`.
+fn cores_in(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+/// Processor, cores, memory and kernel.
+pub(crate) fn machine() -> Value {
+    let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory_kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_ascii_whitespace().next());
+    let system = rustix::system::uname();
+    json!({
+        "cpu": model,
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "memory_kib": memory_kib.and_then(|kib| kib.parse::<u64>().ok()),
+        "kernel": format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+        "arch": system.machine().to_string_lossy(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_named_one_by_one_or_as_ranges() {
+        assert_eq!(cores_in("0-2,8"), [0, 1, 2, 8]);
+        assert_eq!(cores_in("5"), [5]);
+        assert!(cores_in("").is_empty());
+    }
+}

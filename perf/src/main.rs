@@ -1,0 +1,297 @@
+//! Measures the server: starts it on one core, loads it from another, and reports what each request costs it.
+//!
+//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes rows and lines of what they
+//! say. Every scenario is done once in each round, so that what the machine does meanwhile hits all of them alike; what is
+//! shown is the median of the rounds.
+
+#![forbid(unsafe_code)]
+
+mod lab;
+mod machine;
+mod measurement;
+mod process;
+mod scenario;
+
+use clap::Parser;
+use lab::{Lab, OURS, Stop};
+use measurement::Table;
+use scenario::{Bench, Scenario};
+use serde_json::json;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+use time::OffsetDateTime;
+
+/// Measures the server, pinned to one core, under a load from another.
+///
+/// For each scenario: how many a second, latencies, the server's processor time for each by the kernel's account, its
+/// memory, and what was the limit. Prints a table, and appends one line of JSON for each measurement to
+/// perf/results/NAME.jsonl. Exit status: 0 all went well; 1 a scenario failed, or had errors; 2 wrong usage.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "perf/run", version, max_term_width = 120)]
+struct Args {
+    /// Scenarios or groups by name, or the beginning of it [default: all]
+    scenarios: Vec<String>,
+
+    /// Lists the scenarios and does nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Few and small scenarios for fractions of a second, to see that everything works: its figures say nothing
+    #[arg(long)]
+    quick: bool,
+
+    /// How often each scenario is done [default: 3; with --quick 1]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: Option<u32>,
+
+    /// Time for which each is measured (500ms, 2s) [default: 2s; with --quick 300ms]
+    #[arg(long, value_name = "TIME")]
+    duration: Option<String>,
+
+    /// Cores of the server and of the load [default: the first two that may be used]
+    #[arg(long, value_name = "CORE,CORE")]
+    cores: Option<String>,
+
+    /// First of some thirty ports on 127.0.0.1
+    #[arg(long, value_name = "PORT", default_value_t = 29_440)]
+    port: u16,
+
+    /// Renewals and reads against another running server too, in the same rounds; the processes are those whose
+    /// processor time counts: kube-apiserver's and etcd's, for example
+    #[arg(long, value_name = "NAME=URL,PID[,PID...]", value_parser = parse_against)]
+    against: Vec<Against>,
+
+    /// Certificate authorities of the servers in --against, PEM
+    #[arg(long, value_name = "FILE")]
+    against_ca: Option<PathBuf>,
+
+    /// Client certificate for the servers in --against, PEM
+    #[arg(long, value_name = "FILE", requires = "against_key")]
+    against_cert: Option<PathBuf>,
+
+    /// Key of --against-cert, PEM
+    #[arg(long, value_name = "FILE", requires = "against_cert")]
+    against_key: Option<PathBuf>,
+
+    /// Name of the file of results [default: the date and the commit; with --quick none]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Records with perf(1) where the server's processor time goes into this file; for perf/flamegraph
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+/// A server of somebody else's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Against {
+    name: String,
+    url: String,
+    pids: Vec<u32>,
+}
+
+fn parse_against(text: &str) -> Result<Against, String> {
+    let wrong = || "a server is NAME=URL,PID[,PID...], as in go=https://127.0.0.1:6443,1234".to_owned();
+    let (name, rest) = text.split_once('=').ok_or_else(wrong)?;
+    let mut parts = rest.split(',');
+    let url = parts.next().unwrap_or_default();
+    let pids: Result<Vec<u32>, _> = parts.map(str::parse).collect();
+    let pids = pids.map_err(|_| wrong())?;
+    let is_url = url.starts_with("http://") || url.starts_with("https://");
+    if name.is_empty() || name == OURS || !is_url || pids.is_empty() {
+        return Err(wrong());
+    }
+    Ok(Against { name: name.to_owned(), url: url.to_owned(), pids })
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    let all = scenario::all(args.quick);
+    if args.list {
+        for Scenario { group, name, about, .. } in &all {
+            say(&format!("{group:<8} {name:<30} {about}"));
+        }
+        return ExitCode::SUCCESS;
+    }
+    for name in &args.scenarios {
+        if !all.iter().any(|scenario| is_meant(&all, scenario, name)) {
+            complain(&format!("there is no scenario {name:?}; --list shows them"));
+            return ExitCode::from(2);
+        }
+    }
+    match run(&args, &all) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(words) => {
+            complain(&words);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether `name` is the scenario's, or its group's, or, if it is nobody's, how it begins.
+fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
+    let is_exact = |scenario: &Scenario| scenario.group == name || scenario.name == name;
+    is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
+}
+
+/// Measures; true if everything went well.
+fn run(args: &Args, all: &[Scenario]) -> Result<bool, String> {
+    // Servers are processes of their own: they must not be left behind.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, interrupted.clone()).map_err(|e| format!("cannot handle signals: {e}"))?;
+    }
+    let lab = Lab::new(args)?;
+    let others = args.against.iter().map(|against| lab.other_server(against, args)).collect();
+    let commit = machine::commit();
+    let context = json!({
+        "at": OffsetDateTime::now_utc().unix_timestamp(),
+        "commit": commit,
+        "machine": machine::machine(),
+        "run": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        "quick": args.quick,
+    });
+    let mut file = results_file(args, commit["id"].as_str().unwrap_or("unknown"))?;
+    let mut bench = Bench::new(&lab, others)?;
+    let mut table = Table::default();
+    let (mut failed, mut missing) = (Vec::new(), Vec::new());
+    let began = Instant::now();
+    for round in 0..args.rounds.unwrap_or(if args.quick { 1 } else { 3 }) {
+        for scenario in all {
+            let is_meant = args.scenarios.is_empty() || args.scenarios.iter().any(|name| is_meant(all, scenario, name));
+            if !is_meant || (scenario.is_once && round > 0) {
+                continue;
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return Err("interrupted".to_owned());
+            }
+            let progress = format!("[{:>4} s] round {}: {}", began.elapsed().as_secs(), round + 1, scenario.name);
+            _ = writeln!(std::io::stderr(), "{progress}");
+            let mut lines = Vec::new();
+            let outcome = bench.run(scenario, |measurement| {
+                lines.push(measurement.json_line(&context, round));
+                for words in measurement.told["first_errors"].as_array().into_iter().flatten() {
+                    complain(&format!("{}: {words}", measurement.scenario));
+                }
+                table.push(measurement);
+            });
+            if let Some((path, file)) = &mut file {
+                for line in lines {
+                    writeln!(file, "{line}").map_err(|e| format!("{}: {e}", path.display()))?;
+                }
+            }
+            match outcome {
+                Ok(()) => {}
+                Err(Stop::Missing(words)) => missing.push(format!("{} was NOT RUN: {words}", scenario.name)),
+                Err(Stop::Failed(words)) => {
+                    complain(&format!("{}: {words}", scenario.name));
+                    failed.push(scenario.name.clone());
+                }
+            }
+        }
+    }
+    say(&table.text());
+    for (words, ratio) in ratios(&table) {
+        say(&format!("{words}: {ratio:.2}"));
+    }
+    if let Some((path, _)) = &file {
+        say(&format!("results: {}", path.display()));
+    }
+    for list in [&mut failed, &mut missing] {
+        list.sort_unstable();
+        list.dedup();
+    }
+    missing.iter().for_each(|words| say(words));
+    if !failed.is_empty() {
+        say(&format!("failed: {}", failed.join(", ")));
+    }
+    Ok(failed.is_empty() && table.errors() == 0)
+}
+
+/// What this run says of the server beside the floors: processor time for each request, medians of the rounds.
+fn ratios(table: &Table) -> Vec<(&'static str, f64)> {
+    let floors = [
+        (
+            "renew-json-http2-tls-8x32",
+            "floor-nghttpd-http2-tls-8x32",
+            "nghttpd",
+            "renewal, JSON, HTTP/2 and TLS, 8 x 32, in units of nghttpd's static file",
+        ),
+        ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd", "the same in the clear"),
+        (
+            "renew-json-http1-clear-64",
+            "floor-echo-http1-clear-64",
+            "echo",
+            "renewal, JSON, HTTP/1.1 in the clear, 64 connections, in units of the echo",
+        ),
+        ("names-other", "names-0", OURS, "renewal beside 10,000 watchers of other names, in units of one without"),
+        ("names-own", "names-0", OURS, "renewal seen by one watcher of its name, of 10,000, in units of one without"),
+    ];
+    floors
+        .into_iter()
+        .filter_map(|(ours, theirs, subject, words)| Some((words, table.ratio((ours, OURS), (theirs, subject))?)))
+        .collect()
+}
+
+/// Where the lines go.
+fn results_file(args: &Args, commit: &str) -> Result<Option<(PathBuf, std::fs::File)>, String> {
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None if args.quick || args.record.is_some() => return Ok(None),
+        None => format!("{}-{commit}", OffsetDateTime::now_utc().date()),
+    };
+    let folder = PathBuf::from("perf/results");
+    let path = folder.join(format!("{name}.jsonl"));
+    let file = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path))
+        .map_err(|e| format!("{}: {e}", path.display()))?;
+    Ok(Some((path, file)))
+}
+
+/// A reader that has gone away is no reason to fail.
+fn say(text: &str) {
+    _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}
+
+fn complain(text: &str) {
+    _ = writeln!(std::io::stderr(), "perf/run: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn another_server_has_a_name_a_url_and_processes() {
+        let against = Against { name: "go".to_owned(), url: "https://127.0.0.1:6443".to_owned(), pids: vec![12, 34] };
+        assert_eq!(parse_against("go=https://127.0.0.1:6443,12,34"), Ok(against));
+        for text in ["", "go", "go=https://x", "=http://x,1", "go=x,1", "go=http://x,y", "this=http://x,1"] {
+            assert!(parse_against(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn scenarios_have_names_of_their_own() {
+        for is_quick in [false, true] {
+            let mut names: Vec<String> = scenario::all(is_quick).into_iter().map(|scenario| scenario.name).collect();
+            let len = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), len);
+        }
+    }
+}

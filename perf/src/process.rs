@@ -1,0 +1,94 @@
+//! Processes of a run: pinned to a core, and gone when the run is over, however it ends.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that ends with this value.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+/// A command on one core.
+pub(crate) fn pinned(core: &str, program: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(core).arg(program);
+    command
+}
+
+/// A command as a user would type it.
+pub(crate) fn words(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+impl Process {
+    /// Starts a server whose first line on standard output says that it serves; what it complains of goes to `log`.
+    /// `taskset` becomes the program, so the process is the server's.
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Self, String> {
+        let told = words(command);
+        let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
+        let Some(stdout) = process.child.stdout.take() else { return Err(format!("{told}: no output")) };
+        let mut reader = BufReader::new(stdout);
+        let mut line = String::new();
+        if reader.read_line(&mut line).map_err(|e| format!("{told}: {e}"))? == 0 {
+            let complaint = std::fs::read_to_string(log).unwrap_or_default();
+            return Err(format!("{told}: did not start: {}", complaint.trim()));
+        }
+        // What else it prints is a few lines: the pipe holds them.
+        process.child.stdout = Some(reader.into_inner());
+        Ok(process)
+    }
+
+    /// Starts a server that says nothing.
+    pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
+        let told = words(command);
+        let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let child = command.stdin(Stdio::null()).stderr(log).spawn().map_err(|e| format!("{told}: {e}"))?;
+        Ok(Self { child })
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until somebody listens on this port of 127.0.0.1.
+    pub(crate) fn wait_for_port(&mut self, port: u16) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("port {port}: the server ended with {status}"));
+            }
+            if Instant::now() > deadline {
+                return Err(format!("port {port}: nobody listens after 10 s"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, and gives what it has printed since; for a load that goes on until it is told.
+    pub(crate) fn interrupt(mut self) -> Result<String, String> {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.ok_or("no such process")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).map_err(|e| e.to_string())?;
+        let mut text = String::new();
+        if let Some(mut stdout) = self.child.stdout.take() {
+            std::io::Read::read_to_string(&mut stdout, &mut text).map_err(|e| e.to_string())?;
+        }
+        _ = self.child.wait();
+        Ok(text)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
