@@ -92,14 +92,15 @@ impl Lab {
         })
     }
 
-    /// Starts a server of ours; the number keeps the ports of two apart.
-    pub(crate) fn start_server(&self, number: u16) -> Result<Server, String> {
-        let (secure, insecure) = (self.port + 2 * number, self.port + 2 * number + 1);
+    /// Starts a server of ours.
+    pub(crate) fn start_server(&self) -> Result<Server, String> {
+        let secure = self.free_port(self.port)?;
+        let insecure = self.free_port(secure + 1)?;
         let pki = self.dir.path().join("pki");
         let mut command = pinned(&self.server_core, &self.bin.join("coordination-apiserver"));
         command.arg("--cert-dir").arg(&pki);
         command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
-        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{number}.log")))?;
+        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")))?;
         let file = |name: &str| pki.join(name).to_string_lossy().into_owned();
         Ok(Server {
             name: OURS.to_owned(),
@@ -111,6 +112,14 @@ impl Lab {
             pids: vec![process.pid()],
             _process: Some(process),
         })
+    }
+
+    /// The first port from here on that nobody has.
+    fn free_port(&self, from: u16) -> Result<u16, String> {
+        let until = self.port.saturating_add(PORTS);
+        (from..until)
+            .find(|&port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok())
+            .ok_or_else(|| format!("no port is free from {from} to {until}; --port names others"))
     }
 
     /// A server of somebody else's.
@@ -194,7 +203,7 @@ impl Lab {
         let write =
             std::fs::create_dir_all(&docroot).and_then(|()| std::fs::write(docroot.join("lease"), vec![b'x'; bytes]));
         write.map_err(|e| format!("{}: {e}", docroot.display()))?;
-        let port = self.port + 20 + u16::from(tls);
+        let port = self.free_port(self.port)?;
         let mut command = pinned(&self.server_core, &nghttpd);
         command.args(["--address", "127.0.0.1", "--htdocs"]).arg(&docroot);
         if !tls {
@@ -251,7 +260,7 @@ impl Lab {
 
     /// Starts the echo; gives its address.
     pub(crate) fn start_floor(&self) -> Result<Server, String> {
-        let port = self.port + 22;
+        let port = self.free_port(self.port)?;
         let mut command = pinned(&self.server_core, &self.bin.join("perf-floor"));
         let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"))?;
         Ok(Server {
@@ -360,6 +369,8 @@ fn rounded(number: f64) -> u64 {
     number as u64
 }
 
+/// Ports that are looked through.
+const PORTS: u16 = 60;
 /// The name of the server that is measured.
 pub(crate) const OURS: &str = "this";
 

@@ -56,7 +56,7 @@ struct Args {
     #[arg(long, value_name = "CORE,CORE")]
     cores: Option<String>,
 
-    /// First of some thirty ports on 127.0.0.1
+    /// From here on ports on 127.0.0.1 are looked for
     #[arg(long, value_name = "PORT", default_value_t = 29_440)]
     port: u16,
 

@@ -123,9 +123,12 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
         let kind = Kind::Shared { wire: H2_TLS, arguments, unit: "request", with_others: false };
         add("fan-out", name.to_owned(), about.to_owned(), kind);
     }
-    for (what, count) in [("idle", size(10_000, 100)), ("watchers", size(10_000, 100))] {
+    let attached =
+        [("idle", 1_000), ("idle", 10_000), ("watchers", 1_000), ("watchers", 10_000), ("watchers", 100_000)];
+    for (what, count) in if is_quick { &[("idle", 100), ("watchers", 500)][..] } else { &attached } {
         let about = format!("renewals beside {count} {}, and what one takes of memory", attached_words(what));
-        add("memory", format!("memory-{what}"), about, Kind::Attached { what, count, leases });
+        let kind = Kind::Attached { what, count: *count, leases };
+        add("memory", format!("memory-{what}-{count}"), about, kind);
     }
     for leases in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&leases| leases <= size(1_000_000, 10_000)) {
         let about = format!("{leases} Leases on a fresh server: creating them, renewing them at random, listing all");
@@ -180,7 +183,7 @@ pub(crate) struct Bench<'l> {
 
 impl<'l> Bench<'l> {
     pub(crate) fn new(lab: &'l Lab, others: Vec<Server>) -> Result<Self, String> {
-        Ok(Self { lab, shared: lab.start_server(0)?, others, body_bytes: BODY_BYTES })
+        Ok(Self { lab, shared: lab.start_server()?, others, body_bytes: BODY_BYTES })
     }
 
     /// Does one scenario once. `tell` takes each measurement.
@@ -214,7 +217,7 @@ impl<'l> Bench<'l> {
             Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
             Kind::Stalls { leases } => self.stalls(group, *leases, &mut tell)?,
             Kind::Attached { what, count, leases } => {
-                let server = self.lab.start_server(1)?;
+                let server = self.lab.start_server()?;
                 let flag = if *what == "idle" { "--idle" } else { "--name-watchers" };
                 let mut arguments = bench("renew", *leases);
                 arguments.extend(flags(&[(flag, *count)]));
@@ -230,7 +233,7 @@ impl<'l> Bench<'l> {
                 tell(Measurement { bytes_each, ..measured });
             }
             Kind::Nodes { nodes, period, duration, reads } => {
-                let server = self.lab.start_server(1)?;
+                let server = self.lab.start_server()?;
                 let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
                 arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
@@ -251,7 +254,7 @@ impl<'l> Bench<'l> {
     }
 
     fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server(1)?;
+        let server = self.lab.start_server()?;
         let load = |arguments: Vec<String>| {
             self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".to_owned()))
         };
@@ -274,7 +277,7 @@ impl<'l> Bench<'l> {
     }
 
     fn stalls(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server(1)?;
+        let server = self.lab.start_server()?;
         self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
         let mut resume = bench("resume", 1_000);
         resume.extend(

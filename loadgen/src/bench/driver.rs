@@ -11,14 +11,15 @@
 
 use super::args::{BenchArgs, Verb};
 use super::lease::{self, Leases};
+use super::list::items_in;
+use super::ring;
 use super::tally::{Account, Report, Tally, record};
-use super::watch::{Heard, WatchLane};
+use super::watch::{Heard, WatchLane, watch_target};
 use crate::http::{Bodies, Broken, Request, Told, Verdict};
 use crate::link::{Connect, Link};
 use crate::node;
 use crate::target::Target;
 use crate::wake::Wake;
-use memchr::memmem::Finder;
 use mio::{Events, Poll, Token};
 use process_account::Memory;
 use std::io;
@@ -480,9 +481,8 @@ impl Bench {
         }
         // Those that are still under way from the round before are left out.
         for _ in 0..ring_len.min(BUSY_MAX) {
-            let place = u64::from(lane.ring) * stride(ring_len) % u64::from(ring_len);
+            let lease = first + ring::place(lane.ring, ring_len) * lanes_len;
             lane.ring = (lane.ring + 1) % ring_len;
-            let lease = first + u32::try_from(place).ok()? * lanes_len;
             if self.leases.begin(lease) {
                 return Some((lease, ask));
             }
@@ -723,45 +723,6 @@ impl Bench {
         nanos(self.start.elapsed())
     }
 }
-
-/// The target of a watch, of all Leases or of one.
-fn watch_target(collection: &str, name: Option<u32>, from: u64) -> String {
-    let how = format!("resourceVersion={from}&timeoutSeconds=3600&watch=true");
-    match name {
-        None => format!("/apis/coordination.k8s.io/v1/leases?{how}"),
-        Some(lease) => format!("{collection}?fieldSelector=metadata.name%3D{}&{how}", node::name_of(lease)),
-    }
-}
-
-/// The objects that begin in the next piece of a list in JSON, which is cut anywhere; `tail` is kept from one piece to the
-/// next.
-fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
-    let finder = Finder::new(ITEM);
-    let keep = ITEM.len() - 1;
-    tail.extend_from_slice(piece.get(..keep).unwrap_or(piece));
-    let mut count = finder.find_iter(tail).count();
-    if piece.len() > keep {
-        count += finder.find_iter(piece).count();
-        tail.clear();
-        tail.extend_from_slice(piece.get(piece.len() - keep..).unwrap_or_default());
-    } else {
-        // What was counted is not counted again.
-        let from = tail.len().saturating_sub(keep);
-        tail.drain(..from);
-    }
-    count as u64
-}
-
-/// How an object in a list begins, and nothing else.
-const ITEM: &[u8] = b"{\"metadata\":{\"name\":";
-
-/// A step with which a ring is gone through in an order in which neighbours in memory are no neighbours in time.
-fn stride(ring_len: u32) -> u64 {
-    STRIDES.into_iter().find(|&stride| u64::from(ring_len) % stride != 0).unwrap_or(1)
-}
-
-/// Primes.
-const STRIDES: [u64; 3] = [7_919, 104_729, 611_953];
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -8,7 +8,9 @@
 mod args;
 mod driver;
 mod lease;
+mod list;
 mod protobuf;
+mod ring;
 mod tally;
 mod watch;
 

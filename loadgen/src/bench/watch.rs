@@ -2,6 +2,7 @@
 
 use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::link::Link;
+use crate::node;
 use crate::object;
 use crate::time_text;
 use memchr::memmem::Finder;
@@ -175,6 +176,15 @@ impl Seat {
             });
             heard.renewed.extend(renewed);
         }
+    }
+}
+
+/// The target of a watch, of all Leases or of one.
+pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> String {
+    let how = format!("resourceVersion={from}&timeoutSeconds=3600&watch=true");
+    match name {
+        None => format!("/apis/coordination.k8s.io/v1/leases?{how}"),
+        Some(lease) => format!("{collection}?fieldSelector=metadata.name%3D{}&{how}", node::name_of(lease)),
     }
 }
 

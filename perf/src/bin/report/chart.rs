@@ -55,14 +55,16 @@ pub(crate) fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
 /// Lines over a logarithmic axis; the other axis begins at 0.
 pub(crate) fn lines(title: &str, x_label: &str, unit: &str, lines: &[Line]) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
-    let most = points().map(|point| point.1).fold(0.0, f64::max).max(f64::MIN_POSITIVE) * 1.15;
+    let most = points().map(|point| point.1).fold(0.0, f64::max);
+    let step = round_step(most * 1.1 / 4.0);
+    let most = step * 4.0;
     let decades = points().map(|point| point.0.max(1.0).log10()).fold(1.0, f64::max).ceil();
     let (left, right, bottom) = (60.0, WIDTH - 30.0, LINES_HEIGHT - 60.0);
     let x = |value: f64| left + (right - left) * value.max(1.0).log10() / decades;
     let y = |value: f64| bottom - (bottom - TOP) * value / most;
     let mut out = head(title, LINES_HEIGHT + 18.0 * whole(lines.len()));
-    for step in 0..=4_u8 {
-        let value = most * f64::from(step) / 4.0;
+    for number in 0..=4_u8 {
+        let value = step * f64::from(number);
         _ = writeln!(
             out,
             r#"<path class="g" d="M{left} {0:.1}H{right}"/><text x="{1}" y="{2:.1}" text-anchor="end">{3}</text>"#,
@@ -134,11 +136,16 @@ fn head(title: &str, height: f64) -> String {
 fn figure(value: f64) -> String {
     match value {
         _ if value >= 1_000_000.0 => format!("{:.3}M", value / 1_000_000.0).replace(".000M", "M"),
-        _ if value >= 100.0 => format!("{value:.0}"),
+        _ if value == value.trunc() || value >= 100.0 => format!("{value:.0}"),
         _ if value >= 10.0 => format!("{value:.1}"),
-        _ if value == value.trunc() => format!("{value:.0}"),
         _ => format!("{value:.2}"),
     }
+}
+
+/// The next number up that people count in: 1, 2, 2.5 or 5, and a power of ten.
+fn round_step(value: f64) -> f64 {
+    let power = 10_f64.powf(value.max(1e-9).log10().floor());
+    [1.0, 2.0, 2.5, 5.0].into_iter().map(|step| step * power).find(|&step| step >= value).unwrap_or(10.0 * power)
 }
 
 fn escaped(text: &str) -> String {
@@ -173,6 +180,7 @@ mod tests {
         let bar = Bar { label: "a<b & \"c\"".to_owned(), value: 1.5, is_other: false };
         let svg = bars("title", "ms", &[bar]);
         assert!(svg.contains("a&lt;b &amp; &quot;c&quot;</text>") && svg.contains("1.50 ms"), "{svg}");
+        assert_eq!([0.3, 1.0, 2.2, 30.0, 90.0].map(round_step), [0.5, 1.0, 2.5, 50.0, 100.0]);
         let figures = [0.0, 0.126, 1.0, 12.34, 123.4, 1_000_000.0, 1_500_000.0].map(figure);
         assert_eq!(figures, ["0", "0.13", "1", "12.3", "123", "1M", "1.500M"]);
     }

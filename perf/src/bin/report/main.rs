@@ -101,15 +101,11 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
         results.rows.iter().filter_map(point).collect()
     };
     let mut lines = vec![Line { label: "Leases in the table".to_owned(), points: points("renew-of-") }];
-    for (scenario, label) in
-        [("memory-idle", "beside idle connections"), ("memory-watchers", "beside watchers of other names")]
-    {
-        let row = results.rows.iter().find(|row| row.scenario == scenario && row.attached > 0.0);
-        let without = points("renew-of-").into_iter().find(|point| point.0 == 10_000.0);
-        if let Some((row, (_, without))) = row.zip(without) {
-            let with = cost(row).map(|us| vec![(1.0, without), (row.attached, us)]);
-            lines.push(Line { label: label.to_owned(), points: with.unwrap_or_default() });
-        }
+    for (prefix, label) in [
+        ("memory-idle-", "idle connections, beside 10,000 Leases"),
+        ("memory-watchers-", "watchers of other names, likewise"),
+    ] {
+        lines.push(Line { label: label.to_owned(), points: points(prefix) });
     }
     let title = "Server processor time for a renewal, by what else there is";
     if lines.iter().any(|line| line.points.len() > 1) {

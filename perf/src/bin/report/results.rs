@@ -27,8 +27,6 @@ pub(crate) struct Row {
     pub(crate) server_share: Option<f64>,
     pub(crate) generator_share: Option<f64>,
     pub(crate) bytes_each: Option<f64>,
-    /// Idle connections and watchers of one name.
-    pub(crate) attached: f64,
     pub(crate) errors: u64,
 }
 
@@ -73,8 +71,6 @@ impl Row {
     fn of(lines: &[&Value]) -> Option<Self> {
         let first = lines.first()?;
         let middle = |key: &str| spread(lines, key).map(|[_, median, _]| median);
-        let told = &first["told"];
-        let attached = told["idle"].as_f64().unwrap_or(0.0) + told["name_watchers"].as_f64().unwrap_or(0.0);
         let mut limits: Vec<String> = lines.iter().map(|line| string(&line["limit"])).collect();
         limits.sort_unstable();
         limits.dedup();
@@ -95,7 +91,6 @@ impl Row {
             server_share: middle("server_cpu_share"),
             generator_share: middle("generator_cpu_share"),
             bytes_each: middle("bytes_each"),
-            attached,
             errors: lines.iter().filter_map(|line| line["errors"].as_u64()).sum(),
         })
     }
