@@ -15,7 +15,7 @@ mod scenario;
 use clap::Parser;
 use lab::{Lab, OURS, Stop};
 use measurement::Table;
-use scenario::{Bench, Scenario};
+use scenario::{Bench, FLOORS, Scenario};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -138,7 +138,9 @@ fn main() -> ExitCode {
 
 /// Whether `name` is the scenario's, or its group's, or, if it is nobody's, how it begins.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    let is_exact = |scenario: &Scenario| scenario.group == name || scenario.name == name;
+    // A floor says nothing without what stands on it.
+    let is_above = |scenario: &Scenario| name == "floor" && FLOORS.iter().any(|(ours, ..)| *ours == scenario.name);
+    let is_exact = |scenario: &Scenario| scenario.group == name || scenario.name == name || is_above(scenario);
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
@@ -217,28 +219,18 @@ fn run(args: &Args, all: &[Scenario]) -> Result<bool, String> {
 }
 
 /// What this run says of the server beside the floors: processor time for each request, medians of the rounds.
-fn ratios(table: &Table) -> Vec<(&'static str, f64)> {
-    let floors = [
-        (
-            "renew-json-http2-tls-8x32",
-            "floor-nghttpd-http2-tls-8x32",
-            "nghttpd",
-            "renewal, JSON, HTTP/2 and TLS, 8 x 32, in units of nghttpd's static file",
-        ),
-        ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd", "the same in the clear"),
-        (
-            "renew-json-http1-clear-64",
-            "floor-echo-http1-clear-64",
-            "echo",
-            "renewal, JSON, HTTP/1.1 in the clear, 64 connections, in units of the echo",
-        ),
-        ("names-other", "names-0", OURS, "renewal beside 10,000 watchers of other names, in units of one without"),
-        ("names-own", "names-0", OURS, "renewal seen by one watcher of its name, of 10,000, in units of one without"),
-    ];
-    floors
-        .into_iter()
-        .filter_map(|(ours, theirs, subject, words)| Some((words, table.ratio((ours, OURS), (theirs, subject))?)))
-        .collect()
+fn ratios(table: &Table) -> Vec<(String, f64)> {
+    let mut ratios = Vec::new();
+    for (ours, floor, subject) in FLOORS {
+        ratios.extend(
+            table.ratio((ours, OURS), (floor, subject)).map(|ratio| (format!("{ours} in units of {floor}"), ratio)),
+        );
+    }
+    for beside in ["names-other", "names-own"] {
+        let ratio = table.ratio((beside, OURS), ("names-0", OURS));
+        ratios.extend(ratio.map(|ratio| (format!("{beside} in units of names-0"), ratio)));
+    }
+    ratios
 }
 
 /// Where the lines go.

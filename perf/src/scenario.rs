@@ -87,22 +87,16 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
                             arguments.push("--protobuf".to_owned());
                         }
                         let group = if verb == "renew" { "renew" } else { "read" };
+                        let floor = floor_of(&name, leases);
                         add(group, name, about, Kind::Shared { wire, arguments, unit: "request", with_others: true });
+                        if let Some((name, about, kind)) = floor {
+                            add("floor", name, about, kind);
+                        }
                     }
                 }
             }
         }
     }
-    for tls in [true, false] {
-        let name = format!("floor-nghttpd-{}-8x32", Wire { http1: false, tls }.name());
-        add("floor", name, "nghttpd and h2load: a static file of a Lease's size".to_owned(), Kind::Nghttpd { tls });
-    }
-    add(
-        "floor",
-        "floor-echo-http1-clear-64".to_owned(),
-        "perf-floor: the same load, given back".to_owned(),
-        Kind::Echo { leases },
-    );
     for watchers in [1, 10, 100, 1_000].into_iter().filter(|&watchers| watchers <= size(1_000, 10)) {
         let mut arguments = bench("renew", 1_000);
         arguments.extend(flags(&[("--watchers", watchers), ("--lag", 64), ("--connections", 8), ("--streams", 8)]));
@@ -152,6 +146,26 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     }
     all
 }
+
+/// The floor below a scenario, which comes right behind it.
+fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
+    let (_, floor, _) = FLOORS.into_iter().find(|(ours, ..)| *ours == scenario)?;
+    let (about, kind) = match floor.strip_prefix("floor-nghttpd-") {
+        Some(wire) => (
+            "nghttpd and h2load: a static file of a Lease's size",
+            Kind::Nghttpd { tls: wire.starts_with("http2-tls") },
+        ),
+        None => ("perf-floor: the same load, given back", Kind::Echo { leases }),
+    };
+    Some((floor.to_owned(), about.to_owned(), kind))
+}
+
+/// A scenario, the floor below it, and whose that is.
+pub(crate) const FLOORS: [(&str, &str, &str); 3] = [
+    ("renew-json-http2-tls-8x32", "floor-nghttpd-http2-tls-8x32", "nghttpd"),
+    ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd"),
+    ("renew-json-http1-clear-64", "floor-echo-http1-clear-64", "echo"),
+];
 
 impl Wire {
     fn name(self) -> String {
