@@ -1,0 +1,30 @@
+//! `perf-instructions SCENARIO OPERATIONS`: does that many operations of a scenario and ends. `perf/instructions/check`
+//! runs it under valgrind twice, with one number and with its double, so that what comes before the first operation
+//! does not count. Without arguments it names the scenarios.
+
+use perf_instructions::scenario::SCENARIOS;
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let (name, operations) = (arguments.next(), arguments.next().and_then(|number| number.parse::<u64>().ok()));
+    let scenario = SCENARIOS.iter().find(|(known, _)| Some(*known) == name.as_deref());
+    match (scenario, operations, name) {
+        (Some((_, ready)), Some(operations), _) => {
+            let mut operation = ready();
+            (0..operations).for_each(|_| operation());
+            ExitCode::SUCCESS
+        }
+        (_, _, None) => {
+            let names: Vec<_> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+            // If nobody reads it there is nobody to tell.
+            let _ = writeln!(std::io::stdout(), "{}", names.join("\n"));
+            ExitCode::SUCCESS
+        }
+        _ => {
+            let _ = writeln!(std::io::stderr(), "usage: perf-instructions [SCENARIO OPERATIONS]");
+            ExitCode::from(2)
+        }
+    }
+}

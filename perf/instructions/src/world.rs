@@ -1,0 +1,127 @@
+//! The server's side: one service and its connections, without sockets.
+
+use coordination_apiserver::api::Api;
+use coordination_apiserver::auth::Credentials;
+use coordination_apiserver::buffer::{ByteBuf, Pool};
+use coordination_apiserver::clock::{HttpDate, Now};
+use coordination_apiserver::lease::{ResourceVersion, Time};
+use coordination_apiserver::limits::{BUFFER_BYTES, REQUESTS_PER_TURN};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Served, Service};
+use coordination_apiserver::table::Table;
+use coordination_apiserver::tls::trust::Trust;
+use coordination_apiserver::watch::{Fill, WatcherKey, Watchers};
+use mio::Token;
+use std::sync::Arc;
+
+/// The version from which the table starts: of as many digits as one that is made of the clock.
+const VERSION: ResourceVersion = ResourceVersion(1_795_219_345_123_456);
+
+/// One connection: what `conn` keeps of it.
+#[derive(Debug)]
+struct End {
+    protocol: Protocol,
+    credentials: Credentials,
+    input: ByteBuf,
+    output: Vec<u8>,
+}
+
+/// A service and its connections.
+#[derive(Debug)]
+pub struct World {
+    /// The service.
+    pub service: Service,
+    /// The present moment.
+    pub now: Now,
+    ends: Vec<End>,
+    pool: Pool,
+    /// Watchers that are filled again in the next round.
+    again: Vec<WatcherKey>,
+}
+
+impl World {
+    /// A service without Leases, whose log holds at most `events_max` events.
+    #[must_use]
+    pub fn new(events_max: usize) -> Self {
+        let service = Service {
+            api: Api::new(),
+            table: Table::new(VERSION, events_max, usize::MAX),
+            watchers: Watchers::new(VERSION),
+            trust: Arc::new(Trust::nobody()),
+            date: HttpDate::default(),
+            postponed: std::collections::VecDeque::new(),
+            scratch: Scratch::default(),
+        };
+        let now = Now { ms: 0, wall: Time(1_795_219_345) };
+        Self { service, now, ends: Vec::new(), pool: Pool::default(), again: Vec::new() }
+    }
+
+    /// Opens a connection of a caller with all rights; gives its place.
+    pub fn connect(&mut self) -> usize {
+        let end = End {
+            protocol: Protocol::Undecided,
+            credentials: Credentials::insecure(),
+            input: ByteBuf::default(),
+            output: Vec::with_capacity(BUFFER_BYTES),
+        };
+        self.ends.push(end);
+        self.ends.len() - 1
+    }
+
+    /// Serves what has come on one connection. What was sent on it before counts as read by the peer.
+    ///
+    /// # Panics
+    /// If the server ends the connection, or there is none.
+    pub fn receive(&mut self, connection: usize, bytes: &[u8]) -> &[u8] {
+        let Self { service, now, ends, pool, .. } = self;
+        let end = &mut ends[connection];
+        end.output.clear();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let spare = end.input.spare_mut(pool);
+            let (first, later) = rest.split_at(rest.len().min(spare.len()));
+            spare[..first.len()].copy_from_slice(first);
+            end.input.fill(first.len());
+            rest = later;
+        }
+        loop {
+            let mut budget = Budget { requests: REQUESTS_PER_TURN };
+            let from = Peer { connection: Token(connection), credentials: &end.credentials };
+            let served = end.protocol.serve(service, from, *now, &mut end.input, &mut end.output, &mut budget);
+            match served {
+                Served::Starved | Served::Watching => break,
+                Served::Busy => {}
+                Served::Close => assert!(served != Served::Close, "the server has ended the connection"),
+            }
+        }
+        end.input.release(pool);
+        &end.output
+    }
+
+    /// Lets go of what the peers have read.
+    pub fn forget_outputs(&mut self) {
+        self.ends.iter_mut().for_each(|end| end.output = Vec::new());
+    }
+
+    /// Brings the changes since the last call to whom they are for; gives the bytes that were written for them.
+    pub fn fan_out(&mut self) -> usize {
+        let Self { service, now, ends, again, .. } = self;
+        service.watchers.notify(&service.table);
+        service.watchers.on_timeout(*now);
+        let mut bytes = 0;
+        while let Some((key, owner)) = service.watchers.pop_dirty() {
+            let Some(end) = ends.get_mut(owner.connection.0) else { continue };
+            // The peer has read what came before.
+            end.output.clear();
+            match end.protocol.fill_watch(service, owner.stream, key, *now, &mut end.output) {
+                None => service.watchers.remove(key),
+                Some(Fill::More) => again.push(key),
+                Some(Fill::Idle | Fill::Ended(_)) => {}
+            }
+            bytes += end.output.len();
+        }
+        for key in again.drain(..) {
+            service.watchers.mark_dirty(key);
+        }
+        bytes
+    }
+}
