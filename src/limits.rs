@@ -36,15 +36,12 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 /// written, no list continued. The last piece may pass it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// Bytes of watch events written for all watchers in one turn before requests are looked at again.
+/// Bytes of watch events written for all watchers in one turn before requests are looked at again: a few milliseconds,
+/// most of which is their encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 2 * 1024 * 1024;
 
-/// Microseconds that watchers may take in one turn, whether or not what they look at is for them, before requests are
-/// looked at again.
-pub const FAN_OUT_US_PER_TURN: u64 = 2_000;
-
-/// Watchers that are filled between two looks at the clock for [`FAN_OUT_US_PER_TURN`].
-pub const FAN_OUT_WATCHERS_PER_LOOK: usize = 8;
+/// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them.
+pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
 /// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
 pub const NAMESPACE_WAIT_MS: u64 = 200;
@@ -54,6 +51,9 @@ pub const POSTPONED_MAX: usize = 64;
 
 /// Keys that a list or a deletion of a collection looks at in one step.
 pub const JOB_KEYS_PER_STEP: usize = 512;
+
+/// Events of the log that a snapshot of an older version takes in in one step.
+pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 
 /// Objects that a deletion of a collection deletes in one step.
 pub const DELETIONS_PER_STEP: usize = 256;

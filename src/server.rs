@@ -18,8 +18,7 @@ use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
-    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_US_PER_TURN, FAN_OUT_WATCHERS_PER_LOOK,
-    SHUTDOWN_MS_MAX,
+    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN, SHUTDOWN_MS_MAX,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -419,16 +418,12 @@ impl Server {
         });
         self.service.watchers.on_timeout(now);
         let mut bytes = 0;
+        let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
         let mut again = Vec::new();
-        let began = Instant::now();
-        for filled in 1.. {
-            if bytes >= FAN_OUT_BYTES_PER_TURN
-                || filled % FAN_OUT_WATCHERS_PER_LOOK == 0
-                    && began.elapsed() >= Duration::from_micros(FAN_OUT_US_PER_TURN)
-            {
-                break;
-            }
-            let Some((key, owner)) = self.service.watchers.pop_dirty() else { break };
+        while bytes < FAN_OUT_BYTES_PER_TURN
+            && self.service.watchers.looks() < looks_max
+            && let Some((key, owner)) = self.service.watchers.pop_dirty()
+        {
             let Some(entry) = entry_mut(&mut self.conns, owner.connection) else {
                 self.service.watchers.remove(key);
                 continue;

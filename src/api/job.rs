@@ -23,6 +23,7 @@ use crate::table::snapshot::{Forgotten, Snapshot};
 use crate::watch::is_selected;
 use bytes::Bytes;
 use std::rc::Rc;
+use std::vec;
 
 /// A request that is worked on in steps, and whose response is a list.
 #[derive(Debug)]
@@ -58,15 +59,29 @@ impl From<Forgotten> for JobError {
 #[derive(Debug)]
 enum Stage {
     /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.
-    Collect { snapshot: Snapshot, limit: usize, items: Vec<Rc<Object>> },
+    Collect { snapshot: Snapshot, limit: usize, found: Found },
     /// Of a deletion: the Leases are found, then deleted.
-    Delete { snapshot: Snapshot, deletion: Deletion, items: Vec<Rc<Object>> },
+    Delete { snapshot: Snapshot, deletion: Deletion, found: Found },
     /// A list without a limit: items go out as they are found.
     Stream { snapshot: Snapshot, head_sent: bool, items_sent: usize },
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
     /// Collected items go out.
-    Send { meta: OwnedMeta, items: Vec<Rc<Object>>, items_sent: usize },
+    Send { meta: OwnedMeta, items: vec::IntoIter<Rc<Object>>, is_first: bool, is_empty: bool },
+}
+
+/// Items of a list, and the bytes that they will take as far as that must be known.
+#[derive(Debug, Default)]
+struct Found {
+    items: Vec<Rc<Object>>,
+    bytes: usize,
+}
+
+impl Found {
+    fn push(&mut self, object: Rc<Object>, form: Form) {
+        self.bytes += form.list_item_len(&object);
+        self.items.push(object);
+    }
 }
 
 /// How the Leases of a collection are to be deleted.
@@ -87,9 +102,9 @@ impl Job {
     #[must_use]
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let stage = match limit {
-            0 if form.needs_whole_list() => Stage::Collect { snapshot, limit: usize::MAX, items: Vec::new() },
+            0 if form.needs_whole_list() => Stage::Collect { snapshot, limit: usize::MAX, found: Found::default() },
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
-            limit => Stage::Collect { snapshot, limit, items: Vec::new() },
+            limit => Stage::Collect { snapshot, limit, found: Found::default() },
         };
         Self::new(selector, form, stage)
     }
@@ -97,7 +112,7 @@ impl Job {
     /// A deletion of what `snapshot` holds and `selector` takes.
     #[must_use]
     pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
-        Self::new(selector, form, Stage::Delete { snapshot, deletion, items: Vec::new() })
+        Self::new(selector, form, Stage::Delete { snapshot, deletion, found: Found::default() })
     }
 
     /// A response that is at hand, in pieces.
@@ -193,40 +208,40 @@ impl Job {
         let Self { selector, form, stage, .. } = self;
         let form = *form;
         match stage {
-            Stage::Collect { snapshot, limit, items } => {
+            Stage::Collect { snapshot, limit, found } => {
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
-                        items.push(Rc::clone(object));
+                        found.push(Rc::clone(object), form);
                     }
-                    items.len() < *limit
+                    found.items.len() < *limit
                 })?;
-                if more && items.len() < *limit {
+                if more && found.items.len() < *limit {
                     return Ok(false);
                 }
                 let meta = OwnedMeta::of(snapshot, more, selector);
-                let items = std::mem::take(items);
-                *stage = Stage::send(meta, items, form, out);
+                let found = std::mem::take(found);
+                *stage = Stage::send(meta, found, form, out);
                 self.plain_step(table, now, out, bytes_max)
             }
-            Stage::Delete { snapshot, deletion, items } => {
-                let mut found = Vec::new();
+            Stage::Delete { snapshot, deletion, found } => {
+                let mut doomed = Vec::new();
                 let limit = if deletion.limit == 0 { usize::MAX } else { deletion.limit };
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
-                        found.push(Rc::clone(object));
+                        doomed.push(Rc::clone(object));
                     }
-                    found.len() < DELETIONS_PER_STEP && items.len() + found.len() < limit
+                    doomed.len() < DELETIONS_PER_STEP && found.items.len() + doomed.len() < limit
                 })?;
-                for object in found {
+                for object in doomed {
                     delete(table, &object, deletion, now).map_err(JobError::Refused)?;
-                    items.push(object);
+                    found.push(object, form);
                 }
-                if more && items.len() < limit {
+                if more && found.items.len() < limit {
                     return Ok(false);
                 }
                 let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
-                let items = std::mem::take(items);
-                *stage = Stage::send(meta, items, form, out);
+                let found = std::mem::take(found);
+                *stage = Stage::send(meta, found, form, out);
                 self.plain_step(table, now, out, bytes_max)
             }
             Stage::Body { body, .. } => {
@@ -251,18 +266,18 @@ impl Job {
                 }
                 Ok(!more)
             }
-            Stage::Send { meta, items, items_sent } => {
+            Stage::Send { meta, items, is_first, is_empty } => {
                 // What is made of the finished list is made in one go.
                 let is_whole = form.needs_whole_list() && form.content_type() != ContentType::Protobuf;
-                while let Some(object) = items.get(*items_sent) {
-                    if out.len() >= bytes_max && !is_whole {
-                        return Ok(false);
-                    }
-                    form.push_list_item(out, object, *items_sent == 0, now.wall);
-                    *items_sent += 1;
+                while out.len() < bytes_max || is_whole {
+                    // Each is let go of when it has been written: all at once would take long.
+                    let Some(object) = items.next() else {
+                        form.push_list_close(out, &meta.borrowed(), *is_empty);
+                        return Ok(true);
+                    };
+                    form.push_list_item(out, &object, std::mem::take(is_first), now.wall);
                 }
-                form.push_list_close(out, &meta.borrowed(), items.is_empty());
-                Ok(true)
+                Ok(false)
             }
         }
     }
@@ -281,10 +296,10 @@ impl Job {
 
 impl Stage {
     /// Begins to send what was collected.
-    fn send(meta: OwnedMeta, items: Vec<Rc<Object>>, form: Form, out: &mut Vec<u8>) -> Self {
-        let items_len = items.iter().map(|object| form.list_item_len(object)).sum();
-        form.push_list_head(out, &meta.borrowed(), items_len);
-        Self::Send { meta, items, items_sent: 0 }
+    fn send(meta: OwnedMeta, found: Found, form: Form, out: &mut Vec<u8>) -> Self {
+        let Found { items, bytes } = found;
+        form.push_list_head(out, &meta.borrowed(), bytes);
+        Self::Send { meta, is_first: true, is_empty: items.is_empty(), items: items.into_iter() }
     }
 }
 

@@ -32,7 +32,8 @@ pub struct Slot(u32);
 #[derive(Debug)]
 pub struct Table {
     entries: Slab<Rc<Object>>,
-    by_key: HashTable<Slot>,
+    /// With their hashes, so that it grows without looking at each Lease.
+    by_key: HashTable<(u32, Slot)>,
     ordered: BTreeMap<Key, Slot>,
     /// Leases in each namespace; no namespace stands here with none.
     counts: HashMap<String, usize, RandomState>,
@@ -92,7 +93,8 @@ impl Table {
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Rc<Object>)> {
         let hash = hash_of(&self.hasher, namespace, name);
-        let slot = *self.by_key.find(hash, |slot| self.object(*slot).key().is(namespace, name))?;
+        let is_it = |(known, slot): &(u32, Slot)| *known == hash && self.object(*slot).key().is(namespace, name);
+        let (_, slot) = *self.by_key.find(spread(hash), is_it)?;
         Some((slot, self.object(slot)))
     }
 
@@ -109,11 +111,7 @@ impl Table {
         assert!(taken.is_none(), "created a Lease that is there");
         let (namespace, name) = key.parts();
         let hash = hash_of(&self.hasher, namespace, name);
-        let (entries, hasher) = (&self.entries, &self.hasher);
-        self.by_key.insert_unique(hash, slot, |slot| {
-            let (namespace, name) = entries[slot.0 as usize].key().parts();
-            hash_of(hasher, namespace, name)
-        });
+        self.by_key.insert_unique(spread(hash), (hash, slot), |(hash, _)| spread(*hash));
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
         self.append(Event { before: None, after: Rc::clone(&after), deleted: false });
         self.check_invariants();
@@ -157,7 +155,7 @@ impl Table {
         self.ordered.remove(before.key().as_str());
         let (namespace, name) = before.key().parts();
         let hash = hash_of(&self.hasher, namespace, name);
-        if let Ok(entry) = self.by_key.find_entry(hash, |other| *other == slot) {
+        if let Ok(entry) = self.by_key.find_entry(spread(hash), |(_, other)| *other == slot) {
             entry.remove();
         }
         if let Some(count) = self.counts.get_mut(namespace) {
@@ -205,12 +203,18 @@ impl Table {
 }
 
 /// Hash of a key by its parts, without building it.
-fn hash_of(hasher: &RandomState, namespace: &str, name: &str) -> u64 {
+fn hash_of(hasher: &RandomState, namespace: &str, name: &str) -> u32 {
     let mut state = hasher.build_hasher();
     state.write(namespace.as_bytes());
     state.write_u8(b'/');
     state.write(name.as_bytes());
-    state.finish()
+    let [a, b, c, d, ..] = state.finish().to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// A hash as the index wants it: it looks at both ends.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@
 //! ```
 
 use crate::lease::ResourceVersion;
+use crate::limits::CATCH_UP_EVENTS_PER_STEP;
+use crate::table::event_log::Event;
 use crate::table::object::{Key, Object};
 use crate::table::{Slot, Table};
 use std::cmp::Ordering;
@@ -68,7 +70,14 @@ pub struct Snapshot {
     overlay: BTreeMap<Key, Option<Rc<Object>>>,
     /// Version up to which the log has been read into `overlay`.
     absorbed: ResourceVersion,
-    /// Leases of the range at the version that have not been given out.
+    /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
+    is_behind: bool,
+    /// `remaining` is known from elsewhere.
+    is_counted: bool,
+    /// Leases that came into the range, and that left it, in what has been taken in.
+    come: usize,
+    gone: usize,
+    /// Leases of the range at the version that have not been given out; not known while it is behind.
     remaining: usize,
 }
 
@@ -76,37 +85,75 @@ impl Snapshot {
     /// The range as it stands now.
     #[must_use]
     pub fn now(table: &Table, range: Range) -> Self {
-        let remaining = match &range {
-            Range::All => table.len(),
-            Range::Namespace(namespace) => table.count_in(namespace),
-            Range::Name(key) => {
-                let (namespace, name) = key.parts();
-                usize::from(table.find(namespace, name).is_some())
-            }
-        };
+        let remaining = count(table, &range);
         let (start, end) = range.bounds();
         let version = table.version();
-        Self { range, version, start, end, overlay: BTreeMap::new(), absorbed: version, remaining }
+        Self {
+            range,
+            version,
+            start,
+            end,
+            overlay: BTreeMap::new(),
+            absorbed: version,
+            is_behind: false,
+            is_counted: false,
+            come: 0,
+            gone: 0,
+            remaining,
+        }
     }
 
-    /// The range as it stood at `version`, which is not in the future.
+    /// The range as it stood at `version`, which is not in the future. What has changed since is taken in at once.
+    ///
+    /// # Errors
+    /// [`Forgotten`] if the log does not go back that far.
+    #[cfg(test)]
+    pub(super) fn whole_at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
+        let mut snapshot = Self::at(table, range, version)?;
+        while !snapshot.catch_up(table)? {}
+        Ok(snapshot)
+    }
+
+    /// The range as it stood at `version`, which is not in the future. What has changed since is taken in by
+    /// [`Snapshot::next`], in steps: the log may be long.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
-        let mut snapshot = Self { version, absorbed: version, ..Self::now(table, range) };
-        snapshot.absorb(table)?;
-        // Count what stood there then: what stands there now, less what has come, plus what has gone.
-        for (key, before) in &snapshot.overlay {
-            let (namespace, name) = key.parts();
-            let is_there = table.find(namespace, name).is_some();
-            match (before.is_some(), is_there) {
-                (true, false) => snapshot.remaining += 1,
-                (false, true) => snapshot.remaining -= 1,
-                (true, true) | (false, false) => {}
-            }
+        let is_behind = version < table.version();
+        let snapshot = Self { version, absorbed: version, is_behind, ..Self::now(table, range) };
+        match table.log().since(version) {
+            Some(_) => Ok(snapshot),
+            None => Err(Forgotten),
         }
-        Ok(snapshot)
+    }
+
+    /// Takes in a part of what has changed between the snapshot's version and now. Whether that was the rest.
+    fn catch_up(&mut self, table: &Table) -> Result<bool, Forgotten> {
+        let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
+        let is_rest = events.len() <= CATCH_UP_EVENTS_PER_STEP;
+        for event in events.take(CATCH_UP_EVENTS_PER_STEP) {
+            self.take_in(event);
+            self.absorbed = event.version();
+        }
+        if is_rest && !self.is_counted {
+            // What stands there now, less what has come, plus what has gone.
+            self.remaining = (count(table, &self.range) + self.gone).saturating_sub(self.come);
+        }
+        self.is_behind = !is_rest;
+        Ok(is_rest)
+    }
+
+    fn take_in(&mut self, event: &Event) {
+        let key = event.after.key();
+        if !self.range.contains(key) {
+            return;
+        }
+        self.come += usize::from(event.before.is_none());
+        self.gone += usize::from(event.deleted);
+        if key.as_str() >= self.start.as_str() && !self.overlay.contains_key(key) {
+            self.overlay.insert(key.clone(), event.before.clone());
+        }
     }
 
     /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left. `None` if it
@@ -123,6 +170,7 @@ impl Snapshot {
         }
         start.clone_into(&mut self.start);
         self.remaining = remaining;
+        self.is_counted = true;
         Some(self)
     }
 
@@ -150,12 +198,13 @@ impl Snapshot {
     /// # Errors
     /// [`Forgotten`] if that was too late; the snapshot is of no use then.
     pub fn absorb(&mut self, table: &Table) -> Result<(), Forgotten> {
+        if self.is_behind {
+            // It follows in steps of its own, faster than the log can grow.
+            return Ok(());
+        }
         let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
         for event in events {
-            let key = event.after.key();
-            if key.as_str() >= self.start.as_str() && self.range.contains(key) && !self.overlay.contains_key(key) {
-                self.overlay.insert(key.clone(), event.before.clone());
-            }
+            self.take_in(event);
         }
         self.absorbed = table.version();
         Ok(())
@@ -163,7 +212,7 @@ impl Snapshot {
 
     /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
     /// about `keys_max` keys. `Ok(false)` if that was all; `Ok(true)` if there are more, or, when it was `keys_max`
-    /// that ended it, may be.
+    /// that ended it, or when none has come out yet because much has changed since, may be.
     ///
     /// # Errors
     /// As [`Snapshot::absorb`], which it calls.
@@ -173,6 +222,9 @@ impl Snapshot {
         keys_max: usize,
         mut each: impl FnMut(&Rc<Object>) -> bool,
     ) -> Result<bool, Forgotten> {
+        if self.is_behind && !self.catch_up(table)? {
+            return Ok(true);
+        }
         self.absorb(table)?;
         if let Bound::Included(end) = &self.end
             && self.start > *end
@@ -217,6 +269,18 @@ impl Snapshot {
             self.overlay = self.overlay.split_off(self.start.as_str());
         }
         Ok(may_be_more)
+    }
+}
+
+/// Leases in a range.
+fn count(table: &Table, range: &Range) -> usize {
+    match range {
+        Range::All => table.len(),
+        Range::Namespace(namespace) => table.count_in(namespace),
+        Range::Name(key) => {
+            let (namespace, name) = key.parts();
+            usize::from(table.find(namespace, name).is_some())
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Method: seeded random operations on the table and on a list of plain maps, one map a version.
 
 use super::*;
+use crate::limits::CATCH_UP_EVENTS_PER_STEP;
 use crate::table::snapshot::{Forgotten, Range, Snapshot};
 use compact_str::CompactString;
 
@@ -101,7 +102,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
             let range = model.range();
             let head = model.table.version().0;
             let version = model.rng.u64(model.first..=head);
-            let mut snapshot = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
+            let mut snapshot = Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
             let want = expected(model.state(version), &range);
             assert_eq!(snapshot.remaining(), want.len(), "seed {seed}");
             let mut got = Vec::new();
@@ -122,7 +123,8 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                 if model.rng.u8(0..4) == 0 {
                     // The same page, asked for again by a client that brings version and start back.
                     let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
-                    let again = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
+                    let again =
+                        Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
                     snapshot = again.from_key(&start, remaining).expect("in the range");
                 }
                 for _ in 0..model.rng.usize(0..4) {
@@ -202,7 +204,7 @@ fn a_snapshot_that_falls_off_the_log_says_so() {
         model.write();
     }
     assert_eq!(snapshot.absorb(&model.table), Err(Forgotten));
-    assert!(matches!(Snapshot::at(&model.table, Range::All, version), Err(Forgotten)));
+    assert!(matches!(Snapshot::whole_at(&model.table, Range::All, version), Err(Forgotten)));
     // Absorbed in time, it outlives the log.
     let version = model.table.version();
     let mut snapshot = Snapshot::now(&model.table, Range::All);
@@ -218,4 +220,36 @@ fn a_snapshot_that_falls_off_the_log_says_so() {
         })
         .expect("absorbed");
     assert_eq!(got, expected(model.state(version.0), &Range::All));
+}
+
+#[test]
+fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
+    let mut model = Model::new(7, usize::MAX);
+    (0..100).for_each(|_| model.write());
+    let version = model.table.version().0;
+    (0..3 * CATCH_UP_EVENTS_PER_STEP).for_each(|_| model.write());
+    for range in [Range::All, Range::Namespace("a-b".into()), Range::Name(Key::new("a", "n1"))] {
+        let mut snapshot = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
+        let (mut got, mut steps) = (Vec::new(), 0);
+        loop {
+            let known = got.len();
+            let more = snapshot.next(&model.table, 10, |object| {
+                got.push(found(object));
+                true
+            });
+            if got.is_empty() {
+                steps += 1;
+            } else if known == 0 {
+                let left = expected(model.state(version), &range).len() - got.len();
+                assert_eq!(snapshot.remaining(), left);
+            }
+            model.write();
+            snapshot.absorb(&model.table).expect("kept");
+            if !more.expect("kept") {
+                break;
+            }
+        }
+        assert_eq!(got, expected(model.state(version), &range));
+        assert!(steps >= 2, "{steps}");
+    }
 }

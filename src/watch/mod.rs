@@ -109,6 +109,8 @@ pub struct Watchers<O> {
     initial: Vec<WatcherKey>,
     /// Events given to all of them since the start, bookmarks and errors among them.
     events: u64,
+    /// Since the start: events of the log and keys of the table, for a watcher each.
+    looks: u64,
 }
 
 #[derive(Debug)]
@@ -162,6 +164,7 @@ impl<O: Copy> Watchers<O> {
             timers: BinaryHeap::new(),
             initial: Vec::new(),
             events: 0,
+            looks: 0,
         }
     }
 
@@ -181,6 +184,12 @@ impl<O: Copy> Watchers<O> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watchers.is_empty()
+    }
+
+    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start.
+    #[must_use]
+    pub fn looks(&self) -> u64 {
+        self.looks
     }
 
     /// Takes a watcher in. It is dirty at once.
@@ -365,7 +374,7 @@ impl<O: Copy> Watchers<O> {
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let Some(watcher) = find(&mut self.watchers, key) else { return Fill::Idle };
         let filled_from = out.len();
-        let filled = watcher.fill(table, now, out, bytes_max, &mut self.events);
+        let filled = watcher.fill(table, now, out, bytes_max, (&mut self.events, &mut self.looks));
         if filled.is_ok() && out.len() > filled_from && watcher.form.is_of_lists() {
             out.truncate(filled_from);
             self.remove(key);
@@ -485,11 +494,12 @@ impl<O> Watcher<O> {
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-        events_given: &mut u64,
+        (events_given, looks): (&mut u64, &mut u64),
     ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
         if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
+            *looks += JOB_KEYS_PER_STEP as u64;
             let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                 if is_selected(&self.selector, object) {
                     form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
@@ -526,6 +536,7 @@ impl<O> Watcher<O> {
                         push_change(out, event);
                     }
                     self.cursor = event.version();
+                    *looks += 1;
                 }
                 if self.group.is_some() && self.cursor <= table.version() {
                     self.progress = Progress::Synced { pending: VecDeque::new() };

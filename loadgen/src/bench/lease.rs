@@ -312,13 +312,14 @@ mod tests {
     #[test]
     fn protobuf_is_renewed_in_place_too() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
+        use coordination_apiserver::lease::ApiVersion;
         let mut leases = Leases::new(MediaType::Protobuf, "n", 1);
         let mut new = Vec::new();
         leases.write_new(&mut new, "node-0", NOW_US);
-        let decoded = decode_lease(&new).expect("a Lease").lease;
+        let decoded = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         assert_eq!((decoded.metadata.name.as_str(), decoded.metadata.namespace.as_str()), ("node-0", "n"));
         let answer = |body: &[u8], version| {
-            let lease = decode_lease(body).expect("a Lease").lease;
+            let lease = decode_lease(body, ApiVersion::V1).expect("a Lease").lease;
             let mut out = Vec::new();
             encode_lease_into(
                 &mut out,
@@ -333,21 +334,21 @@ mod tests {
             let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
             assert_eq!(leases.written(0, &answer(&sent, version)), Ok(()));
             assert_ne!(
-                decode_lease(&sent).expect("a Lease").lease.spec,
-                decode_lease(&new).expect("a Lease").lease.spec
+                decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease.spec,
+                decode_lease(&new, ApiVersion::V1).expect("a Lease").lease.spec
             );
         }
         // A time with fewer digits than are written over it.
-        let mut lease = decode_lease(&new).expect("a Lease").lease;
+        let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         lease.spec.renew_time = Some(coordination_apiserver::lease::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();
         let version = Some(coordination_apiserver::lease::ResourceVersion(1_048));
         encode_lease_into(&mut short, &lease, version, "coordination.k8s.io/v1");
         leases.learn(0, &short).expect("a Lease");
         let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();
-        lease = decode_lease(&sent).expect("a Lease").lease;
+        lease = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
         assert_eq!(lease.metadata.resource_version, "1048");
-        assert_eq!(lease.spec, decode_lease(&answer(&sent, 1)).expect("a Lease").lease.spec);
+        assert_eq!(lease.spec, decode_lease(&answer(&sent, 1), ApiVersion::V1).expect("a Lease").lease.spec);
         assert_eq!(leases.written(0, &answer(&new, 1_050)), Err(Wrong::NotWhatWasSent));
         assert_eq!(leases.written(0, &answer(&sent, 1_048)), Err(Wrong::WentBack));
         assert_eq!(leases.read(0, &answer(&sent, 1_049)), Ok(()));
