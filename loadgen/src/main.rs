@@ -4,7 +4,7 @@
 //! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run; [`fleet`] is all the nodes and what
 //! their answers mean; [`check`] the invariants. A [`lane`], or a [`watch_lane`], is what has to go over one connection, a
 //! [`link`] is that connection, and [`http`] what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
-//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`bench`] is another kind of load, with less of all that.
+//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`mod@bench`] is another kind of load, with less of all that.
 
 mod args;
 mod bench;
