@@ -247,6 +247,8 @@ pub enum ApiError {
         requested: u64,
         /// The present one.
         current: u64,
+        /// Seconds after which it may be there; 0 if that is not said.
+        retry_after_seconds: u32,
     },
     /// A JSON patch of too many operations.
     TooManyPatchOperations {
@@ -482,14 +484,18 @@ impl ApiError {
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
-            Self::TooLargeResourceVersion { requested, current } => {
+            Self::TooLargeResourceVersion { requested, current, retry_after_seconds } => {
                 let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
                 let cause = StatusCause {
                     reason: "ResourceVersionTooLarge",
                     message: "Too large resource version".into(),
                     field: String::new(),
                 };
-                let details = StatusDetails { causes: vec![cause], retry_after_seconds: 1, ..Default::default() };
+                let details = StatusDetails {
+                    causes: vec![cause],
+                    retry_after_seconds: *retry_after_seconds,
+                    ..Default::default()
+                };
                 failure(504, "Timeout", message, Some(details))
             }
             Self::TooManyPatchOperations { count, count_max } => {

@@ -117,7 +117,16 @@ pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) 
         return Ok((next_page(table, &token, range)?, limit));
     }
     let version = parse_list_resource_version(&options.resource_version)?;
-    not_in_the_future(table, version)?;
+    not_in_the_future(table, version).map_err(|error| match (error, &range) {
+        // These are looked up in etcd, which does not know how long it will take.
+        (ApiError::TooLargeResourceVersion { requested, current, .. }, Range::Name(_))
+            if limit != 0 && options.resource_version_match == ResourceVersionMatch::None
+                || options.resource_version_match == ResourceVersionMatch::Exact =>
+        {
+            ApiError::TooLargeResourceVersion { requested, current, retry_after_seconds: 0 }
+        }
+        (error, _) => error,
+    })?;
     match options.resource_version_match {
         ResourceVersionMatch::Exact => Ok((at(table, range, version)?, limit)),
         // A limit has always asked for this very version, for the pages to fit together.
@@ -163,7 +172,10 @@ fn too_late(token: &ContinueToken) -> ApiError {
 
 fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     let current = table.version().0;
-    if version > current { Err(ApiError::TooLargeResourceVersion { requested: version, current }) } else { Ok(()) }
+    if version <= current {
+        return Ok(());
+    }
+    Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
 /// A watch. Kubernetes API concepts, "Semantics for watch". `marks_end` says whether a bookmark may tell where what was
@@ -179,11 +191,13 @@ fn watch(
 ) -> Result<Reply, ApiError> {
     let version = parse_watch_resource_version(&options.resource_version)?;
     let start = match options.send_initial_events {
-        Some(true) => {
-            not_in_the_future(table, version)?;
-            let snapshot = Snapshot::now(table, range.clone());
-            WatchStart::Initial { snapshot, end_bookmark: marks_end && options.allow_watch_bookmarks }
-        }
+        Some(true) => match not_in_the_future(table, version) {
+            Err(error) => WatchStart::Refused(Box::new(error)),
+            Ok(()) => {
+                let snapshot = Snapshot::now(table, range.clone());
+                WatchStart::Initial { snapshot, end_bookmark: marks_end && options.allow_watch_bookmarks }
+            }
+        },
         Some(false) | None if version == 0 => WatchStart::After(table.version()),
         Some(false) | None => WatchStart::After(ResourceVersion(version)),
     };

@@ -61,6 +61,8 @@ pub struct WatchSpec {
 pub enum WatchStart {
     /// With the changes after a version.
     After(ResourceVersion),
+    /// With the end: an ERROR event, since the stream comes before the look at what is there.
+    Refused(Box<ApiError>),
     /// With all that is there, as ADDED events.
     Initial {
         /// What is there.
@@ -88,7 +90,8 @@ pub enum WatchEnd {
     Expired,
     /// Its time was over.
     TimedOut,
-    /// It wants its events in a form that is one of lists. As with kube-apiserver, the first one ends it.
+    /// It wants what cannot be had: a version that does not exist yet, or events in a form that is one of lists. As with
+    /// kube-apiserver, it has begun before that is found out.
     Unsuitable,
 }
 
@@ -144,6 +147,8 @@ struct Watcher<O> {
 enum Progress {
     /// It gets what was there first.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool },
+    /// It gets an error and no more.
+    Refused(Box<ApiError>),
     /// It reads the log from its cursor.
     Scan,
     /// Narrow ones: the index tells it, and these are for it.
@@ -210,6 +215,7 @@ impl<O: Copy> Watchers<O> {
         members.push(slot);
         let (progress, cursor) = match spec.start {
             WatchStart::After(version) => (Progress::Scan, version),
+            WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
             WatchStart::Initial { snapshot, end_bookmark } => {
                 let version = snapshot.version();
                 (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark }, version)
@@ -385,7 +391,8 @@ impl<O: Copy> Watchers<O> {
             Ok(false) => {}
             Err(error) => {
                 self.end(key, &error, out);
-                return Fill::Ended(WatchEnd::Expired);
+                let is_expired = matches!(error, ApiError::Expired { .. });
+                return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
             }
         }
         let over = now.ms >= watcher.end_ms;
@@ -526,6 +533,7 @@ impl<O> Watcher<O> {
         };
         match &mut self.progress {
             Progress::Initial { .. } => return Ok(true),
+            Progress::Refused(error) => return Err((**error).clone()),
             Progress::Scan => {
                 let events = table.log().since(self.cursor).ok_or_else(|| too_old(self.cursor, table))?;
                 for (looked_at, event) in events.enumerate() {

@@ -476,7 +476,7 @@ mod tests {
             text(|out| encode_status_into(out, &invalid.status())),
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Lease.coordination.k8s.io \"\" is invalid: metadata.name: Required value: name or generateName is required","reason":"Invalid","details":{"group":"coordination.k8s.io","kind":"Lease","causes":[{"reason":"FieldValueRequired","message":"Required value: name or generateName is required","field":"metadata.name"}]},"code":422}"#
         );
-        let too_large = ApiError::TooLargeResourceVersion { requested: 9, current: 1 };
+        let too_large = ApiError::TooLargeResourceVersion { requested: 9, current: 1, retry_after_seconds: 1 };
         assert!(
             text(|out| encode_status_into(out, &too_large.status()))
                 .ends_with(r#""causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}],"retryAfterSeconds":1},"code":504}"#)

@@ -10,47 +10,76 @@ import (
 
 // generate makes the sequence of a seed.
 func generate(seed int64, steps int) sequence {
-	g := &gen{Rand: rand.New(rand.NewSource(seed))}
+	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1}
 	sequence := sequence{seed: seed, version: map[bool]int{true: 1}[seed%4 == 0]}
+	theme := themes[int(seed%int64(len(themes)))]
 	for range steps {
-		sequence.steps = append(sequence.steps, g.step())
+		sequence.steps = append(sequence.steps, g.step(theme))
 	}
 	return sequence
 }
 
-// step is a random request: what clients do, mostly.
-func (g *gen) step() step {
+// theme is how often what is asked for, in a sequence.
+type theme []struct {
+	times int
+	make  func(*gen) step
+}
+
+// themes follow each other from seed to seed.
+var themes = []theme{
+	// A little of all.
+	{
+		{14, (*gen).create}, {20, (*gen).update}, {7, (*gen).jsonPatched}, {7, (*gen).merged}, {7, (*gen).strategic}, {12, (*gen).apply},
+		{6, (*gen).remove}, {2, (*gen).removeAll}, {6, (*gen).get}, {11, (*gen).list_}, {5, (*gen).watch}, {3, (*gen).odd},
+	},
+	// Who owns which field.
+	{
+		{5, (*gen).create}, {20, (*gen).update}, {4, (*gen).jsonPatched}, {8, (*gen).merged}, {8, (*gen).strategic}, {45, (*gen).apply}, {3, (*gen).remove},
+	},
+	// Versions, pages and watches.
+	{
+		{15, (*gen).create}, {15, (*gen).update}, {5, (*gen).merged}, {6, (*gen).remove}, {1, (*gen).removeAll}, {8, (*gen).get}, {35, (*gen).list_}, {15, (*gen).watch},
+	},
+	// Deletion.
+	{
+		{20, (*gen).create}, {15, (*gen).update}, {8, (*gen).merged}, {4, (*gen).apply}, {35, (*gen).remove}, {8, (*gen).removeAll}, {5, (*gen).list_}, {5, (*gen).watch},
+	},
+	// Patches.
+	{
+		{10, (*gen).create}, {10, (*gen).update}, {25, (*gen).jsonPatched}, {25, (*gen).merged}, {25, (*gen).strategic}, {5, (*gen).remove},
+	},
+}
+
+// step is a random request of a theme.
+func (g *gen) step(theme theme) step {
+	all := 0
+	for _, choice := range theme {
+		all += choice.times
+	}
+	at := g.Intn(all)
 	var made step
-	switch at := g.Intn(100); {
-	case at < 14:
-		made = g.create()
-	case at < 34:
-		made = g.update()
-	case at < 41:
-		made = g.patch("patch-json", "application/json-patch+json", g.jsonPatch())
-	case at < 48:
-		made = g.patch("patch-merge", "application/merge-patch+json", g.mergePatch(false))
-	case at < 55:
-		made = g.patch("patch-strategic", "application/strategic-merge-patch+json", g.mergePatch(true))
-	case at < 67:
-		made = g.apply()
-	case at < 73:
-		made = g.remove()
-	case at < 75:
-		made = g.removeAll()
-	case at < 81:
-		made = g.get()
-	case at < 92:
-		made = g.list_()
-	case at < 97:
-		made = g.watch()
-	default:
-		made = g.odd()
+	for _, choice := range theme {
+		if at -= choice.times; at < 0 {
+			made = choice.make(g)
+			break
+		}
 	}
 	if g.odds(100) {
 		made.sleep = 1200 * time.Millisecond
 	}
 	return made
+}
+
+func (g *gen) jsonPatched() step {
+	return g.patch("patch-json", "application/json-patch+json", g.jsonPatch())
+}
+
+func (g *gen) merged() step {
+	return g.patch("patch-merge", "application/merge-patch+json", g.mergePatch(false))
+}
+
+func (g *gen) strategic() step {
+	return g.patch("patch-strategic", "application/strategic-merge-patch+json", g.mergePatch(true))
 }
 
 // collection is the path of the Leases of a namespace: the sequence's own, but for a few.
@@ -127,7 +156,7 @@ func (g *gen) writing() []string {
 
 func (g *gen) create() step {
 	name, target := quoted(g.name()), g.collection()
-	if g.odds(12) {
+	if g.wrong(12) {
 		name = g.oddName()
 	}
 	text := g.lease(name)
@@ -145,7 +174,7 @@ func (g *gen) create() step {
 func (g *gen) update() step {
 	name := g.name()
 	path := name
-	if g.odds(15) {
+	if g.wrong(15) {
 		path = g.pathName()
 	}
 	body, header := g.encoded(g.lease(g.mostly(15, quoted(name), `"l1"`, `""`, `"L0"`)), "Lease")
@@ -162,7 +191,7 @@ func (g *gen) update() step {
 
 func (g *gen) patch(label, media, text string) step {
 	name := g.name()
-	if g.odds(25) {
+	if g.wrong(25) {
 		name = g.pathName()
 	}
 	header := contentType(g.mostly(30, media, media+"; charset=utf-8", "application/json", "", "text/plain", "APPLICATION/MERGE-PATCH+JSON", media+";x"))
@@ -176,7 +205,7 @@ func (g *gen) patch(label, media, text string) step {
 func (g *gen) apply() step {
 	name := g.name()
 	path := name
-	if g.odds(30) {
+	if g.wrong(30) {
 		path = g.pathName()
 	}
 	sent := body{text: g.configuration(name), encoding: g.one("", "yaml")}
@@ -328,7 +357,7 @@ func (g *gen) list_() step {
 	if g.odds(3) {
 		parameters = append(parameters, "resourceVersion="+g.mostly(10, g.one("0", "${rv:l0:0}", "${rv:l0:1}", "${rv:l1:0}", "${list:0}", "${list:1}", ""), "x", "-1", "${rv:l0:0}x", "01"))
 		made.settle = true
-		if g.odds(60) {
+		if g.odds(25) {
 			parameters[len(parameters)-1] = "resourceVersion=${future}"
 		}
 	}
@@ -355,6 +384,9 @@ func (g *gen) watch() step {
 	}
 	if !g.odds(3) {
 		parameters = append(parameters, "resourceVersion="+g.mostly(10, g.one("0", "${rv:l0:0}", "${rv:l0:1}", "${rv:l1:0}", "${list:0}", "${list:1}"), "", "x", "1", "-1"))
+	}
+	if g.odds(40) {
+		parameters = append(parameters, "resourceVersion=${future}")
 	}
 	if g.odds(5) {
 		parameters = append(parameters, "allowWatchBookmarks="+g.one("true", "true", "1", "false", "x"))

@@ -26,7 +26,7 @@ func (g *gen) meta(name string) []string {
 	if g.odds(6) {
 		fields = append(fields, `"ownerReferences":`+g.mostly(20, g.list(g.owner), "null", `[null]`, "{}"))
 	}
-	if g.odds(12) {
+	if g.wrong(12) {
 		fields = append(fields, g.one(
 			`"creationTimestamp":null`, `"creationTimestamp":"2020-01-02T03:04:05Z"`, `"creationTimestamp":"x"`, `"generation":3`, `"generation":"x"`,
 			`"deletionTimestamp":"2020-01-02T03:04:05Z"`, `"deletionGracePeriodSeconds":5`, `"deletionGracePeriodSeconds":-1`, `"selfLink":"/x"`, `"managedFields":[]`,
@@ -59,12 +59,12 @@ func (g *gen) spec() []string {
 		fields = append(fields, `"leaseTransitions":`+g.number())
 	}
 	if g.odds(6) {
-		fields = append(fields, `"strategy":`+g.one(`"OldestEmulationVersion"`, `"OldestEmulationVersion"`, `"example.com/s"`, `"Bad"`, `""`, "null", "5"))
+		fields = append(fields, `"strategy":`+g.mostly(2, `"OldestEmulationVersion"`, `"OldestEmulationVersion"`, `"example.com/s"`, `"Bad"`, `""`, "null", "5"))
 	}
-	if g.odds(8) {
+	if g.wrong(8) {
 		fields = append(fields, `"preferredHolder":`+g.text())
 	}
-	if g.odds(15) {
+	if g.wrong(15) {
 		fields = append(fields, g.one(`"unknown":1`, `"HolderIdentity":"case"`, `"holderidentity":"case"`, `"unknown":{"a":[1]}`, `"holder<>":null`, "\"\u00e9\":1"))
 	}
 	return fields
@@ -77,10 +77,10 @@ func (g *gen) lease(name string) string {
 		`"kind":` + g.mostly(40, `"Lease"`, `"LeaseList"`, `"Pod"`, `""`, `"lease"`, "null", "{}"),
 		`"metadata":` + g.mostly(60, g.object(g.meta(name)), "null", "[]", `"x"`, "{}"), `"spec":` + g.mostly(40, g.object(g.spec()), "null", "{}", "[]", "5"),
 	}
-	if g.odds(30) {
+	if g.wrong(30) {
 		fields = append(fields, g.one(`"unknown":true`, `"status":{}`, `"Spec":{}`, `"kind":"Lease"`, `"a\u00e9":1`, `"a.b":{}`))
 	}
-	if g.odds(40) {
+	if g.wrong(40) {
 		fields = g.less(fields)
 	}
 	return g.spoiled(g.object(fields))
@@ -88,7 +88,7 @@ func (g *gen) lease(name string) string {
 
 // spoiled is hardly ever no longer JSON.
 func (g *gen) spoiled(text string) string {
-	if !g.odds(60) {
+	if !g.wrong(60) {
 		return text
 	}
 	cut := g.Intn(len(text))

@@ -26,14 +26,14 @@ func (g *gen) jsonPatch() string {
 		operations[at] = g.object(fields)
 	}
 	text := "[" + strings.Join(operations, ",") + "]"
-	if g.odds(40) {
+	if g.wrong(40) {
 		return g.one("", "{}", "null", "[null]", "[5]", "[]", "x", "[{}]", text+"x", `"x"`, " "+text)
 	}
 	return text
 }
 
 func (g *gen) pointer() string {
-	if g.odds(20) {
+	if g.wrong(20) {
 		return g.one(`""`, `"/"`, `"spec"`, "5", "null", `"/~"`, `"/~2"`, `"//"`, `"/spec/"`, `"/metadata/finalizers/01"`, `"/metadata/finalizers/99999999999999999999"`, `"/é"`)
 	}
 	return g.one(`"/spec/holderIdentity"`, `"/spec/holderIdentity"`, `"/spec/leaseDurationSeconds"`, `"/spec/renewTime"`, `"/spec/leaseTransitions"`, `"/spec/preferredHolder"`,
@@ -76,12 +76,12 @@ func (g *gen) mergePatch(strategic bool) string {
 	if g.odds(2) {
 		fields = append(fields, `"metadata":`+g.mostly(25, g.object(g.patchOfMeta(strategic)), "null", "{}", "[]"))
 	}
-	if g.odds(12) {
+	if g.wrong(12) {
 		fields = append(fields, g.one(`"kind":"Lease"`, `"apiVersion":"coordination.k8s.io/v1"`, `"kind":"Pod"`, `"apiVersion":"v2"`, `"unknown":1`, `"kind":null`, `"status":{}`, `"apiVersion":null`, `"kind":5`))
 	}
 	fields = append(fields, g.directives(strategic, "")...)
 	text := g.object(unique(fields))
-	if g.odds(40) {
+	if g.wrong(40) {
 		return g.one("", "null", "[]", "5", `"x"`, "x", text+"x", "{", " "+text)
 	}
 	return text
@@ -143,7 +143,7 @@ func (g *gen) configuration(name string) string {
 	if g.odds(4) {
 		meta = append(meta, `"ownerReferences":`+g.mostly(15, g.list(g.owner), "null"))
 	}
-	if g.odds(12) {
+	if g.wrong(12) {
 		meta = append(meta, g.one(`"managedFields":[]`, `"managedFields":null`, `"managedFields":[{}]`, `"resourceVersion":"${rv:l0:0}"`, `"resourceVersion":"1"`, `"uid":"${uid:l0:0}"`, `"uid":"x"`,
 			`"creationTimestamp":null`, `"creationTimestamp":"2020-01-02T03:04:05Z"`, `"generation":1`, `"unknown":1`, `"selfLink":"x"`, `"resourceVersion":""`))
 	}
@@ -154,11 +154,11 @@ func (g *gen) configuration(name string) string {
 	if g.odds(4) {
 		fields = g.less(fields)
 	}
-	if g.odds(40) {
+	if g.wrong(40) {
 		fields = append(fields, `"unknown":1`)
 	}
 	text := g.object(fields)
-	if g.odds(50) {
+	if g.wrong(50) {
 		return g.one("", "null", "[]", "5", "x", "a: b", "{", "- a", text+"\n---\n"+text, "%", `"x"`)
 	}
 	return text

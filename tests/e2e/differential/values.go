@@ -9,7 +9,8 @@ import (
 // gen makes what is random. All that it gives follows from the seed.
 type gen struct {
 	*rand.Rand
-	serial int // of generateName prefixes
+	serial int  // of generateName prefixes
+	calm   bool // few mistakes, so that a sequence gets far
 }
 
 // one of several, the first as likely as any other.
@@ -18,9 +19,17 @@ func (g *gen) one(of ...string) string { return of[g.Intn(len(of))] }
 // odds tells whether something is to happen that happens once in so many times.
 func (g *gen) odds(in int) bool { return g.Intn(in) == 0 }
 
+// wrong is odds for what is likely to be refused.
+func (g *gen) wrong(in int) bool {
+	if g.calm {
+		in *= 12
+	}
+	return g.odds(in)
+}
+
 // mostly gives the usual, and once in so many times one of the others.
 func (g *gen) mostly(in int, usual string, others ...string) string {
-	if g.odds(in) {
+	if g.wrong(in) {
 		return g.one(others...)
 	}
 	return usual
@@ -37,7 +46,7 @@ func (g *gen) oddName() string {
 
 // text is a string of JSON for where any will do.
 func (g *gen) text() string {
-	if !g.odds(3) {
+	if !g.wrong(3) {
 		return g.one(`"a"`, `"b"`, `"node-1"`)
 	}
 	return g.one(`""`, `"<>&"`, `"\u2028\u2029"`, "\"\u2028\"", `"é"`, `"\u00e9"`, `"\ud83d\ude00"`, `"\ud83d"`, "\"\xff\xfe\"", `"\u0000"`,
@@ -48,7 +57,7 @@ func (g *gen) text() string {
 
 // time is a MicroTime, as JSON.
 func (g *gen) time() string {
-	if !g.odds(4) {
+	if !g.wrong(4) {
 		return g.one(`"2024-05-06T07:08:09.123456Z"`, `"2024-05-06T07:08:10.000000Z"`, `"2024-05-06T07:08:11.500000Z"`)
 	}
 	return g.one(`"2024-05-06T07:08:09Z"`, `"2024-05-06T07:08:09.1Z"`, `"2024-05-06T07:08:09.123456789Z"`, `"2024-05-06T07:08:09.123456+02:00"`,
@@ -60,7 +69,7 @@ func (g *gen) time() string {
 
 // number is one for leaseDurationSeconds and leaseTransitions.
 func (g *gen) number() string {
-	if !g.odds(4) {
+	if !g.wrong(4) {
 		return g.one("1", "15", "40")
 	}
 	return g.one("0", "-1", "2147483647", "2147483648", "-2147483649", "1.0", "1.5", "1e2", "1E+1", "-0", "0.0", "9223372036854775808", `"5"`, `""`,

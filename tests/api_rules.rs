@@ -1,0 +1,183 @@
+//! Rules of the Lease API that no trace shows and that random requests to a kube-apiserver brought up
+//! (`tests/e2e/differential`): what it answers, and in which order it looks at things.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+mod support;
+
+use serde_json::{Value, json};
+use std::sync::LazyLock;
+use support::lease;
+use support::response::Response;
+use support::server::TestServer;
+use support::watch::Watch;
+
+static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
+
+fn call(method: &str, target: &str, body: &str) -> Response {
+    SERVER.client().call(method, target, body)
+}
+
+/// A request with fields of its own.
+fn send(method: &str, target: &str, fields: &str, body: &str) -> Response {
+    let mut client = SERVER.client();
+    let length = body.len();
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+    ));
+    client.recv(method)
+}
+
+fn message(response: &Response) -> String {
+    response.json()["message"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn warnings_are_told_with_errors_too() {
+    let body = r#"{"metadata":{"name":"a"},"spec":{"colour":1,"leaseDurationSeconds":0}}"#;
+    let refused = call("POST", &lease::collection("warned"), body).expect_status(422, body);
+    assert_eq!(refused.head.field("warning"), Some(r#"299 - "unknown field \"spec.colour\"""#));
+}
+
+#[test]
+fn a_creation_by_put_keeps_the_marks_of_a_deletion_and_the_next_update_deletes() {
+    let path = lease::path("marked", "a");
+    let marked = json!({"metadata": {"name": "a", "deletionTimestamp": "2020-01-02T03:04:05Z"}, "spec": {}});
+    let made = call("PUT", &path, &marked.to_string()).expect_status(201, "PUT").json();
+    assert_eq!(made["metadata"]["deletionTimestamp"], "2020-01-02T03:04:05Z");
+    call("PUT", &path, &made.to_string()).expect_status(200, "an update of what is being deleted");
+    call("GET", &path, "").expect_status(404, "GET");
+
+    let made = call("POST", &lease::collection("marked"), &marked.to_string()).expect_status(201, "POST").json();
+    assert_eq!(made["metadata"]["deletionTimestamp"], Value::Null);
+}
+
+#[test]
+fn a_dry_run_of_a_deletion_that_takes_finalizers_out_shows_an_empty_lease() {
+    let path = lease::path("orphaned", "a");
+    call("POST", &lease::collection("orphaned"), &lease::new("a")).expect_status(201, "POST");
+    let old = call("DELETE", &format!("{path}?orphanDependents=true"), "").expect_status(200, "orphan");
+    assert_eq!(old.json()["metadata"]["finalizers"], json!(["orphan"]));
+    let shown =
+        call("DELETE", &format!("{path}?propagationPolicy=Background&dryRun=All"), "").expect_status(200, "dry");
+    assert_eq!((shown.json()["kind"].as_str(), &shown.json()["metadata"]), (Some("Lease"), &json!({})));
+    let held = r#"{"metadata":{"name":"b","finalizers":["example.com/f"]}}"#;
+    call("POST", &lease::collection("orphaned"), held).expect_status(201, held);
+    let path = lease::path("orphaned", "b");
+    call("DELETE", &format!("{path}?orphanDependents=false"), "").expect_status(202, "told that it is not gone yet");
+}
+
+#[test]
+fn what_cannot_name_a_lease_is_400() {
+    for name in ["%2e%2e", ".", "%25"] {
+        let refused = call("GET", &lease::path("named", name), "").expect_status(400, name);
+        assert!(message(&refused).starts_with("Name parameter invalid: "), "{refused}");
+    }
+    for (method, target, status, words) in [
+        ("DELETE", lease::collection(""), 400, "Namespace parameter required."),
+        ("GET", lease::path("", "a"), 400, "Namespace parameter required."),
+        (
+            "POST",
+            lease::collection(""),
+            422,
+            "Lease.coordination.k8s.io \"a\" is invalid: metadata.namespace: Required value",
+        ),
+    ] {
+        let body = if method == "POST" { lease::new("a") } else { String::new() };
+        assert_eq!(message(&call(method, &target, &body).expect_status(status, &target)), words);
+    }
+    call("GET", &lease::collection(""), "").expect_status(200, "all namespaces");
+}
+
+#[test]
+fn a_timeout_that_is_no_duration_is_refused_before_all_else_but_not_of_a_watch() {
+    for target in ["/healthz", "/no/such/path", &lease::collection("timed")] {
+        let refused = call("GET", &format!("{target}?timeout=x"), "").expect_status(400, target);
+        let words = "invalid timeout specified in the request URL - time: invalid duration \"x\"";
+        assert_eq!(message(&refused), words);
+    }
+    Watch::open(&SERVER.endpoint(), &format!("{}?watch=1&timeout=x", lease::collection("timed")));
+}
+
+#[test]
+fn options_of_a_list_are_looked_at_in_order() {
+    let collection = lease::collection("ordered");
+    let bad = "Accept: application/json;as=Bad;v=v1;g=meta.k8s.io\r\n";
+    for (query, fields, status) in [
+        ("resourceVersionMatch=Exact", "Accept: text/html\r\n", 406),
+        ("resourceVersionMatch=Exact", bad, 422),
+        ("fieldSelector=spec.x=1", bad, 406),
+        ("limit=x", bad, 400),
+        ("fieldSelector=%3D", "", 200),
+        ("continue=x&resourceVersion=y", "", 400),
+    ] {
+        send("GET", &format!("{collection}?{query}"), fields, "").expect_status(status, query);
+    }
+    let refused = call("GET", &format!("{collection}?continue=x&resourceVersion=y"), "");
+    assert!(message(&refused).contains("illegal base64 data at input byte 0"), "{refused}");
+}
+
+#[test]
+fn the_form_of_rows_is_looked_at_when_the_work_is_done() {
+    let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
+    let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
+    send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
+    call("GET", &lease::path("rows", "a"), "").expect_status(200, "it was made all the same");
+}
+
+#[test]
+fn a_list_of_one_name_has_no_pages() {
+    let collection = lease::collection("single");
+    let first = call("POST", &collection, &lease::new("a")).expect_status(201, "POST").json();
+    call("PATCH", &lease::path("single", "a"), r#"{"spec":{"holderIdentity":"b"}}"#).expect_status(200, "PATCH");
+    let version = lease::version(&first);
+    let holder = |query: &str| {
+        let list =
+            call("GET", &format!("{collection}?{query}&resourceVersion={version}"), "").expect_status(200, query);
+        list.json()["items"][0]["spec"]["holderIdentity"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(holder("limit=1"), "node-a");
+    assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
+    assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
+    call("POST", &collection, &lease::new("b")).expect_status(201, "POST");
+    let page = call("GET", &format!("{collection}?limit=1"), "").expect_status(200, "a page").json();
+    let token = page["metadata"]["continue"].as_str().unwrap();
+    let rest = call("GET", &format!("{collection}?continue={token}&fieldSelector=metadata.name%3Da"), "");
+    assert_eq!(rest.expect_status(200, "the rest, by name").json()["items"], json!([]));
+}
+
+#[test]
+fn a_watch_from_a_version_to_come_begins_and_says_so() {
+    let target = lease::collection("to-come");
+    let options = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9000000000000000";
+    let events = Watch::open(&SERVER.endpoint(), &format!("{target}?{options}")).rest();
+    let [event] = events.as_slice() else { panic!("{events:?}") };
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
+}
+
+#[test]
+fn patches_are_read_as_go_reads_them() {
+    let path = lease::path("patched", "a");
+    call("POST", &lease::collection("patched"), &lease::new("a")).expect_status(201, "POST");
+    let half = r#"{"spec":{"holderIdentity":"\ud83d"}}"#;
+    let patched = call("PATCH", &path, half).expect_status(200, half).json();
+    assert_eq!(patched["spec"]["holderIdentity"], "\u{fffd}");
+    let zero = r#"{"spec":{"leaseTransitions":-0}}"#;
+    call("PATCH", &path, zero).expect_status(200, zero);
+    let huge = r#"{"spec":{"leaseTransitions":1e400}}"#;
+    let words = "error decoding patch: json: cannot unmarshal number 1e400 into Go value of type float64";
+    assert_eq!(message(&call("PATCH", &path, huge).expect_status(400, huge)), words);
+    let versionless = r#"{"apiVersion":null}"#;
+    assert!(message(&call("PATCH", &path, versionless).expect_status(400, versionless)).contains("undeterminable"));
+    let json_patch = "Content-Type: application/json-patch+json\r\n";
+    let ops = r#"[{"op":5}]"#;
+    send("PATCH", &path, json_patch, ops).expect_status(400, ops);
+    send("PATCH", &format!("{path}?fieldValidation=Ignore"), json_patch, ops).expect_status(422, ops);
+}
+
+#[test]
+fn numbers_are_shown_as_they_were_written() {
+    let body = r#"{"metadata":{"name":"a"},"spec":{"leaseDurationSeconds":1E+1}}"#;
+    let refused = call("POST", &lease::collection("numbers"), body).expect_status(400, body);
+    assert!(message(&refused).contains("cannot unmarshal number 1E+1 into"), "{refused}");
+}
