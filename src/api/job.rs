@@ -10,11 +10,13 @@ use super::token::ContinueToken;
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::codec::list_meta::ListMeta;
+use crate::codec::render::Pretty;
 use crate::form::Form;
 use crate::http::{Body, ContentType, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::lease::{ApiVersion, ResourceVersion};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::media_type::Format;
 use crate::metrics::RequestKind;
 use crate::selector::Selector;
 use crate::table::Table;
@@ -30,6 +32,8 @@ use std::vec;
 pub struct Job {
     selector: Selector,
     form: Form,
+    /// Of an indented list, what indents it: as it goes out, not when it is whole.
+    printer: Option<Printer>,
     stage: Stage,
     /// What the request counts as; it is counted with the status of its response.
     kind: RequestKind,
@@ -52,6 +56,28 @@ pub enum JobError {
 impl From<Forgotten> for JobError {
     fn from(_: Forgotten) -> Self {
         Self::Overtaken
+    }
+}
+
+/// What makes the list for people out of the compact one.
+#[derive(Debug)]
+struct Printer {
+    /// Indents each piece as it goes out. Without it the list goes out when it is whole: YAML is made in one go.
+    pretty: Option<Pretty>,
+    /// What is not printed yet.
+    compact: Vec<u8>,
+}
+
+impl Printer {
+    /// The form in which a list is made, and what it is printed by, if it is.
+    fn of(form: Form) -> (Form, Option<Self>) {
+        let mut compact = form;
+        let is_pretty = std::mem::take(&mut compact.representation.pretty);
+        match form.representation.format {
+            Format::Json if is_pretty => (compact, Some(Self { pretty: Some(Pretty::default()), compact: Vec::new() })),
+            Format::Yaml => (form, Some(Self { pretty: None, compact: Vec::new() })),
+            Format::Json | Format::Protobuf => (form, None),
+        }
     }
 }
 
@@ -101,18 +127,21 @@ impl Job {
     /// A list of what `snapshot` holds and `selector` takes; of at most `limit` items, or 0 for all.
     #[must_use]
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
+        let (form, printer) = Printer::of(form);
         let stage = match limit {
             0 if form.needs_whole_list() => Stage::Collect { snapshot, limit: usize::MAX, found: Found::default() },
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
             limit => Stage::Collect { snapshot, limit, found: Found::default() },
         };
-        Self::new(selector, form, stage)
+        Self { printer, ..Self::new(selector, form, stage) }
     }
 
     /// A deletion of what `snapshot` holds and `selector` takes.
     #[must_use]
     pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
-        Self::new(selector, form, Stage::Delete { snapshot, deletion, found: Found::default() })
+        let (form, printer) = Printer::of(form);
+        let stage = Stage::Delete { snapshot, deletion, found: Found::default() };
+        Self { printer, ..Self::new(selector, form, stage) }
     }
 
     /// A response that is at hand, in pieces.
@@ -123,7 +152,15 @@ impl Job {
     }
 
     fn new(selector: Selector, form: Form, stage: Stage) -> Self {
-        Self { selector, form, stage, kind: RequestKind::OtherVerb, version: ApiVersion::default(), gzip: None }
+        Self {
+            selector,
+            form,
+            printer: None,
+            stage,
+            kind: RequestKind::OtherVerb,
+            version: ApiVersion::default(),
+            gzip: None,
+        }
     }
 
     /// The same for a client that takes gzip: it gets that if the body is long.
@@ -175,7 +212,9 @@ impl Job {
             JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
             JobError::Refused(error) => error,
         };
-        Response::from_status(&error.status(), self.form.of_status())
+        let mut form = self.form.of_status();
+        form.representation.pretty |= self.printer.as_ref().is_some_and(|printer| printer.pretty.is_some());
+        Response::from_status(&error.status(), form)
     }
 
     /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `Ok(true)` when the
@@ -205,6 +244,36 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<bool, JobError> {
+        let Some(mut printer) = self.printer.take() else { return self.compact_step(table, now, out, bytes_max) };
+        let stepped = match &mut printer.pretty {
+            Some(pretty) => {
+                printer.compact.clear();
+                // About half of what goes out is spaces.
+                let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
+                let stepped = self.compact_step(table, now, &mut printer.compact, bytes_max);
+                pretty.push(out, &printer.compact);
+                stepped
+            }
+            None => {
+                let stepped = self.compact_step(table, now, &mut printer.compact, usize::MAX);
+                if let Ok(true) = stepped {
+                    out.append(&mut printer.compact);
+                }
+                stepped
+            }
+        };
+        self.printer = Some(printer);
+        stepped
+    }
+
+    /// One step of the body as it is before it is indented or made YAML.
+    fn compact_step(
+        &mut self,
+        table: &mut Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<bool, JobError> {
         let Self { selector, form, stage, .. } = self;
         let form = *form;
         match stage {
@@ -221,7 +290,7 @@ impl Job {
                 let meta = OwnedMeta::of(snapshot, more, selector);
                 let found = std::mem::take(found);
                 *stage = Stage::send(meta, found, form, out);
-                self.plain_step(table, now, out, bytes_max)
+                self.compact_step(table, now, out, bytes_max)
             }
             Stage::Delete { snapshot, deletion, found } => {
                 let mut doomed = Vec::new();
@@ -242,7 +311,7 @@ impl Job {
                 let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
                 let found = std::mem::take(found);
                 *stage = Stage::send(meta, found, form, out);
-                self.plain_step(table, now, out, bytes_max)
+                self.compact_step(table, now, out, bytes_max)
             }
             Stage::Body { body, .. } => {
                 let piece =
@@ -348,4 +417,48 @@ fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> 
         table.replace(slot, marked);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{Lease, Time};
+    use crate::media_type::Representation;
+    use crate::table::snapshot::Range;
+
+    /// What stands in the output before a list is not the list's, however many steps that takes.
+    #[test]
+    fn a_list_for_people_leaves_alone_what_goes_before_it() {
+        let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
+        for number in 0..3 * JOB_KEYS_PER_STEP {
+            let mut lease = Lease::default();
+            lease.metadata.namespace = "n".into();
+            lease.metadata.name = format!("l{number}").into();
+            table.create(lease);
+        }
+        let now = Now { ms: 0, wall: Time(0) };
+        let mut list = |format, pretty, limit, head: &[u8], bytes_max| {
+            let form =
+                Form { representation: Representation { format, pretty, ..Representation::JSON }, ..Form::default() };
+            let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), limit, form);
+            let mut out = head.to_vec();
+            loop {
+                let bytes_max = out.len() + bytes_max;
+                if job.step(&mut table, now, &mut out, bytes_max).expect("nothing changes") {
+                    break;
+                }
+            }
+            out.strip_prefix(head).expect("it was there before").to_vec()
+        };
+        for limit in [0, 2 * JOB_KEYS_PER_STEP] {
+            let compact = list(Format::Json, false, limit, b"{\"head\"", 1000);
+            let value: serde_json::Value = serde_json::from_slice(&compact).expect("JSON");
+            let pretty = list(Format::Json, true, limit, b"{\"head\"", 1000);
+            let mut expected = Vec::new();
+            crate::codec::render::push_pretty(&mut expected, &compact);
+            assert!(pretty == expected, "{limit}");
+            let yaml = list(Format::Yaml, false, limit, b"{\"head\"", 1000);
+            assert_eq!(crate::codec::yaml::decode(&yaml).expect("YAML").value, value);
+        }
+    }
 }

@@ -5,5 +5,5 @@ mod pretty;
 mod yaml;
 mod yaml_scalar;
 
-pub use pretty::push_pretty;
+pub use pretty::{Pretty, push_pretty};
 pub use yaml::push_yaml;

@@ -2,47 +2,67 @@
 
 /// Appends `json`, which is compact, with line feeds and two spaces for each level.
 pub fn push_pretty(out: &mut Vec<u8>, json: &[u8]) {
-    out.reserve(json.len() * 2);
-    let mut depth = 0usize;
-    let mut in_string = false;
-    let mut bytes = json.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        if in_string {
-            out.push(byte);
-            match byte {
-                b'\\' => out.extend(bytes.next()),
-                b'"' => in_string = false,
-                _ => {}
-            }
-            continue;
-        }
-        match byte {
-            b'"' => {
-                in_string = true;
+    Pretty::default().push(out, json);
+}
+
+/// Indents JSON that comes in pieces, wherever they are cut.
+#[derive(Debug, Default)]
+pub struct Pretty {
+    depth: usize,
+    in_string: bool,
+    /// The last byte was a backslash in a string.
+    is_escaped: bool,
+    /// The bracket that the last byte has opened: if the next one closes it, both stay together.
+    opened: Option<u8>,
+}
+
+impl Pretty {
+    /// Appends the next piece, which is compact.
+    pub fn push(&mut self, out: &mut Vec<u8>, json: &[u8]) {
+        out.reserve(json.len() * 2);
+        for byte in json.iter().copied() {
+            if self.in_string {
                 out.push(byte);
-            }
-            b'{' | b'[' => {
-                out.push(byte);
-                // Nothing in it: both brackets stay together.
-                if let Some(close) = bytes.next_if(|next| *next == byte + 2) {
-                    out.push(close);
-                } else {
-                    depth += 1;
-                    push_line(out, depth);
+                match byte {
+                    _ if self.is_escaped => self.is_escaped = false,
+                    b'\\' => self.is_escaped = true,
+                    b'"' => self.in_string = false,
+                    _ => {}
                 }
+                continue;
             }
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                push_line(out, depth);
-                out.push(byte);
+            if byte == b'\n' {
+                continue;
             }
-            b',' => {
-                out.push(byte);
-                push_line(out, depth);
+            if let Some(open) = self.opened.take() {
+                if byte == open + 2 {
+                    out.push(byte);
+                    continue;
+                }
+                self.depth += 1;
+                push_line(out, self.depth);
             }
-            b':' => out.extend_from_slice(b": "),
-            b'\n' => {}
-            _ => out.push(byte),
+            match byte {
+                b'"' => {
+                    self.in_string = true;
+                    out.push(byte);
+                }
+                b'{' | b'[' => {
+                    self.opened = Some(byte);
+                    out.push(byte);
+                }
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    push_line(out, self.depth);
+                    out.push(byte);
+                }
+                b',' => {
+                    out.push(byte);
+                    push_line(out, self.depth);
+                }
+                b':' => out.extend_from_slice(b": "),
+                _ => out.push(byte),
+            }
         }
     }
 }
@@ -80,6 +100,20 @@ mod tests {
             let value: serde_json::Value = serde_json::from_str(file).expect("JSON");
             assert_eq!(serde_json::from_str::<serde_json::Value>(&indented).expect("JSON"), value);
             assert!(!indented.ends_with('\n'));
+        }
+    }
+
+    #[test]
+    fn pieces_give_what_the_whole_gives() {
+        let json = r#"{"a":"\\\"{\n,","b":{},"c":[],"d":[1,{"e":[[]]}]}"#;
+        for first in 0..json.len() {
+            for second in first..json.len() {
+                let (mut out, mut printer) = (Vec::new(), Pretty::default());
+                for piece in [&json[..first], &json[first..second], &json[second..]] {
+                    printer.push(&mut out, piece.as_bytes());
+                }
+                assert_eq!(String::from_utf8(out).expect("UTF-8"), pretty(json), "{first} {second}");
+            }
         }
     }
 }
