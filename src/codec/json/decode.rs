@@ -17,7 +17,7 @@ use super::lease_fields::read_lease;
 use super::repeated;
 use super::syntax;
 use super::tape::Value;
-use super::type_meta::{Refusal, TypeMeta, check_lease, unread_syntax};
+use super::type_meta::{Refusal, TypeMeta, check_lease, not_registered_internally, unread_syntax};
 use super::warnings::{Complaint, FieldWarnings};
 use crate::api_error::ApiError;
 use crate::lease::{ApiVersion, KIND, Lease};
@@ -87,11 +87,12 @@ impl Decoder {
     pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
         let body = &*body;
         let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
-            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(of_no_version(root)),
+            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(Ok(of_no_version(root))),
+            Ok(TypeMeta { group: "", version: "", kind }) => Some(Err(not_registered_internally(kind))),
             _ => None,
         };
-        if let Ok(Some(decoded)) = self.read(body, read) {
-            return Ok(decoded);
+        if let Ok(Some(outcome)) = self.read(body, read) {
+            return outcome;
         }
         self.read_lease(body, version).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
     }
@@ -350,6 +351,8 @@ mod tests {
             let warnings: Vec<_> = decoded.warnings.messages().collect();
             assert_eq!(warnings, ["unknown field \"metadata\"", "unknown field \"spec\""]);
         }
+        let words = r#"no kind "b" is registered for the internal version of group "coordination.k8s.io" in scheme "pkg/api/legacyscheme/scheme.go:30""#;
+        assert_eq!(Decoder::new().decode_patched(&mut br#"{"kind":"b"}"#.to_vec()), Err(words.to_owned()));
     }
 
     #[test]

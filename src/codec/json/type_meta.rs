@@ -106,6 +106,15 @@ pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> Str
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
+/// The same of a kind without a version, for which kube-apiserver takes the one that it works with itself.
+pub(super) fn not_registered_internally(kind: &str) -> String {
+    format!(
+        "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
+        go_quoted(kind),
+        go_quoted(GROUP)
+    )
+}
+
 /// Words for a body whose kind cannot be found out.
 pub(super) fn unread_syntax(words: &str) -> String {
     format!("couldn't get version/kind; json parse error: {words}")

@@ -165,12 +165,14 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		events := watch.wait()
 		var normals [2]normal
 		for at := range normals {
+			// One watch may see what the other server does not show, and the next must not suffer for it.
+			memory := memories[at].clone()
 			text := strings.Join(events[at], "\n")
 			if !strings.HasPrefix(text, `{"type"`) {
 				// It was a list after all.
-				text = memories[at].withoutListVersion(text, watch.asked[at].target)
+				text = memory.withoutListVersion(text, watch.asked[at].target)
 			}
-			normals[at] = memories[at].name(text)
+			normals[at] = memory.name(text)
 		}
 		if x.verbose {
 			fmt.Printf("events of %d\n%s\n", watch.at, indent(normals[1].text))

@@ -153,6 +153,9 @@ var rewritings = []struct {
 	},
 }
 
+// bare is a number that was named.
+var bare = regexp.MustCompile(`:(\$\{[^}]*\})`)
+
 // odd are numbers that can be written in several ways.
 var odd = regexp.MustCompile(`":-?\d+(?:[.eE][-+.eE\d]*)?`)
 
@@ -178,6 +181,7 @@ func inOrder(message string) string {
 		}
 		text = unquoted
 	}
+	text = bare.ReplaceAllString(text, `:"$1"`)
 	var value any
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -171,6 +172,13 @@ func newMemory(namespaces [2]string) *memory {
 		namespaces: namespaces, versions: map[string][]string{}, uids: map[string][]string{}, objects: map[string][]byte{},
 		symbolOf: map[string]string{}, counts: map[string]int{}, pages: map[string]string{}, tokens: map[string][]string{},
 	}
+}
+
+// clone is a memory of the same things, that names further ones by itself.
+func (m *memory) clone() *memory {
+	copied := *m
+	copied.symbolOf, copied.counts = maps.Clone(m.symbolOf), maps.Clone(m.counts)
+	return &copied
 }
 
 func (m *memory) fill(text string) string {
