@@ -142,6 +142,8 @@ fn a_list_of_one_name_has_no_pages() {
     call("POST", &collection, &lease::new("b")).expect_status(201, "POST");
     let page = call("GET", &format!("{collection}?limit=1"), "").expect_status(200, "a page").json();
     let token = page["metadata"]["continue"].as_str().unwrap();
+    let rest = call("GET", &format!("{collection}?continue={token}&limit=1&resourceVersion=0"), "");
+    assert_eq!(rest.expect_status(200, "no limit").json()["metadata"]["continue"], Value::Null);
     let rest = call("GET", &format!("{collection}?continue={token}&fieldSelector=metadata.name%3Da"), "");
     assert_eq!(rest.expect_status(200, "the rest, by name").json()["items"], json!([]));
 }

@@ -114,6 +114,8 @@ pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) 
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });
         }
+        // As without a token: 0 is served from the cache there, which has no limits.
+        let limit = if options.resource_version == "0" { 0 } else { limit };
         return Ok((next_page(table, &token, range)?, limit));
     }
     let version = parse_list_resource_version(&options.resource_version)?;

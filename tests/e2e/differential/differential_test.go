@@ -34,7 +34,7 @@ func TestWhatMustDifferIsNamed(t *testing.T) {
 	normals := func(uid string, version, seconds int) string {
 		m := newMemory(namespacesOf(0))
 		header := http.Header{"Content-Type": {"application/json"}}
-		return m.normalOf(answer{status: 200, header: header, body: fmt.Appendf(nil, body, uid, version, seconds)}, message{target: leasesOf("x") + "/l0"}).text
+		return m.normalOf(answer{status: 200, header: header, body: fmt.Appendf(nil, body, uid, version, seconds)}, message{target: leasesOf("x") + "/l0"}, true).text
 	}
 	one := normals("8c4a3a4e-0000-4000-8000-000000000001", 77, 15)
 	if other := normals("8c4a3a4e-0000-4000-8000-000000000002", 1790000000000000, 15); one != other {

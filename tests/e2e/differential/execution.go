@@ -150,7 +150,8 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 				}
 			}
 		}
-		normals := [2]normal{memories[0].normalOf(answers[0], asked[0]), memories[1].normalOf(answers[1], asked[1])}
+		learns := answers[0].status < 300 && answers[1].status < 300
+		normals := [2]normal{memories[0].normalOf(answers[0], asked[0], learns), memories[1].normalOf(answers[1], asked[1], learns)}
 		if x.verbose {
 			fmt.Printf("%3d %s\n%s\n", at, describe(asked), indent(normals[1].text))
 		}

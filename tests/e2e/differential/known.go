@@ -54,7 +54,7 @@ var known = []struct {
 	{
 		"of several wrong directives in a strategic merge patch kube-apiserver tells of any, in random order",
 		func(d *difference) bool {
-			return d.step.label == "patch-strategic" && strings.HasPrefix(d.said[0], "500\n") && strings.HasPrefix(d.said[1], "500\n") && strings.Count(d.step.body.text, "\"$") > 1
+			return d.step.label == "patch-strategic" && refused(d.said[0]) && refused(d.said[1]) && strings.Count(d.step.body.text, "\"$") > 1
 		},
 	},
 	{
@@ -86,6 +86,9 @@ var known = []struct {
 //   - A deletion of a collection whose answer is not acceptable, as metadata of one object: kube-apiserver deletes, and then
 //     finds out that it cannot answer (406). Ours refuses before it deletes.
 //   - Header fields with blanks around their value: HTTP/2 forbids them (RFC 9113 §8.2.1), and ours keeps to that.
+
+// refused tells whether a server said that it will not or cannot.
+func refused(said string) bool { return said[0] == '4' || said[0] == '5' }
 
 // notYAML is said of a text that the parser does not understand.
 const notYAML = "yaml: (not understood)"

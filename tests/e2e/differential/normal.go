@@ -48,8 +48,9 @@ var (
 	listKind  = regexp.MustCompile(`(?m)^kind: \w*List$`)
 )
 
-// normalOf names what is moving in the answer to a request, whose target may fix a version.
-func (m *memory) normalOf(answer answer, asked message) normal {
+// normalOf names what is moving in the answer to a request, whose target may fix a version. What only one of the servers
+// showed is not to be learnt.
+func (m *memory) normalOf(answer answer, asked message, learns bool) normal {
 	var lines []string
 	for name, values := range answer.header {
 		if !ignored[name] {
@@ -62,7 +63,7 @@ func (m *memory) normalOf(answer answer, asked message) normal {
 	sort.Strings(lines)
 	head := fmt.Sprintf("%d\n%s\n", answer.status, strings.Join(lines, "\n"))
 	text, decoded := readable(answer.header.Get("Content-Type"), answer.body)
-	if answer.status < 300 {
+	if learns {
 		m.learn(decoded)
 	}
 	if answer.status >= 400 {
