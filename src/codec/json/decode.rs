@@ -352,7 +352,7 @@ mod tests {
             assert_eq!(warnings, ["unknown field \"metadata\"", "unknown field \"spec\""]);
         }
         let words = r#"no kind "b" is registered for the internal version of group "coordination.k8s.io" in scheme "pkg/api/legacyscheme/scheme.go:30""#;
-        assert_eq!(Decoder::new().decode_patched(&mut br#"{"kind":"b"}"#.to_vec()), Err(words.to_owned()));
+        assert_eq!(Decoder::new().decode_patched(&mut br#"{"kind":"b"}"#.to_vec(), V1), Err(words.to_owned()));
     }
 
     #[test]
