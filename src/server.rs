@@ -13,7 +13,7 @@
 use crate::api::Api;
 use crate::api::health::CheckId;
 use crate::buffer::Pool;
-use crate::clock::{Clock, HttpDate, Now, wall_micros};
+use crate::clock::{Clock, Now, wall_micros};
 use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
@@ -23,18 +23,18 @@ use crate::limits::{
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
-use crate::serve::{Scratch, Service};
+use crate::serve::Service;
 use crate::table::Table;
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::transport::Transport;
 use crate::updates::{self, Update, UpdateSender, Updates};
-use crate::watch::{Fill, Watchers};
+use crate::watch::Fill;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -184,15 +184,8 @@ impl Server {
             namespaces: (api.namespaces.is_awaited())
                 .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
         };
-        let service = Service {
-            api,
-            table: Table::new(version, config.watch_window_events, config.watch_window_bytes),
-            watchers: Watchers::new(version),
-            trust,
-            date: HttpDate::default(),
-            postponed: VecDeque::new(),
-            scratch: Scratch::default(),
-        };
+        let service =
+            Service::new(api, Table::new(version, config.watch_window_events, config.watch_window_bytes), trust);
         Ok(Self {
             poll,
             listeners,

@@ -11,19 +11,17 @@ mod support;
 use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
-use coordination_apiserver::clock::{HttpDate, Now};
+use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, WRITE_STALL_MS_MAX,
 };
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Service};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::tls::trust::Trust;
-use coordination_apiserver::watch::Watchers;
 use mio::Token;
 use process::Process;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -272,16 +270,7 @@ struct InMemory {
 
 impl InMemory {
     fn new() -> Self {
-        let version = ResourceVersion(1);
-        let service = Service {
-            api: Api::new(),
-            table: Table::new(version, 16, 1 << 16),
-            watchers: Watchers::new(version),
-            trust: Arc::new(Trust::nobody()),
-            date: HttpDate::default(),
-            postponed: VecDeque::new(),
-            scratch: Scratch::default(),
-        };
+        let service = Service::new(Api::new(), Table::new(ResourceVersion(1), 16, 1 << 16), Arc::new(Trust::nobody()));
         let (credentials, now) = (Credentials::insecure(), Now { ms: 1_000_000, wall: Time(1_767_000_000) });
         let protocol = Protocol::http2(&credentials, now, &mut Vec::new());
         Self { service, protocol, credentials, input: ByteBuf::default(), pool: Pool::default(), now }

@@ -5,13 +5,13 @@
 use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
-use coordination_apiserver::clock::{HttpDate, Now};
+use coordination_apiserver::clock::Now;
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{QUEUED_BYTES_HIGH, REQUESTS_PER_TURN};
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Served, Service};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::tls::trust::Trust;
-use coordination_apiserver::watch::{Fill, Watchers};
+use coordination_apiserver::watch::Fill;
 use coordination_apiserver_fuzz::Cuts;
 use libfuzzer_sys::fuzz_target;
 use mio::Token;
@@ -37,15 +37,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let version = ResourceVersion(1_000);
-        let service = Service {
-            api: Api::new(),
-            table: Table::new(version, 16, 1 << 16),
-            watchers: Watchers::new(version),
-            trust: Arc::new(Trust::nobody()),
-            date: HttpDate::default(),
-            scratch: Scratch::default(),
-        };
+        let service =
+            Service::new(Api::new(), Table::new(ResourceVersion(1_000), 16, 1 << 16), Arc::new(Trust::nobody()));
         Self {
             service,
             protocol: Protocol::Undecided,

@@ -61,6 +61,21 @@ pub struct Service {
 }
 
 impl Service {
+    /// The API over `table`, of which nobody has heard yet.
+    #[must_use]
+    pub fn new(api: Api, table: Table, trust: Arc<Trust>) -> Self {
+        let watchers = Watchers::new(table.version());
+        Self {
+            api,
+            table,
+            watchers,
+            trust,
+            postponed: VecDeque::new(),
+            date: HttpDate::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
     /// Takes note that a request on `connection` waits; answers it if too many do already.
     fn postpone(&mut self, postponed: Box<Postponed>, connection: Token, now: Now) -> Result<Box<Postponed>, Reply> {
         if self.postponed.len() >= POSTPONED_MAX {

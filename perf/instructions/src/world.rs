@@ -3,13 +3,13 @@
 use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
-use coordination_apiserver::clock::{HttpDate, Now};
+use coordination_apiserver::clock::Now;
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{BUFFER_BYTES, REQUESTS_PER_TURN};
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Scratch, Served, Service};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::tls::trust::Trust;
-use coordination_apiserver::watch::{Fill, WatcherKey, Watchers};
+use coordination_apiserver::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::sync::Arc;
 
@@ -42,15 +42,7 @@ impl World {
     /// A service without Leases, whose log holds at most `events_max` events.
     #[must_use]
     pub fn new(events_max: usize) -> Self {
-        let service = Service {
-            api: Api::new(),
-            table: Table::new(VERSION, events_max, usize::MAX),
-            watchers: Watchers::new(VERSION),
-            trust: Arc::new(Trust::nobody()),
-            date: HttpDate::default(),
-            postponed: std::collections::VecDeque::new(),
-            scratch: Scratch::default(),
-        };
+        let service = Service::new(Api::new(), Table::new(VERSION, events_max, usize::MAX), Arc::new(Trust::nobody()));
         let now = Now { ms: 0, wall: Time(1_795_219_345) };
         Self { service, now, ends: Vec::new(), pool: Pool::default(), again: Vec::new() }
     }
