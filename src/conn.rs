@@ -311,6 +311,10 @@ impl Conn {
             if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
                 return Ok(());
             }
+            if self.transport.is_eof() && self.phase == Phase::Open && self.protocol.is_postponed() {
+                // It is woken when the answer is there.
+                return Ok(());
+            }
             if self.transport.is_eof() {
                 // All that was asked for whole has been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };

@@ -16,6 +16,9 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 
+/// Streams of HTTP/2 that a peer without a certificate may have open.
+pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
+
 /// How many bodies of the greatest size an HTTP/2 connection may have that are not whole yet, in bytes and with their
 /// heads; more ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
 pub const CONNECTION_BODIES_MAX: usize = 10;
@@ -38,7 +41,7 @@ pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: a few milliseconds,
 /// most of which is their encryption.
-pub const FAN_OUT_BYTES_PER_TURN: usize = 2 * 1024 * 1024;
+pub const FAN_OUT_BYTES_PER_TURN: usize = 1024 * 1024;
 
 /// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them.
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
@@ -48,6 +51,13 @@ pub const NAMESPACE_WAIT_MS: u64 = 200;
 
 /// Creations that wait for their namespaces at one time; further ones are answered by what is known.
 pub const POSTPONED_MAX: usize = 64;
+
+/// Items of a list in YAML, which is made in one go; JSON and protobuf have no such bound.
+pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
+
+/// Milliseconds that a list or a deletion of a collection may take, however it is read. kube-apiserver's
+/// `--request-timeout`.
+pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Keys that a list or a deletion of a collection looks at in one step.
 pub const JOB_KEYS_PER_STEP: usize = 512;

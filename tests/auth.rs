@@ -334,6 +334,17 @@ fn a_creation_waits_a_moment_for_its_namespace() {
 }
 
 #[test]
+fn a_creation_that_waits_is_answered_to_who_has_nothing_more_to_say() {
+    let server = TestServer::start();
+    assert!(server.update_sender().send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    let mut client = server.client();
+    client.send(request("POST", &collection("never"), &new("a"), &[]));
+    client.stream.socket().shutdown(std::net::Shutdown::Write).unwrap();
+    client.recv("POST").expect_failure(404, "NotFound", "after the end of the requests");
+    client.expect_closed();
+}
+
+#[test]
 fn only_so_many_creations_wait() {
     let server = TestServer::start();
     assert!(server.update_sender().send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
@@ -347,6 +358,11 @@ fn only_so_many_creations_wait() {
     for stream in &streams[..POSTPONED_MAX] {
         client.recv(*stream).expect_failure(404, "NotFound", "after the wait");
     }
+    // They count no longer.
+    let begun = Instant::now();
+    let one = client.queue(&message);
+    client.recv(one).expect_failure(404, "NotFound", "one more");
+    assert!(begun.elapsed() >= WAIT, "it did not wait: {:?}", begun.elapsed());
 }
 
 /// How long a creation waits.

@@ -3,7 +3,7 @@
 use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::preconditions::Preconditions;
-use super::read::{list_snapshot, range_of};
+use super::read::{check_length, list_snapshot, range_of};
 use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
@@ -82,6 +82,7 @@ impl Api {
         // What a list with these options would show is what goes (apiserver `registry/generic/registry`,
         // `DeleteCollection`).
         let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
+        check_length(form, table, Some(namespace), limit)?;
         let deletion = Deletion {
             propagation: propagation(&options),
             preconditions: Preconditions::of(&options),

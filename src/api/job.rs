@@ -15,7 +15,7 @@ use crate::form::Form;
 use crate::http::{Body, ContentType, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::lease::{ApiVersion, ResourceVersion};
-use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
 use crate::media_type::Format;
 use crate::metrics::RequestKind;
 use crate::selector::Selector;
@@ -40,6 +40,8 @@ pub struct Job {
     version: ApiVersion,
     /// How the body goes out, for a client that takes gzip.
     gzip: Option<Gzip>,
+    /// Milliseconds at which the first step was made.
+    began_ms: Option<u64>,
 }
 
 /// Why a job ends before its response is whole.
@@ -47,7 +49,7 @@ pub struct Job {
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The log forgot what the rest needs: [`Job::absorb`] was not called in time.
+    /// The log forgot what the rest needs, or it has taken longer than [`JOB_MS_MAX`].
     Overtaken,
     /// The request is refused; there is no head yet.
     Refused(ApiError),
@@ -160,6 +162,7 @@ impl Job {
             kind: RequestKind::OtherVerb,
             version: ApiVersion::default(),
             gzip: None,
+            began_ms: None,
         }
     }
 
@@ -223,6 +226,11 @@ impl Job {
     /// # Errors
     /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
     pub fn step(&mut self, table: &mut Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, JobError> {
+        // What it holds, and what must be kept for it, cannot be held as long as a peer likes.
+        let began_ms = *self.began_ms.get_or_insert(now.ms);
+        if now.ms.saturating_sub(began_ms) > JOB_MS_MAX {
+            return Err(JobError::Overtaken);
+        }
         let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, now, out, bytes_max) };
         let stepped = match gzip.wants_more() {
             Some((made, bytes_max)) => self.plain_step(table, now, made, bytes_max),

@@ -16,6 +16,7 @@ use crate::limits::NAMESPACE_WAIT_MS;
 use crate::metrics::RequestKind;
 use crate::options::WriteOptions;
 use crate::table::Table;
+use std::rc::Rc;
 
 /// A request that has been checked, up to the question whether its namespace exists.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub struct Postponed {
     /// Known once it is on its way out of the API.
     outcome: Option<Outcome>,
     due_ms: u64,
+    /// Counts it as long as it is there.
+    _held: Option<Rc<()>>,
 }
 
 /// What a request counts as, and how an error is written.
@@ -52,7 +55,13 @@ impl Postponed {
             warnings: Warnings::default(),
             outcome: None,
             due_ms,
+            _held: None,
         }
+    }
+
+    /// Holds what counts the requests that wait.
+    pub fn hold(&mut self, counter: Rc<()>) {
+        self._held = Some(counter);
     }
 
     pub(super) fn warn(&mut self, warnings: Warnings) {

@@ -83,11 +83,22 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
+    // A time that is not read as it is written would become another one.
+    let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
+    let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
+        && lease.spec.acquire_time.is_none_or(|time| reads_back(time.0.div_euclid(1_000_000)))
+        && times.map(|time| time.0).all(reads_back)
+        && lease.metadata.creation_timestamp.is_none_or(|time| reads_back(time.0))
         && lease.metadata.deletion_timestamp.is_none()
         && drop_repeated_owners(&mut sent.metadata.owner_references).is_empty()
         && validate_update(&sent, lease).is_empty()
 }
+
+/// Go's zero time, 0001-01-01T00:00:00Z, which is written as `null`.
+const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
+/// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
+const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
 /// Whether an update let go of the last thing that held a Lease whose deletion was asked for (apiserver
 /// `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
@@ -154,9 +165,27 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::MicroTime;
 
     fn names(list: &[&str]) -> Vec<CompactString> {
         list.iter().map(|name| CompactString::from(*name)).collect()
+    }
+
+    #[test]
+    fn what_is_not_read_as_it_is_written_is_not_renewable() {
+        let lease = |acquire_time: Option<i64>| {
+            let mut lease = Lease::default();
+            lease.metadata.name = "a".into();
+            lease.metadata.namespace = "n".into();
+            lease.spec.renew_time = Some(MicroTime(0));
+            lease.spec.acquire_time = acquire_time.map(|seconds| MicroTime(seconds * 1_000_000));
+            lease
+        };
+        assert!(is_renewable(&lease(None)));
+        assert!(is_renewable(&lease(Some(1_795_219_345))));
+        for seconds in [ZERO_TIME_SECONDS, *YEARS_OF_FOUR_DIGITS_SECONDS.end() + 1] {
+            assert!(!is_renewable(&lease(Some(seconds))), "{seconds}");
+        }
     }
 
     #[test]

@@ -231,6 +231,10 @@ impl Http1 {
     /// Takes no request after the one under way, and ends an open watch with 410.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
+        if let InProgress::Begun(_, after) | InProgress::Postponed(_, after) = &mut self.in_progress {
+            after.keep_alive = false;
+            self.is_last = true;
+        }
         if let InProgress::Watch(key, stream) = self.in_progress {
             let chunk = stream.chunks.then(|| OpenChunk::begin(output));
             service.watchers.end_for_shutdown(key, output);
@@ -274,6 +278,12 @@ impl Http1 {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.absorb(table);
         }
+    }
+
+    /// Whether the request waits for a change in the cluster.
+    #[must_use]
+    pub fn is_postponed(&self) -> bool {
+        matches!(self.in_progress, InProgress::Postponed(..))
     }
 
     /// Whether a job is under way.

@@ -121,10 +121,12 @@ enum Source {
 }
 
 impl Http2 {
-    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max`.
+    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max` on at most `streams_max`
+    /// streams at once.
     #[must_use]
-    pub fn new(body_bytes_max: usize, now: Now, output: &mut Vec<u8>) -> Self {
-        Self::of(Connection::server(http2::Config::default(), now.ms, output), body_bytes_max)
+    pub fn new(body_bytes_max: usize, streams_max: u32, now: Now, output: &mut Vec<u8>) -> Self {
+        let config = http2::Config { streams_max, ..http2::Config::default() };
+        Self::of(Connection::server(config, now.ms, output), body_bytes_max)
     }
 
     /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it. `None` if the
@@ -234,7 +236,7 @@ impl Http2 {
             service.watchers.park(key);
             if stalled_ms.is_none() {
                 *stalled_ms = Some(now.ms);
-                self.stalled.push_back((now.ms, stream));
+                self.queue_stalled(stream, now);
             }
             return Some(Fill::Idle);
         }
@@ -253,7 +255,7 @@ impl Http2 {
         if sent < events.len() {
             *unsent = Bytes::copy_from_slice(&events[sent..]);
             *stalled_ms = Some(now.ms);
-            self.stalled.push_back((now.ms, stream));
+            self.queue_stalled(stream, now);
             if !is_end {
                 service.watchers.park(key);
             }
@@ -373,6 +375,12 @@ impl Http2 {
         }
     }
 
+    /// Whether a request waits for a change in the cluster.
+    #[must_use]
+    pub fn is_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
     /// Whether a job is under way.
     #[must_use]
     pub fn has_job(&self) -> bool {
@@ -420,7 +428,7 @@ impl Http2 {
         let mut receiving = turn.service.scratch.spare.take();
         std::mem::swap(&mut receiving.fields, &mut turn.service.scratch.fields);
         self.put(key, Work::Receiving(head, receiving));
-        self.receiving.push_back((turn.now.ms, key));
+        self.queue_receiving(key, turn.now);
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
@@ -743,8 +751,30 @@ impl Http2 {
     fn stall(&mut self, key: StreamKey, now: Now) {
         if let Some(Work::Sending { stalled_ms, .. }) = work_mut(&mut self.streams, key) {
             *stalled_ms = Some(now.ms);
-            self.stalled.push_back((now.ms, key));
+            self.queue_stalled(key, now);
         }
+    }
+
+    /// A stream whose window is opened an octet at a time stands in the queue each time that it stalls anew; those that
+    /// stand for nothing any more are swept out before they are many.
+    fn queue_stalled(&mut self, key: StreamKey, now: Now) {
+        if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
+            let streams = &mut self.streams;
+            self.stalled.retain(|(since_ms, key)| {
+                let work = work_mut(streams, *key);
+                matches!(work, Some(Work::Sending { stalled_ms: Some(stalled_ms), .. }) if stalled_ms == since_ms)
+            });
+        }
+        self.stalled.push_back((now.ms, key));
+    }
+
+    /// The same for requests that are whole while the first in line is not.
+    fn queue_receiving(&mut self, key: StreamKey, now: Now) {
+        if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
+            let streams = &mut self.streams;
+            self.receiving.retain(|(_, key)| matches!(work_mut(streams, *key), Some(Work::Receiving(..))));
+        }
+        self.receiving.push_back((now.ms, key));
     }
 
     /// Resets a stream that has had its time, or whose response cannot be finished.
@@ -825,6 +855,9 @@ impl FieldLines for Lines<'_> {
         }
     }
 }
+
+/// Streams that may stand in a queue for nothing, beside as many as twice those that are open.
+const QUEUED_STREAMS_MIN: usize = 64;
 
 /// Bytes of a list that are made however small the window is.
 const PIECE_BYTES_MIN: usize = 16 * 1024;

@@ -13,13 +13,15 @@ use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
+use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{PREFACE, StreamKey};
-use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX};
+use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX};
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// To whom a watcher belongs.
@@ -52,8 +54,10 @@ pub struct Service {
     /// Who is believed.
     pub trust: Arc<Trust>,
     /// Requests that wait for a change in the cluster: when each has waited long enough, and on which connection it is.
-    /// Those whose connections have gone stay until then.
+    /// Those that have been answered, or whose connections have gone, stay until then.
     pub postponed: VecDeque<(u64, Token)>,
+    /// One more of these than requests that wait.
+    postponing: Rc<()>,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -71,16 +75,23 @@ impl Service {
             watchers,
             trust,
             postponed: VecDeque::new(),
+            postponing: Rc::default(),
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
     }
 
     /// Takes note that a request on `connection` waits; answers it if too many do already.
-    fn postpone(&mut self, postponed: Box<Postponed>, connection: Token, now: Now) -> Result<Box<Postponed>, Reply> {
-        if self.postponed.len() >= POSTPONED_MAX {
+    fn postpone(
+        &mut self,
+        mut postponed: Box<Postponed>,
+        connection: Token,
+        now: Now,
+    ) -> Result<Box<Postponed>, Reply> {
+        if Rc::strong_count(&self.postponing) > POSTPONED_MAX {
             return Err(self.api.settle(&mut self.table, *postponed, now));
         }
+        postponed.hold(Rc::clone(&self.postponing));
         self.postponed.push_back((postponed.due_ms(), connection));
         Ok(postponed)
     }
@@ -138,7 +149,8 @@ impl Protocol {
     /// HTTP/2, whose first frame goes to `output`.
     #[must_use]
     pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
-        Self::Http2(Box::new(Http2::new(body_bytes_max(credentials), now, output)))
+        let streams_max = if credentials.is_nobody() { ANONYMOUS_STREAMS_MAX } else { STREAMS_MAX };
+        Self::Http2(Box::new(Http2::new(body_bytes_max(credentials), streams_max, now, output)))
     }
 
     /// Serves what is in `input` as far as `output` has room and `budget` lasts.
@@ -268,6 +280,16 @@ impl Protocol {
             Self::Undecided => {}
             Self::Http1(http1) => http1.absorb(table),
             Self::Http2(http2) => http2.absorb(table),
+        }
+    }
+
+    /// Whether a request waits for a change in the cluster.
+    #[must_use]
+    pub fn is_postponed(&self) -> bool {
+        match self {
+            Self::Undecided => false,
+            Self::Http1(http1) => http1.is_postponed(),
+            Self::Http2(http2) => http2.is_postponed(),
         }
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Recycler {
 
 /// States that are kept at the most.
 const OBJECTS_MAX: usize = 256;
+/// Larger states are not kept, by [`Object::memory_bytes`].
+const OBJECT_BYTES_MAX: usize = 16 * 1024;
 /// Buffers of one size that are kept at the most.
 const BUFFERS_MAX: usize = 256;
 /// Buffers are as large as a multiple of this.
@@ -38,7 +40,8 @@ impl Recycler {
         for buffer in unshared.take_buffers().into_iter().flatten() {
             self.give_buffer(buffer);
         }
-        if self.objects.len() < OBJECTS_MAX {
+        // It holds its base until it is used again.
+        if self.objects.len() < OBJECTS_MAX && unshared.memory_bytes() <= OBJECT_BYTES_MAX {
             self.objects.push(object);
         }
     }

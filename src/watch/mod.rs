@@ -432,7 +432,10 @@ impl<O: Copy> Watchers<O> {
             let watcher = &mut self.watchers[*slot as usize];
             if let Progress::Synced { pending } = &mut watcher.progress {
                 if pending.len() == WATCHER_PENDING_MAX {
-                    // Its connection is full. From its cursor it will find all of them again.
+                    // Its connection is full. It will find all of them again, from before the first: the cursor itself
+                    // may be older than the log.
+                    let before_first = pending.front().map_or(0, |first| first.0 - 1);
+                    watcher.cursor = watcher.cursor.max(ResourceVersion(before_first));
                     watcher.progress = Progress::Scan;
                 } else {
                     pending.push_back(version);
@@ -451,7 +454,9 @@ impl<O: Copy> Watchers<O> {
             .watchers
             .iter_mut()
             .map(|(slot, watcher)| {
-                if let Progress::Synced { .. } = watcher.progress {
+                if let Progress::Synced { pending } = &watcher.progress {
+                    let before_first = pending.front().map_or(0, |first| first.0 - 1);
+                    watcher.cursor = watcher.cursor.max(ResourceVersion(before_first));
                     watcher.progress = Progress::Scan;
                 }
                 WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: watcher.generation }
