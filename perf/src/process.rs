@@ -22,7 +22,15 @@ pub(crate) fn pinned(core: &str, program: &Path) -> Command {
 /// A command as a user would type it.
 pub(crate) fn words(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    words.map(|word| without_place(&word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+}
+
+/// A word of a command without where things are on this machine: results are kept in the repository.
+fn without_place(word: &str) -> String {
+    let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_string_lossy().into_owned()));
+    let temporary = std::env::temp_dir().to_string_lossy().into_owned();
+    let word = programs.map_or_else(|| word.to_owned(), |programs| word.replace(&programs, "target/release"));
+    word.replace(&temporary, "TMP")
 }
 
 impl Process {
