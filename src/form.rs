@@ -144,10 +144,10 @@ impl Form {
     }
 
     /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure,
-    /// YAML and indented JSON are made of the finished JSON.
+    /// YAML is made of the finished JSON.
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
-        self.representation.pretty || self.representation.format != Format::Json
+        self.representation.format != Format::Json
     }
 
     /// Appends what stands before the items of a list. `items` are those that follow, where they must be known.

@@ -12,7 +12,7 @@ use crate::clock::Now;
 use crate::codec::list_meta::ListMeta;
 use crate::codec::render::Pretty;
 use crate::form::Form;
-use crate::http::{Body, ContentType, Response};
+use crate::http::{Body, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::lease::{ApiVersion, ResourceVersion};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
@@ -344,9 +344,7 @@ impl Job {
                 Ok(!more)
             }
             Stage::Send { meta, items, is_first, is_empty } => {
-                // What is made of the finished list is made in one go.
-                let is_whole = form.needs_whole_list() && form.content_type() != ContentType::Protobuf;
-                while out.len() < bytes_max || is_whole {
+                while out.len() < bytes_max {
                     // Each is let go of when it has been written: all at once would take long.
                     let Some(object) = items.next() else {
                         form.push_list_close(out, &meta.borrowed(), *is_empty);

@@ -89,13 +89,14 @@ impl Namespaces {
     /// [`ApiError::NamespaceNotFound`], [`ApiError::NamespaceTerminating`].
     pub fn admit_create(&self, namespace: &str, name: &str) -> Result<(), ApiError> {
         let State::Known(known) = &self.0 else { return Ok(()) };
+        if self.is_unknown(namespace) {
+            return Err(ApiError::NamespaceNotFound { namespace: namespace.to_owned() });
+        }
         match known.get(namespace) {
-            Some(NamespacePhase::Active) => Ok(()),
             Some(NamespacePhase::Terminating) => {
                 Err(ApiError::NamespaceTerminating { namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            None if SYSTEM_NAMESPACES.contains(&namespace) => Ok(()),
-            None => Err(ApiError::NamespaceNotFound { namespace: namespace.to_owned() }),
+            Some(NamespacePhase::Active) | None => Ok(()),
         }
     }
 }

@@ -87,7 +87,7 @@ impl Http1 {
             if output.len() >= QUEUED_BYTES_HIGH {
                 return Served::Busy;
             }
-            if !self.resume(service, from.connection, now, output) {
+            if self.is_postponed() && !self.resume(service, from.connection, now, output) {
                 return Served::Starved;
             }
             match &mut self.in_progress {

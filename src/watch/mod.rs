@@ -430,16 +430,11 @@ impl<O: Copy> Watchers<O> {
         let Some(members) = self.narrow.get(group) else { return };
         for slot in members {
             let watcher = &mut self.watchers[*slot as usize];
-            if let Progress::Synced { pending } = &mut watcher.progress {
-                if pending.len() == WATCHER_PENDING_MAX {
-                    // Its connection is full. It will find all of them again, from before the first: the cursor itself
-                    // may be older than the log.
-                    let before_first = pending.front().map_or(0, |first| first.0 - 1);
-                    watcher.cursor = watcher.cursor.max(ResourceVersion(before_first));
-                    watcher.progress = Progress::Scan;
-                } else {
-                    pending.push_back(version);
-                }
+            match &mut watcher.progress {
+                // Its connection is full.
+                Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => watcher.rescan(),
+                Progress::Synced { pending } => pending.push_back(version),
+                Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
             }
             if !watcher.is_dirty {
                 watcher.is_dirty = true;
@@ -454,11 +449,7 @@ impl<O: Copy> Watchers<O> {
             .watchers
             .iter_mut()
             .map(|(slot, watcher)| {
-                if let Progress::Synced { pending } = &watcher.progress {
-                    let before_first = pending.front().map_or(0, |first| first.0 - 1);
-                    watcher.cursor = watcher.cursor.max(ResourceVersion(before_first));
-                    watcher.progress = Progress::Scan;
-                }
+                watcher.rescan();
                 WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: watcher.generation }
             })
             .collect();
@@ -499,6 +490,17 @@ fn find<O>(watchers: &mut Slab<Watcher<O>>, key: WatcherKey) -> Option<&mut Watc
 }
 
 impl<O> Watcher<O> {
+    /// Lets one that was told by the index find its events in the log again, from before the first that it has not
+    /// given: its cursor may be older than the log.
+    #[cold]
+    fn rescan(&mut self) {
+        if let Progress::Synced { pending } = &self.progress {
+            let before_first = pending.front().map_or(0, |first| first.0 - 1);
+            self.cursor = self.cursor.max(ResourceVersion(before_first));
+            self.progress = Progress::Scan;
+        }
+    }
+
     /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
     fn fill(
         &mut self,
