@@ -1,7 +1,7 @@
 //! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as its
 //! metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
 //!
-//! The common forms are encodings that the [`Object`] keeps and shares; all others are made of those when asked for.
+//! The common forms are encodings, which an [`Object`] has at hand; all others are made of those when asked for.
 
 use crate::api_error::Status;
 use crate::codec::bookmark::bookmark_lease;
@@ -14,9 +14,8 @@ use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, 
 use crate::http::{Body, ContentType};
 use crate::lease::{ApiVersion, LIST_KIND, Lease, ResourceVersion, Time};
 use crate::media_type::{Format, Representation, Transform};
-use crate::table::object::{Encoding, Object};
+use crate::table::object::Object;
 use std::borrow::Cow;
-use std::rc::Rc;
 
 /// How a response is to be written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,8 +31,8 @@ pub struct Form {
 /// One state of a Lease to be written: of the table, or one that is not in it.
 #[derive(Clone, Copy, Debug)]
 pub enum State<'a> {
-    /// Of the table, with the encodings that it keeps.
-    Stored(&'a Rc<Object>),
+    /// Of the table.
+    Stored(&'a Object),
     /// Not of the table: the result of a dry run, what a watcher last knew, a bookmark.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
@@ -64,7 +63,11 @@ impl State<'_> {
     /// Calls `with` with the JSON object.
     fn with_json<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
         match self {
-            Self::Stored(object) => with(object.json()),
+            Self::Stored(object) => {
+                let mut json = Vec::with_capacity(object.body_bytes(Format::Json));
+                object.push_json(&mut json, ApiVersion::V1);
+                with(&json)
+            }
             Self::Loose(lease, version) => {
                 let mut json = Vec::with_capacity(512);
                 json::encode_lease_into(&mut json, lease, *version, true);
@@ -78,20 +81,23 @@ impl Form {
     /// The body of a response that is one object.
     #[must_use]
     pub fn object_body(self, state: State<'_>, now: Time) -> Body {
-        match (self.representation, self.version, state) {
-            (Representation::JSON, ApiVersion::V1, State::Stored(object)) => return Encoding::json(object).into(),
-            (
-                Representation { format: Format::Protobuf, transform: Transform::None, .. },
-                ApiVersion::V1,
-                State::Stored(object),
-            ) => {
-                return Encoding::protobuf(object).into();
-            }
-            _ => {}
+        if let State::Stored(object) = state
+            && let Some(format) = self.as_encoded()
+        {
+            return Body::Lease(object.clone(), format);
         }
         let mut out = Vec::with_capacity(1024);
         self.push_object(&mut out, state, now, true);
         self.finished(out).into()
+    }
+
+    /// The format, if what goes out is the encoding itself, with nothing made of it.
+    #[inline]
+    #[must_use]
+    pub fn as_encoded(self) -> Option<Format> {
+        let Representation { format, pretty, transform } = self.representation;
+        let is_encoding = !pretty && transform == Transform::None && format != Format::Yaml;
+        (is_encoding && self.version == ApiVersion::V1).then_some(format)
     }
 
     /// The body of a response that is a `Status`.
@@ -176,19 +182,17 @@ impl Form {
     #[must_use]
     pub fn list_item_len(self, object: &Object) -> usize {
         match (self.representation.format, self.representation.transform) {
-            (Format::Protobuf, Transform::None) => {
-                protobuf::raw_item_len(protobuf::raw_message(object.protobuf_body()))
-            }
+            (Format::Protobuf, Transform::None) => with_message(object, protobuf::raw_item_len),
             (Format::Protobuf, _) => protobuf::partial_len(&object.lease().metadata, object.version),
             (Format::Json | Format::Yaml, _) => 0,
         }
     }
 
     /// Appends an item of a list.
-    pub fn push_list_item(self, out: &mut Vec<u8>, object: &Rc<Object>, is_first: bool, now: Time) {
+    pub fn push_list_item(self, out: &mut Vec<u8>, object: &Object, is_first: bool, now: Time) {
         if let Some(form) = self.protobuf_list() {
             match self.representation.transform {
-                Transform::None => protobuf::push_raw_item(out, protobuf::raw_message(object.protobuf_body())),
+                Transform::None => with_message(object, |message| protobuf::push_raw_item(out, message)),
                 _ => protobuf::push_partial_item(out, &object.lease().metadata, object.version, form),
             }
             return;
@@ -203,7 +207,7 @@ impl Form {
             }
             Transform::Partial(version) | Transform::PartialList(version) => {
                 partial::push_item_start(out, is_first);
-                partial::push_partial(out, object.json(), version);
+                State::Stored(object).with_json(|json| partial::push_partial(out, json, version));
             }
             Transform::None => {
                 if !is_first {
@@ -232,12 +236,10 @@ impl Form {
     /// Appends an event of a watch. `columns` says whether a Table is to carry its columns: the first one does.
     pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: State<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
-            match (self.representation.transform, state) {
-                (Transform::None, State::Stored(object)) if self.version == ApiVersion::V1 => {
-                    protobuf::push_watch_event(out, kind, object.protobuf_body());
-                }
-                _ => protobuf::push_watch_event_with(out, kind, |out| self.push_object(out, state, now, columns)),
-            }
+            protobuf::push_watch_event(out, kind, |out| match state {
+                State::Stored(object) if self.as_encoded().is_some() => object.push_body(out, Format::Protobuf),
+                _ => self.push_object(out, state, now, columns),
+            });
             return;
         }
         open_event(out, kind);
@@ -257,7 +259,7 @@ impl Form {
     /// Appends an ERROR event.
     pub fn push_error(self, out: &mut Vec<u8>, status: &Status) {
         if self.representation.format == Format::Protobuf {
-            protobuf::push_watch_event_with(out, "ERROR", |out| protobuf::encode_status_into(out, status));
+            protobuf::push_watch_event(out, "ERROR", |out| protobuf::encode_status_into(out, status));
             return;
         }
         open_event(out, "ERROR");
@@ -338,6 +340,13 @@ impl Form {
     }
 }
 
+/// Calls `with` with the protobuf message of `object`, without its envelope.
+fn with_message<R>(object: &Object, with: impl FnOnce(&[u8]) -> R) -> R {
+    let mut body = Vec::with_capacity(object.body_bytes(Format::Protobuf) + 8);
+    object.push_body(&mut body, Format::Protobuf);
+    with(protobuf::raw_message(&body))
+}
+
 fn open_event(out: &mut Vec<u8>, kind: &str) {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(kind.as_bytes());
@@ -350,12 +359,12 @@ mod tests {
     use crate::codec::partial::MetaVersion;
     use crate::table::object::Key;
 
-    fn object() -> Rc<Object> {
+    fn object() -> Object {
         let mut lease = Lease::default();
         lease.metadata.name = "a".into();
         lease.metadata.namespace = "n".into();
         lease.spec.holder_identity = Some("h".into());
-        Rc::new(Object::new(Key::new("n", "a"), ResourceVersion(7), lease))
+        Object::new(Key::new("n", "a"), ResourceVersion(7), lease)
     }
 
     fn all_forms() -> Vec<Form> {
@@ -384,9 +393,9 @@ mod tests {
     fn a_stored_object_and_the_same_one_loose_look_alike_in_every_form() {
         let object = object();
         for form in all_forms() {
-            let stored = form.object_body(State::Stored(&object), Time(0));
-            let loose = form.object_body(State::Loose(object.unrenewed(), Some(object.version)), Time(0));
-            assert_eq!(*stored, *loose, "{form:?}");
+            let stored = form.object_body(State::Stored(&object), Time(0)).into_bytes();
+            let loose = form.object_body(State::Loose(object.unrenewed(), Some(object.version)), Time(0)).into_bytes();
+            assert_eq!(stored, loose, "{form:?}");
             let mut events = [Vec::new(), Vec::new()];
             form.push_event(&mut events[0], "ADDED", State::Stored(&object), true, Time(0));
             form.push_event(

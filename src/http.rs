@@ -3,10 +3,10 @@
 
 use crate::api_error::{ApiError, Status};
 use crate::form::Form;
-use crate::table::object::Encoding;
+use crate::media_type::Format;
+use crate::table::object::Object;
 use bytes::Bytes;
 use std::fmt;
-use std::ops::Deref;
 
 /// Request methods that the API tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,33 +119,57 @@ impl ContentType {
     }
 }
 
-/// The body of a response, shared with whoever else sends the same bytes.
+/// The body of a response.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// Bytes of its own.
+    /// Bytes.
     Bytes(Bytes),
-    /// A Lease of the table.
-    Lease(Encoding),
+    /// A Lease of the table, in JSON or protobuf, which is made of its template on the way out.
+    Lease(Object, Format),
 }
 
 impl Body {
-    /// What stands from `start` on, for itself.
+    /// The bytes; those of a Lease are made in `scratch`.
     #[must_use]
-    pub fn rest(&self, start: usize) -> Bytes {
-        match self {
-            Self::Bytes(bytes) => bytes.slice(start.min(bytes.len())..),
-            Self::Lease(encoding) => Bytes::copy_from_slice(encoding.get(start..).unwrap_or_default()),
-        }
-    }
-}
-
-impl Deref for Body {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Lease(encoding) => encoding,
+            Self::Lease(object, format) => {
+                scratch.clear();
+                object.push_body(scratch, *format);
+                scratch
+            }
+        }
+    }
+
+    /// The bytes from `start` on, for whoever keeps them; `bytes` are those of [`Body::bytes`].
+    #[must_use]
+    pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes.slice(start.min(bytes.len())..),
+            Self::Lease(..) => Bytes::copy_from_slice(bytes.get(start..).unwrap_or_default()),
+        }
+    }
+
+    /// The bytes, for whoever keeps them.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Lease(object, format) => {
+                let mut bytes = Vec::new();
+                object.push_body(&mut bytes, format);
+                bytes.into()
+            }
+        }
+    }
+
+    /// Number of bytes; about as many if it is a Lease.
+    #[must_use]
+    pub fn len_hint(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Lease(object, format) => object.body_bytes(*format),
         }
     }
 }
@@ -180,12 +204,6 @@ impl From<Vec<u8>> for Body {
     }
 }
 
-impl From<Encoding> for Body {
-    fn from(encoding: Encoding) -> Self {
-        Self::Lease(encoding)
-    }
-}
-
 /// A response whose body is at hand.
 #[derive(Clone, Debug)]
 pub struct Response {
@@ -201,7 +219,7 @@ pub struct Response {
     pub cache_control: &'static str,
     /// Further fields, names in lower case; of few responses. Values hold no control characters.
     pub fields: Vec<(&'static str, String)>,
-    /// The body, shared with whoever else sends the same bytes.
+    /// The body.
     pub body: Body,
 }
 

@@ -88,6 +88,12 @@ pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 /// reading the log.
 pub const WATCHER_PENDING_MAX: usize = 1024;
 
+/// Events that are kept as they were written for one watcher, for the others: a turn's, as a rule.
+pub const RECENT_EVENTS: usize = 256;
+
+/// Longer events are not kept so, in bytes.
+pub const RECENT_EVENT_BYTES_MAX: usize = 4 * 1024;
+
 /// Size of a pooled buffer, in bytes: one read, and one TLS record with room.
 pub const BUFFER_BYTES: usize = 32 * 1024;
 

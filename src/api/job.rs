@@ -24,7 +24,6 @@ use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot};
 use crate::watch::is_selected;
 use bytes::Bytes;
-use std::rc::Rc;
 use std::vec;
 
 /// A request that is worked on in steps, and whose response is a list.
@@ -95,18 +94,18 @@ enum Stage {
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
     /// Collected items go out.
-    Send { meta: OwnedMeta, items: vec::IntoIter<Rc<Object>>, is_first: bool, is_empty: bool },
+    Send { meta: OwnedMeta, items: vec::IntoIter<Object>, is_first: bool, is_empty: bool },
 }
 
 /// Items of a list, and the bytes that they will take as far as that must be known.
 #[derive(Debug, Default)]
 struct Found {
-    items: Vec<Rc<Object>>,
+    items: Vec<Object>,
     bytes: usize,
 }
 
 impl Found {
-    fn push(&mut self, object: Rc<Object>, form: Form) {
+    fn push(&mut self, object: Object, form: Form) {
         self.bytes += form.list_item_len(&object);
         self.items.push(object);
     }
@@ -149,7 +148,7 @@ impl Job {
     /// A response that is at hand, in pieces.
     #[must_use]
     pub fn body(mut response: Response) -> Self {
-        let body = std::mem::take(&mut response.body).rest(0);
+        let body = std::mem::take(&mut response.body).into_bytes();
         Self::new(Selector::default(), Form::default(), Stage::Body { head: response, body })
     }
 
@@ -288,7 +287,7 @@ impl Job {
             Stage::Collect { snapshot, limit, found } => {
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
-                        found.push(Rc::clone(object), form);
+                        found.push(object.clone(), form);
                     }
                     found.items.len() < *limit
                 })?;
@@ -305,7 +304,7 @@ impl Job {
                 let limit = if deletion.limit == 0 { usize::MAX } else { deletion.limit };
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
-                        doomed.push(Rc::clone(object));
+                        doomed.push(object.clone());
                     }
                     doomed.len() < DELETIONS_PER_STEP && found.items.len() + doomed.len() < limit
                 })?;

@@ -50,7 +50,7 @@ impl Api {
         };
         let managed_fields = &current.metadata().managed_fields;
         let managed_time = time_after_renewal(managed_fields, current.managed_time(), is_writer, call.now.wall)?;
-        let after = table.renew(slot, format, body, RenewedTimes { renew_time, managed_time })?;
+        let after = table.renew(slot, RenewedTimes { renew_time, managed_time });
         #[cfg(test)]
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;

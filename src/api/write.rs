@@ -394,12 +394,12 @@ mod tests {
         let before = api.rng.clone();
         let wanted = "{\"metadata\":{\"generateName\":\"g-\"}}";
         let created = create(&mut api, &mut table, wanted);
-        let body: serde_json::Value = serde_json::from_slice(&created.body).expect("JSON");
+        let body: serde_json::Value = serde_json::from_slice(&created.body.into_bytes()).expect("JSON");
         assert_eq!((created.status, body["metadata"]["name"].as_str()), (201, Some(last.as_str())));
 
         api.rng = before;
         let refused = create(&mut api, &mut table, wanted);
-        let status: serde_json::Value = serde_json::from_slice(&refused.body).expect("JSON");
+        let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
         let words = format!(
             "leases.coordination.k8s.io \"{last}\" already exists, the server was not able to generate a unique name for the object"
         );
@@ -411,7 +411,7 @@ mod tests {
         // A name of its own is tried once, and the words are the same.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
-        let status: serde_json::Value = serde_json::from_slice(&refused.body).expect("JSON");
+        let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
         assert_eq!((refused.status, status["message"].as_str()), (409, Some(&*words)));
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }

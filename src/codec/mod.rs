@@ -9,7 +9,7 @@ pub mod list_meta;
 pub mod partial;
 pub mod protobuf;
 pub mod render;
-pub mod renewal;
 pub mod table;
+pub mod template;
 pub mod time;
 pub mod yaml;

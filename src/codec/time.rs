@@ -61,14 +61,17 @@ pub fn time_text(time: Time) -> Option<[u8; 20]> {
     put_date_time(&mut text, time.0).is_ok().then_some(text)
 }
 
+/// What [`push_micro_time`] appends, if the year has four digits.
+#[inline]
+#[must_use]
+pub fn micro_time_text(time: MicroTime) -> Option<[u8; 27]> {
+    let mut text = fraction_text(time);
+    put_date_time(&mut text, time.0.div_euclid(MICROS_PER_SECOND)).is_ok().then_some(text)
+}
+
 /// Appends `2006-01-02T15:04:05.000000Z`, without quotes.
 pub fn push_micro_time(out: &mut Vec<u8>, time: MicroTime) {
-    let micros = time.0.rem_euclid(MICROS_PER_SECOND);
-    let mut text = *b"0000-00-00T00:00:00.000000Z";
-    put_pair(&mut text, 20, micros / 10_000);
-    put_pair(&mut text, 22, micros / 100 % 100);
-    put_pair(&mut text, 24, micros % 100);
-    push_date_time(out, text, time.0.div_euclid(MICROS_PER_SECOND));
+    push_date_time(out, fraction_text(time), time.0.div_euclid(MICROS_PER_SECOND));
 }
 
 /// Appends `2006-01-02T15:04:05Z`, without quotes.
@@ -90,6 +93,17 @@ pub fn is_zero_time(time: Time) -> bool {
 
 // ---- Writing ----
 
+/// A time of which only the fraction of a second is filled in.
+#[inline]
+fn fraction_text(time: MicroTime) -> [u8; 27] {
+    let micros = small(time.0.rem_euclid(MICROS_PER_SECOND));
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    put_pair(&mut text, 20, micros / 10_000);
+    put_pair(&mut text, 22, micros / 100 % 100);
+    put_pair(&mut text, 24, micros % 100);
+    text
+}
+
 /// Fills in the first 19 bytes of `text` and appends it.
 #[inline]
 fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds: i64) {
@@ -106,18 +120,19 @@ fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds:
 #[inline]
 fn put_date_time<const N: usize>(text: &mut [u8; N], seconds: i64) -> Result<(), i64> {
     let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
-    let second = seconds.rem_euclid(SECONDS_PER_DAY);
+    let second = small(seconds.rem_euclid(SECONDS_PER_DAY));
     put_pair(text, 5, month);
     put_pair(text, 8, day);
     put_pair(text, 11, second / 3_600);
     put_pair(text, 14, second / 60 % 60);
     put_pair(text, 17, second % 60);
-    if (0..=9_999).contains(&year) {
-        put_pair(text, 0, year / 100);
-        put_pair(text, 2, year % 100);
-        Ok(())
-    } else {
-        Err(year)
+    match u32::try_from(year) {
+        Ok(digits @ 0..=9_999) => {
+            put_pair(text, 0, digits / 100);
+            put_pair(text, 2, digits % 100);
+            Ok(())
+        }
+        _ => Err(year),
     }
 }
 
@@ -129,7 +144,7 @@ fn push_wide_year(out: &mut Vec<u8>, year: i64) {
 
 /// Writes `n`, which is in 0..=99, at `at` and `at + 1`.
 #[inline]
-fn put_pair<const N: usize>(text: &mut [u8; N], at: usize, n: i64) {
+fn put_pair<const N: usize>(text: &mut [u8; N], at: usize, n: u32) {
     let pair = usize::try_from(n).ok().and_then(|n| PAIRS.get(n)).unwrap_or(b"??");
     text[at] = pair[0];
     text[at + 1] = pair[1];
@@ -175,19 +190,35 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Year, month and day of a day since 1970-01-01.
+/// Year, month and day of a day since 1970-01-01. Each step is linear, `(a * n + b) / c`, with a divisor that is a power of
+/// two where the numbers are small enough for that (C. Neri and L. Schneider, "Euclidean affine functions and their
+/// application to calendar algorithms", 2022).
 #[inline]
-pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
-    let day_of_era = days.rem_euclid(DAYS_PER_ERA);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400;
-    (if month <= 2 { year + 1 } else { year }, month, day)
+    let quarters = 4 * small(days.rem_euclid(DAYS_PER_ERA)) + 3;
+    let (century, quarters) = (quarters / QUARTERS_PER_CENTURY, (quarters % QUARTERS_PER_CENTURY) | 3);
+    // 2^32 / 1,461 and a little: above the point comes the year of the century, below it how much of it has gone.
+    let product = 2_939_745 * u64::from(quarters);
+    let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
+    let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
+    // 2^16 / 30.6 days of a month, which have 31 and 30 by turns but for one pair.
+    let [b0, b1, month_from_march, _] = (2_141 * day_of_year + 197_913).to_le_bytes();
+    let day = u32::from(u16::from_le_bytes([b0, b1])) / 2_141 + 1;
+    let is_next_year = month_from_march > 12;
+    let month = u32::from(if is_next_year { month_from_march - 12 } else { month_from_march });
+    let year = era * 400 + i64::from(century * 100) + i64::from(year_of_century) + i64::from(is_next_year);
+    (year, month, day)
+}
+
+/// Quarters of a day in 100 years, none of which has a leap day at its end.
+const QUARTERS_PER_CENTURY: u32 = 146_097;
+
+/// What is left of a division by a day, an era or a second: dividing on costs a third in 32 bits without a sign.
+#[inline]
+fn small(rest: i64) -> u32 {
+    u32::try_from(rest).unwrap_or_default()
 }
 
 #[inline]
@@ -289,6 +320,7 @@ mod tests {
     fn every_day_round_trips() {
         for days in -719_528..=2_932_896 {
             let (year, month, day) = civil_from_days(days);
+            let (month, day) = (i64::from(month), i64::from(day));
             assert!((1..=days_in_month(year, month)).contains(&day));
             assert_eq!(days_from_civil(year, month, day), days);
         }

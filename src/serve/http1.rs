@@ -363,7 +363,8 @@ fn begin_job(
     let is_whole = !matches!(stepped, Ok(false));
     let response = match stepped {
         Ok(false) if !job.has_head() => return InProgress::Begun(job, after),
-        Ok(_) => Response { body: body.into(), ..job.head() },
+        Ok(false) => job.head(),
+        Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
         Err(error) => job.refusal(error),
     };
     let (kind, version) = job.counts_as();
@@ -377,7 +378,7 @@ fn begin_job(
         return InProgress::Nothing;
     }
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    output.extend_from_slice(&response.body);
+    output.extend_from_slice(&body);
     if let Some(chunk) = chunk {
         chunk.end(output);
     }
@@ -406,17 +407,17 @@ fn step_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, outp
     Some(done)
 }
 
-fn push_response(response: &Response, after: Persistence, service: &Service, output: &mut Vec<u8>) {
-    let length = Length::Known(response.body.len());
-    push_head(output, response, length, after.keep_alive, service.date.as_bytes());
+fn push_response(response: &Response, after: Persistence, service: &mut Service, output: &mut Vec<u8>) {
+    let body = response.body.bytes(&mut service.scratch.body);
+    push_head(output, response, Length::Known(body.len()), after.keep_alive, service.date.as_bytes());
     if !after.head_only {
-        output.extend_from_slice(&response.body);
+        output.extend_from_slice(body);
     }
 }
 
 /// Answers what never became a request.
 #[cold]
-fn refuse(error: RequestError, service: &Service, output: &mut Vec<u8>) {
+fn refuse(error: RequestError, service: &mut Service, output: &mut Vec<u8>) {
     let response = match error {
         // The one refusal that comes of a request which could be read.
         RequestError::BodyTooLarge => {

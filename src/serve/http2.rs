@@ -556,17 +556,31 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        let is_end = head_only || response.body.is_empty();
-        self.send_head(key, response, Some(response.body.len()), is_end, turn)?;
-        if is_end {
-            return Ok(());
-        }
-        let sent = self.connection.send_data(key, &response.body, true, turn.output)?;
-        if sent < response.body.len() {
-            self.put_sending(key, response.body.rest(sent), Source::End);
+        let mut scratch = std::mem::take(&mut turn.service.scratch.body);
+        let body = response.body.bytes(&mut scratch);
+        let sent = self.send_whole(key, response, body, head_only, turn);
+        if let Ok(sent) = sent
+            && sent < body.len()
+        {
+            self.put_sending(key, response.body.rest(body, sent), Source::End);
             self.stall(key, turn.now);
         }
-        Ok(())
+        turn.service.scratch.body = scratch;
+        sent.map(|_| ())
+    }
+
+    /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
+    fn send_whole(
+        &mut self,
+        key: StreamKey,
+        response: &Response,
+        body: &[u8],
+        head_only: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<usize, StreamGone> {
+        let is_end = head_only || body.is_empty();
+        self.send_head(key, response, Some(body.len()), is_end, turn)?;
+        if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, turn.output) }
     }
 
     fn start_job(
@@ -662,8 +676,8 @@ impl Http2 {
     fn refuse_body(&mut self, key: StreamKey, turn: &mut Turn<'_>) {
         let error = ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max };
         let response = Response::from_error(&error);
-        let _ = self.send_head(key, &response, Some(response.body.len()), false, turn);
-        let _ = self.connection.send_data(key, &response.body, true, turn.output);
+        let mut scratch = Vec::new();
+        let _ = self.send_whole(key, &response, response.body.bytes(&mut scratch), false, turn);
         self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
     }
 

@@ -104,7 +104,7 @@ pub struct Scratch {
     fields: FieldBuf,
     /// For HTTP/2 requests whose bodies are awaited.
     spare: http2::Spare,
-    /// Events and pieces of lists on their way into DATA frames.
+    /// A Lease, events or a piece of a list on the way into a response.
     body: Vec<u8>,
 }
 

@@ -3,24 +3,27 @@
 use crate::lease::ResourceVersion;
 use crate::table::object::Object;
 use std::collections::VecDeque;
-use std::rc::Rc;
 
 /// One change of the table.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The object before; none if this change created it.
-    pub before: Option<Rc<Object>>,
+    pub before: Option<Object>,
     /// The object after. Of a deletion, its last state with the deletion's version.
-    pub after: Rc<Object>,
+    pub after: Object,
     /// Whether the change deleted it.
     pub deleted: bool,
+    /// An estimate of the memory that it holds: its own, and that of a state which the table has lost by it. What else it
+    /// shares is the table's, or is counted in the later event by which the table lost it.
+    bytes: u32,
 }
 
 impl Event {
-    /// An estimate of the memory that it holds, in bytes. The state before is often an earlier event's state after and
-    /// then counts twice; where it is not, nothing else counts it.
-    fn memory_bytes(&self) -> usize {
-        self.after.memory_bytes() + self.before.as_ref().map_or(0, |before| before.memory_bytes())
+    /// A change from `before`, if there was something, to `after`.
+    pub(super) fn new(before: Option<Object>, after: Object, deleted: bool) -> Self {
+        let lost = before.as_ref().filter(|before| deleted || !after.is_renewal_of(before));
+        let bytes = size_of::<Self>() + lost.map_or(0, Object::memory_bytes);
+        Self { before, after, deleted, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
     /// Version of the change.
@@ -100,17 +103,15 @@ impl EventLog {
         Some(self.events.range(skip.min(self.events.len())..))
     }
 
-    /// Appends the next event and lets go of the oldest ones past the bounds, to `let_go`. The newest one is
-    /// always kept.
-    pub(super) fn append(&mut self, event: Event, mut let_go: impl FnMut(Event)) {
+    /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
+    pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
-        self.bytes += event.memory_bytes();
+        self.bytes += event.bytes as usize;
         self.events.push_back(event);
         while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
             let Some(gone) = self.events.pop_front() else { break };
-            self.bytes -= gone.memory_bytes();
+            self.bytes -= gone.bytes as usize;
             self.floor = gone.version();
-            let_go(gone);
         }
     }
 }
@@ -123,7 +124,7 @@ mod tests {
 
     fn event(version: u64) -> Event {
         let after = Object::new(Key::new("n", "a"), ResourceVersion(version), Lease::default());
-        Event { before: None, after: Rc::new(after), deleted: false }
+        Event::new(None, after, false)
     }
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
         let mut log = EventLog::new(ResourceVersion(100), 3, usize::MAX);
         assert_eq!(log.since(ResourceVersion(100)).expect("at the head").len(), 0);
         for version in 101..=105 {
-            log.append(event(version), drop);
+            log.append(event(version));
         }
         assert_eq!((log.floor().0, log.head().0, log.len()), (102, 105, 3));
         assert!(log.since(ResourceVersion(101)).is_none());
@@ -146,14 +147,14 @@ mod tests {
 
     #[test]
     fn bytes_bound_the_log_too_but_one_event_stays() {
-        let one = event(1).memory_bytes();
+        let one = event(1).bytes as usize;
         let mut log = EventLog::new(ResourceVersion(0), 1000, one * 2 + 1);
         for version in 1..=5 {
-            log.append(event(version), drop);
+            log.append(event(version));
         }
         assert_eq!((log.len(), log.bytes()), (2, one * 2));
         let mut tiny = EventLog::new(ResourceVersion(0), 1000, 0);
-        tiny.append(event(1), drop);
+        tiny.append(event(1));
         assert_eq!(tiny.len(), 1);
     }
 }

@@ -8,21 +8,17 @@
 
 pub mod event_log;
 pub mod object;
-mod recycle;
 pub mod snapshot;
 
 use crate::lease::managed_fields::SharedTexts;
 use crate::lease::{Lease, ResourceVersion};
-use crate::media_type::Format;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
 use object::{Key, Object, RenewedTimes};
-use recycle::Recycler;
 use slab::Slab;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
-use std::rc::Rc;
 
 /// A place in the slab. Good until the Lease in it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +27,7 @@ pub struct Slot(u32);
 /// All Leases, and how they came to be so.
 #[derive(Debug)]
 pub struct Table {
-    entries: Slab<Rc<Object>>,
+    entries: Slab<Object>,
     /// With their hashes, so that it grows without looking at each Lease.
     by_key: HashTable<(u32, Slot)>,
     ordered: BTreeMap<Key, Slot>,
@@ -39,7 +35,6 @@ pub struct Table {
     counts: HashMap<String, usize, RandomState>,
     log: EventLog,
     hasher: RandomState,
-    recycler: Recycler,
     shared_texts: SharedTexts,
 }
 
@@ -54,7 +49,6 @@ impl Table {
             counts: HashMap::default(),
             log: EventLog::new(version, events_max, bytes_max),
             hasher: RandomState::default(),
-            recycler: Recycler::default(),
             shared_texts: SharedTexts::default(),
         }
     }
@@ -91,7 +85,7 @@ impl Table {
 
     /// The Lease of this name, and its place.
     #[must_use]
-    pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Rc<Object>)> {
+    pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Object)> {
         let hash = hash_of(&self.hasher, namespace, name);
         let is_it = |(known, slot): &(u32, Slot)| *known == hash && self.object(*slot).key().is(namespace, name);
         let (_, slot) = *self.by_key.find(spread(hash), is_it)?;
@@ -102,54 +96,48 @@ impl Table {
     ///
     /// # Panics
     /// If it is there: two objects of one name would be handed out.
-    pub fn create(&mut self, mut lease: Lease) -> Rc<Object> {
+    pub fn create(&mut self, mut lease: Lease) -> Object {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
-        let after = Rc::new(Object::new(key.clone(), self.next_version(), lease));
-        let slot = Slot(u32::try_from(self.entries.insert(Rc::clone(&after))).expect("memory ends long before 2^32"));
+        let after = Object::new(key.clone(), self.next_version(), lease);
+        let slot = Slot(u32::try_from(self.entries.insert(after.clone())).expect("memory ends long before 2^32"));
         let taken = self.ordered.insert(key.clone(), slot);
         assert!(taken.is_none(), "created a Lease that is there");
         let (namespace, name) = key.parts();
         let hash = hash_of(&self.hasher, namespace, name);
         self.by_key.insert_unique(spread(hash), (hash, slot), |(hash, _)| spread(*hash));
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
-        self.append(Event { before: None, after: Rc::clone(&after), deleted: false });
+        self.log.append(Event::new(None, after.clone(), false));
         self.check_invariants();
         after
     }
 
     /// Puts `lease` in the place of what is in `slot`, which has the same namespace and name.
-    pub fn replace(&mut self, slot: Slot, mut lease: Lease) -> Rc<Object> {
+    pub fn replace(&mut self, slot: Slot, mut lease: Lease) -> Object {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
-        let after = Rc::new(Object::new(place.key().clone(), version, lease));
-        let before = std::mem::replace(place, Rc::clone(&after));
-        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
+        let after = Object::new(place.key().clone(), version, lease);
+        let before = std::mem::replace(place, after.clone());
+        self.log.append(Event::new(Some(before), after.clone(), false));
         self.check_invariants();
         after
     }
 
-    /// Puts in the place of what is in `slot` the same with other times, of which `body` is the encoding in `format` but
-    /// for version and `managed_time`. `None`, and nothing done, if that cannot be written in their place.
-    pub fn renew(&mut self, slot: Slot, format: Format, body: &[u8], times: RenewedTimes) -> Option<Rc<Object>> {
+    /// Puts in the place of what is in `slot` the same with other times.
+    pub fn renew(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
-        let mut encoding = self.recycler.buffer(body.len() + 1);
-        if !place.encode_renewed(&mut encoding, format, body, version, times.managed_time) {
-            self.recycler.give_buffer(encoding);
-            return None;
-        }
-        let after = self.recycler.share(place.renewed(version, times, format, encoding));
-        let before = std::mem::replace(place, Rc::clone(&after));
-        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: false });
+        let after = place.renewed(version, times);
+        let before = std::mem::replace(place, after.clone());
+        self.log.append(Event::new(Some(before), after.clone(), false));
         self.check_invariants();
-        Some(after)
+        after
     }
 
     /// Takes a Lease away; gives its last state with the deletion's version.
-    pub fn remove(&mut self, slot: Slot) -> Rc<Object> {
+    pub fn remove(&mut self, slot: Slot) -> Object {
         let version = self.next_version();
         let before = self.entries.remove(slot.0 as usize);
         self.ordered.remove(before.key().as_str());
@@ -164,20 +152,15 @@ impl Table {
                 self.counts.remove(namespace);
             }
         }
-        let after = Rc::new(before.at_version(version));
-        self.append(Event { before: Some(before), after: Rc::clone(&after), deleted: true });
+        let after = before.at_version(version);
+        self.log.append(Event::new(Some(before), after.clone(), true));
         self.check_invariants();
         after
     }
 
     /// What is in `slot`.
-    fn object(&self, slot: Slot) -> &Rc<Object> {
+    fn object(&self, slot: Slot) -> &Object {
         &self.entries[slot.0 as usize]
-    }
-
-    fn append(&mut self, event: Event) {
-        let recycler = &mut self.recycler;
-        self.log.append(event, |gone| recycler.give(gone));
     }
 
     fn next_version(&self) -> ResourceVersion {

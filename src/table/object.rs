@@ -1,20 +1,17 @@
-//! One state of one Lease, and its encodings, shared by the table, the event log, responses and watchers.
+//! One state of one Lease, and what it is in bytes, shared by the table, the event log, responses and watchers.
 //!
 //! Nearly all states are renewals: of what the Lease was before only two times change. So a state is a [`Base`], which
-//! all those share between which nothing else changes, and the two times.
+//! all those share between which nothing else changes, and the two times. The encoding is the base's too: what a state is
+//! in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
 
-use crate::codec::json::{encode_lease_into, push_json_as};
-use crate::codec::protobuf;
-use crate::codec::renewal::{Marked, Marks};
-use crate::lease::{
-    API_VERSION, ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time,
-};
+use crate::codec::json::push_type_meta;
+use crate::codec::template::{Template, Values, encode};
+use crate::lease::{ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time};
 use crate::media_type::Format;
 use compact_str::CompactString;
 use std::borrow::{Borrow, Cow};
-use std::cell::{Cell, OnceCell};
+use std::cell::OnceCell;
 use std::fmt;
-use std::ops::Deref;
 use std::rc::Rc;
 
 /// `namespace/name`, the order of lists over all namespaces. etcd's keys end in the same, so that `a-b/x` comes before
@@ -60,18 +57,14 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A Lease as it stood at one version. Never changes.
-#[derive(Debug)]
+/// A Lease as it stood at one version. Never changes; a copy of it is another handle of the same.
+#[derive(Clone, Debug)]
 pub struct Object {
     /// The change that made it so; in the log of a deletion, the deletion.
     pub version: ResourceVersion,
     base: Rc<Base>,
     /// What it has in place of the times of its base.
     renewed: Option<RenewedTimes>,
-    /// JSON with a line feed behind it, made when first asked for.
-    json: OnceCell<Vec<u8>>,
-    /// Protobuf with its envelope, made when first asked for.
-    protobuf: OnceCell<Vec<u8>>,
 }
 
 /// What states have in common that are renewals of one.
@@ -80,10 +73,10 @@ struct Base {
     key: Key,
     /// The first of the states, without a version of its own.
     lease: Lease,
-    /// See [`Object::memory_bytes`].
-    memory_bytes: usize,
-    /// Of the encoding that was renewed last; none within if there is nothing to mark.
-    marks: Cell<Option<(Format, Option<Marks>)>>,
+    /// In the format that is asked for first, of the state of which it is: that of the answer to the last write that was
+    /// no renewal, and so as a rule that of the renewals. The other format is encoded whenever somebody wants it: a
+    /// second template would cost every Lease its memory, for good, because of one list.
+    template: OnceCell<Template>,
 }
 
 /// What a renewal changes of a Lease.
@@ -100,7 +93,7 @@ const ENCODED_BYTES: usize = 512;
 /// Bytes of a pair of a map besides its text.
 const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
 
-/// Bytes of [`Object::json`] before the members that a list item has too: `{"kind":…,"apiVersion":…,`.
+/// Bytes of the JSON object before the members that a list item has too: `{"kind":…,"apiVersion":…,`.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
 
 impl Object {
@@ -108,31 +101,24 @@ impl Object {
     #[must_use]
     pub fn new(key: Key, version: ResourceVersion, mut lease: Lease) -> Self {
         lease.shrink_to_fit();
-        let memory_bytes = memory_bytes(&lease);
-        let base = Rc::new(Base { key, lease, memory_bytes, marks: Cell::default() });
-        Self { version, base, renewed: None, json: OnceCell::new(), protobuf: OnceCell::new() }
+        let base = Rc::new(Base { key, lease, template: OnceCell::new() });
+        Self { version, base, renewed: None }
     }
 
     /// The same Lease at another version: the last state of one that was deleted.
     pub(super) fn at_version(&self, version: ResourceVersion) -> Self {
-        let base = Rc::clone(&self.base);
-        Self { version, base, renewed: self.renewed, json: OnceCell::new(), protobuf: OnceCell::new() }
+        Self { version, ..self.clone() }
     }
 
-    /// The state after a renewal, with its encoding in `format`.
-    pub(super) fn renewed(
-        &self,
-        version: ResourceVersion,
-        times: RenewedTimes,
-        format: Format,
-        encoding: Vec<u8>,
-    ) -> Self {
-        let mut renewed = Self { renewed: Some(times), ..self.at_version(version) };
-        match format {
-            Format::Protobuf => renewed.protobuf = encoding.into(),
-            Format::Json | Format::Yaml => renewed.json = encoding.into(),
-        }
-        renewed
+    /// The state after a renewal.
+    pub(super) fn renewed(&self, version: ResourceVersion, times: RenewedTimes) -> Self {
+        Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
+    }
+
+    /// Whether `other` is a state of the same Lease between which and this one nothing but renewals were. They share
+    /// their memory.
+    pub(super) fn is_renewal_of(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.base, &other.base)
     }
 
     /// Where it stands.
@@ -179,8 +165,9 @@ impl Object {
         self.renewed.map_or_else(of_base, |times| times.managed_time)
     }
 
-    /// The `renewTime` in `body`, of this `format`, if all else in it is as this state was last written in that format;
-    /// it may be the same time. `is_renewable` is asked once for all states that are renewals of one.
+    /// The `renewTime` in `body`, of this `format`, if all else in it is as this state would be written in that format,
+    /// which must have happened to it or to what it is a renewal of; it may be the same time. `is_renewable` is asked
+    /// once for all states that are renewals of one.
     #[inline]
     pub fn renewed_by(
         &self,
@@ -188,97 +175,62 @@ impl Object {
         body: &[u8],
         is_renewable: impl FnOnce(&Lease) -> bool,
     ) -> Option<MicroTime> {
-        let stored = self.encoding(format)?;
-        self.marks(format, stored, is_renewable)?.renewed(stored, body)
+        let template = self.base.template.get().filter(|template| template.format() == format)?;
+        template.renewed(&self.values(), body, || is_renewable(&self.base.lease))
     }
 
+    /// Appends the body of a response in JSON or protobuf.
     #[inline]
-    fn marks(&self, format: Format, stored: &[u8], is_renewable: impl FnOnce(&Lease) -> bool) -> Option<Marks> {
-        match self.base.marks.get() {
-            Some((of, marks)) if of == format => marks,
-            _ => {
-                let marks = self.find_marks(format, stored).filter(|_| is_renewable(&self.base.lease));
-                self.base.marks.set(Some((format, marks)));
-                marks
-            }
-        }
+    pub fn push_body(&self, out: &mut Vec<u8>, format: Format) {
+        self.push_from(out, format, 0);
     }
 
-    #[cold]
-    fn find_marks(&self, format: Format, stored: &[u8]) -> Option<Marks> {
-        let marked =
-            Marked { version: self.version, renew_time: self.renew_time()?, managed_time: self.managed_time() };
-        Marks::of(format, stored, &marked)
-    }
-
-    /// Appends the encoding of the renewed Lease to `out`, which is empty. `false` if it cannot be made of `body`, which
-    /// must be one of which [`Object::renewed_by`] has told the time.
-    pub(super) fn encode_renewed(
-        &self,
-        out: &mut Vec<u8>,
-        format: Format,
-        body: &[u8],
-        version: ResourceVersion,
-        managed_time: Option<Time>,
-    ) -> bool {
-        let Some((of, Some(marks))) = self.base.marks.get() else { return false };
-        of == format && marks.encode(out, body, version, managed_time)
-    }
-
-    /// The encoding in a format, if it has been made.
-    #[inline]
-    fn encoding(&self, format: Format) -> Option<&[u8]> {
-        match format {
-            Format::Json => self.json.get().map(Vec::as_slice),
-            Format::Protobuf => self.protobuf.get().map(Vec::as_slice),
-            Format::Yaml => None,
-        }
-    }
-
-    /// The memory of its encodings, to be used for others.
-    pub(super) fn take_buffers(&mut self) -> [Option<Vec<u8>>; 2] {
-        [self.json.take(), self.protobuf.take()]
-    }
-
-    /// The body of a response: the JSON object and a line feed, as kube-apiserver ends it.
+    /// About as many bytes as [`Object::push_body`] appends; fewer than twice as many if another format is usual.
     #[must_use]
-    pub fn json_body(&self) -> &[u8] {
-        self.json.get_or_init(|| {
-            let mut out = Vec::new();
-            encode_lease_into(&mut out, &self.lease(), Some(self.version), true);
-            out.push(b'\n');
-            out
-        })
-    }
-
-    /// The body of a response in protobuf.
-    #[must_use]
-    pub fn protobuf_body(&self) -> &[u8] {
-        self.protobuf.get_or_init(|| {
-            let mut out = Vec::new();
-            protobuf::encode_lease_into(&mut out, &self.lease(), Some(self.version), API_VERSION);
-            // It lives as long as this state.
-            out.shrink_to_fit();
-            out
-        })
-    }
-
-    /// The JSON object alone, for a watch event.
-    #[must_use]
-    pub fn json(&self) -> &[u8] {
-        let body = self.json_body();
-        &body[..body.len() - 1]
+    pub fn body_bytes(&self, format: Format) -> usize {
+        self.template(format).len_hint()
     }
 
     /// Appends the JSON object alone, as `version` has it: the same but for the end of `apiVersion`.
     pub fn push_json(&self, out: &mut Vec<u8>, version: ApiVersion) {
-        push_json_as(out, self.json(), version);
+        let from = push_type_meta(out, version);
+        self.push_from(out, Format::Json, from);
+        // The line feed.
+        out.pop();
     }
 
     /// Appends the JSON object without `kind` and `apiVersion`, as a list has its items.
     pub fn push_json_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
-        out.extend_from_slice(&self.json()[TYPE_META_BYTES..]);
+        self.push_from(out, Format::Json, TYPE_META_BYTES);
+        out.pop();
+    }
+
+    /// Appends the encoding without its first `from` bytes.
+    #[inline]
+    fn push_from(&self, out: &mut Vec<u8>, format: Format, from: usize) {
+        let template = self.template(format);
+        if template.format() != format || !template.push(out, from, &self.values()) {
+            self.push_anew(out, format, from);
+        }
+    }
+
+    /// Without the template: it is of another format, or a version or a time takes more bytes than there, or fewer.
+    #[cold]
+    fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
+        let encoding = encode(format, &self.lease(), self.version);
+        out.extend_from_slice(encoding.get(from..).unwrap_or_default());
+    }
+
+    #[inline]
+    fn template(&self, format: Format) -> &Template {
+        self.base.template.get_or_init(|| Template::new(format, &self.lease(), self.values()))
+    }
+
+    #[inline]
+    fn values(&self) -> Values {
+        let (version, renew_time, managed_time) = (self.version, self.renew_time(), self.managed_time());
+        Values { version, renew_time, managed_time }
     }
 
     /// Whether finalizers hold an object whose deletion was asked for.
@@ -287,12 +239,12 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// An estimate of the memory it takes, in bytes: what the event log counts. Every string stands once in the object
-    /// and once in each of its two encodings, whether or not they are made or the object is shared: the bound is to be
-    /// on the safe side.
+    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it. Every string stands once in
+    /// the object and once in each of its two encodings, whether or not they are made: the bound is to be on the safe
+    /// side.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.base.memory_bytes
+        memory_bytes(&self.base.lease)
     }
 
     /// When it was created; the epoch if that is unknown.
@@ -320,36 +272,7 @@ fn memory_bytes(lease: &Lease) -> usize {
         .sum();
     let names = meta.name.len() + meta.namespace.len() + meta.generate_name.len() + meta.uid.len();
     let text = pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes();
-    size_of::<Object>() + size_of::<Base>() + ENCODED_BYTES + 3 * text
-}
-
-/// An encoding of an object, shared with all who have the object.
-#[derive(Clone, Debug)]
-pub struct Encoding {
-    object: Rc<Object>,
-    is_protobuf: bool,
-}
-
-impl Encoding {
-    /// The JSON body of `object`.
-    #[must_use]
-    pub fn json(object: &Rc<Object>) -> Self {
-        Self { object: Rc::clone(object), is_protobuf: false }
-    }
-
-    /// The protobuf body of `object`.
-    #[must_use]
-    pub fn protobuf(object: &Rc<Object>) -> Self {
-        Self { object: Rc::clone(object), is_protobuf: true }
-    }
-}
-
-impl Deref for Encoding {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        if self.is_protobuf { self.object.protobuf_body() } else { self.object.json_body() }
-    }
+    size_of::<Base>() + ENCODED_BYTES + 3 * text
 }
 
 #[cfg(test)]
@@ -373,7 +296,9 @@ mod tests {
         let object = Object::new(Key::new("n", "a"), ResourceVersion(7), Lease::default());
         let mut item = Vec::new();
         object.push_json_item(&mut item);
-        let whole: serde_json::Value = serde_json::from_slice(object.json()).expect("JSON");
+        let mut whole = Vec::new();
+        object.push_json(&mut whole, ApiVersion::V1);
+        let whole: serde_json::Value = serde_json::from_slice(&whole).expect("JSON");
         let mut item: serde_json::Value = serde_json::from_slice(&item).expect("JSON");
         item["kind"] = "Lease".into();
         item["apiVersion"] = "coordination.k8s.io/v1".into();

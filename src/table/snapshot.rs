@@ -20,7 +20,6 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound;
-use std::rc::Rc;
 
 /// Which Leases a list or a watch is about, before selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub struct Snapshot {
     start: String,
     end: Bound<String>,
     /// What stood at the version where the table has something else now; of keys from `start` on.
-    overlay: BTreeMap<Key, Option<Rc<Object>>>,
+    overlay: BTreeMap<Key, Option<Object>>,
     /// Version up to which the log has been read into `overlay`.
     absorbed: ResourceVersion,
     /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
@@ -220,7 +219,7 @@ impl Snapshot {
         &mut self,
         table: &Table,
         keys_max: usize,
-        mut each: impl FnMut(&Rc<Object>) -> bool,
+        mut each: impl FnMut(&Object) -> bool,
     ) -> Result<bool, Forgotten> {
         if self.is_behind && !self.catch_up(table)? {
             return Ok(true);
@@ -287,12 +286,12 @@ fn count(table: &Table, range: &Range) -> usize {
 /// The ordered index and an overlay, as one sequence of keys.
 struct Merged<'t> {
     present: Peekable<btree_map::Range<'t, Key, Slot>>,
-    changed: Peekable<btree_map::Range<'t, Key, Option<Rc<Object>>>>,
+    changed: Peekable<btree_map::Range<'t, Key, Option<Object>>>,
 }
 
 impl<'t> Merged<'t> {
     /// The next key, and what stood there at the snapshot's version.
-    fn next(&mut self, table: &'t Table) -> Option<(&'t Key, Option<&'t Rc<Object>>)> {
+    fn next(&mut self, table: &'t Table) -> Option<(&'t Key, Option<&'t Object>)> {
         let order = match (self.present.peek(), self.changed.peek()) {
             (None, None) => return None,
             (Some(_), None) => Ordering::Less,

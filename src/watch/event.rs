@@ -1,5 +1,6 @@
 //! What a watcher sees of a change.
 
+use super::recent::{Recent, Written};
 use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::selector::Selector;
@@ -8,6 +9,7 @@ use crate::table::object::Object;
 
 /// Appends what a watcher with `selector` sees of `event`, if anything; whether there was something. To a selector a
 /// change can bring an object into view or take it out of it (apiserver `storage/cacher`, `convertToWatchEvent`).
+/// `recent` has what was written for the watchers before this one, if it is worth looking.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
     event: &Event,
@@ -15,6 +17,7 @@ pub(super) fn push_change(
     form: Form,
     columns: bool,
     now: Now,
+    recent: Option<&mut Recent>,
 ) -> bool {
     let after = !event.deleted && is_selected(selector, &event.after);
     let before = event.before.as_ref().filter(|before| is_selected(selector, before));
@@ -30,7 +33,13 @@ pub(super) fn push_change(
             ("DELETED", State::Loose(&known, Some(event.version())))
         }
     };
-    form.push_event(out, kind, state, columns, now.wall);
+    match (recent, form.as_encoded(), state) {
+        (Some(recent), Some(format), State::Stored(_)) => {
+            let event = Written { version: event.version(), kind, format };
+            recent.push(out, event, |out| form.push_event(out, kind, state, columns, now.wall));
+        }
+        _ => form.push_event(out, kind, state, columns, now.wall),
+    }
     true
 }
 

@@ -15,8 +15,10 @@
 //! framing. [`Watchers::fill`] gives the bytes of events; `serve` puts them where they belong.
 
 mod event;
+mod recent;
 
 pub(crate) use event::is_selected;
+use recent::Recent;
 
 use crate::api_error::ApiError;
 use crate::clock::Now;
@@ -114,6 +116,7 @@ pub struct Watchers<O> {
     events: u64,
     /// Since the start: events of the log and keys of the table, for a watcher each.
     looks: u64,
+    recent: Recent,
 }
 
 #[derive(Debug)]
@@ -170,6 +173,7 @@ impl<O: Copy> Watchers<O> {
             initial: Vec::new(),
             events: 0,
             looks: 0,
+            recent: Recent::default(),
         }
     }
 
@@ -378,9 +382,12 @@ impl<O: Copy> Watchers<O> {
 
     /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
+        let watchers_len = self.watchers.len();
         let Some(watcher) = find(&mut self.watchers, key) else { return Fill::Idle };
         let filled_from = out.len();
-        let filled = watcher.fill(table, now, out, bytes_max, (&mut self.events, &mut self.looks));
+        let is_of_many = watchers_len > 1 && !matches!(watcher.range, Range::Name(_));
+        let recent = is_of_many.then_some(&mut self.recent);
+        let filled = watcher.fill(table, now, out, bytes_max, (&mut self.events, &mut self.looks), recent);
         if filled.is_ok() && out.len() > filled_from && watcher.form.is_of_lists() {
             out.truncate(filled_from);
             self.remove(key);
@@ -509,6 +516,7 @@ impl<O> Watcher<O> {
         out: &mut Vec<u8>,
         bytes_max: usize,
         (events_given, looks): (&mut u64, &mut u64),
+        mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
         if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
@@ -533,7 +541,7 @@ impl<O> Watcher<O> {
             self.progress = Progress::Scan;
         }
         let mut push_change = |out: &mut Vec<u8>, event| {
-            if event::push_change(out, event, &self.selector, form, *columns, now) {
+            if event::push_change(out, event, &self.selector, form, *columns, now, recent.as_deref_mut()) {
                 *events_given += 1;
                 *columns = false;
             }

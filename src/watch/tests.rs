@@ -8,7 +8,6 @@ use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
 use compact_str::CompactString;
-use std::rc::Rc;
 
 /// The history of a table: every event since its first version.
 struct World {
@@ -117,7 +116,7 @@ impl World {
         let takes = |object: &Object| client.range.contains(object.key()) && is_selected(&client.selector, object);
         let mut expected = Vec::new();
         for event in self.history.iter().filter(|event| event.version().0 > client.after) {
-            let before = event.before.as_deref().is_some_and(takes);
+            let before = event.before.as_ref().is_some_and(takes);
             let after = !event.deleted && takes(&event.after);
             let kind = match (before, after) {
                 (false, false) => continue,
@@ -273,7 +272,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
         let names: Vec<_> = {
             let mut names = Vec::new();
             let mut snapshot = Snapshot::now(&world.table, Range::All);
-            let all = snapshot.next(&world.table, usize::MAX, |object: &Rc<Object>| {
+            let all = snapshot.next(&world.table, usize::MAX, |object: &Object| {
                 names.push((object.key().as_str().to_owned(), object.version.0));
                 true
             });

@@ -139,7 +139,7 @@ mod tests {
 
     fn report(checks: &HealthChecks, probe: Probe, query: &str) -> (u16, String) {
         let response = checks.report(probe, &Query::new(query));
-        (response.status, String::from_utf8(response.body.to_vec()).expect("text"))
+        (response.status, String::from_utf8(response.body.into_bytes().to_vec()).expect("text"))
     }
 
     #[test]
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(report(&checks, Probe::Livez, ""), (200, "ok".into()));
         assert_eq!(report(&checks, Probe::Readyz, "exclude=namespaces"), (200, "ok".into()));
         let one = checks.report_one(Probe::Readyz, "namespaces").expect("it is there");
-        assert_eq!((one.status, &one.body[..]), (503, &b"internal server error: not yet listed\n"[..]));
+        assert_eq!((one.status, &one.body.into_bytes()[..]), (503, &b"internal server error: not yet listed\n"[..]));
         assert!(checks.report_one(Probe::Livez, "namespaces").is_none());
         checks.set(id, Ok(()));
         assert_eq!(report(&checks, Probe::Readyz, ""), (200, "ok".into()));

@@ -308,13 +308,22 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
 
 /// Appends `json`, which [`encode_lease_into`] wrote with its type, as `version` has it. Only `apiVersion` differs.
 pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
-    match (version, json.strip_prefix(TYPE_META)) {
-        (ApiVersion::V1Beta1, Some(rest)) => {
-            for part in [b"{\"kind\":\"Lease\",\"apiVersion\":\"", version.group_version().as_bytes(), b"\"", rest] {
-                out.extend_from_slice(part);
+    let from = push_type_meta(out, version);
+    out.extend_from_slice(json.get(from..).unwrap_or_default());
+}
+
+/// Appends what an object of `version` begins with where that is another than what [`encode_lease_into`] writes. Gives
+/// the number of bytes of the latter in whose place it stands: 0 if it is the same.
+#[inline]
+pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
+    match version {
+        ApiVersion::V1 => 0,
+        ApiVersion::V1Beta1 => {
+            for part in ["{\"kind\":\"Lease\",\"apiVersion\":\"", version.group_version(), "\""] {
+                out.extend_from_slice(part.as_bytes());
             }
+            TYPE_META.len()
         }
-        (ApiVersion::V1 | ApiVersion::V1Beta1, _) => out.extend_from_slice(json),
     }
 }
 

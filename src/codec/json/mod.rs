@@ -9,7 +9,7 @@ mod delete_options;
 mod encode;
 mod fields;
 mod lease_fields;
-mod renewal;
+mod marks;
 mod repeated;
 mod string;
 mod syntax;
@@ -19,8 +19,10 @@ mod warnings;
 
 pub use decode::{DecodedLease, Decoder};
 pub use delete_options::DeleteOptions;
-pub use encode::{encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference};
-pub use renewal::RenewalMarks;
+pub use encode::{
+    encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference, push_type_meta,
+};
+pub use marks::Marks;
 pub use string::push_string;
 pub use syntax::{Repaired, repaired};
 pub(crate) use type_meta::other_version;

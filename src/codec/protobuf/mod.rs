@@ -17,9 +17,9 @@ mod encode;
 mod envelope;
 mod list;
 mod managed_fields;
+mod marks;
 mod meta;
 mod reader;
-mod renewal;
 mod sink;
 mod watch;
 
@@ -36,5 +36,5 @@ pub use envelope::{push_envelope, raw_message};
 pub use list::{
     ListForm, ListHead, lease_len, partial_len, push_lease_item, push_partial_item, push_raw_item, raw_item_len,
 };
-pub use renewal::RenewalMarks;
-pub use watch::{push_watch_event, push_watch_event_with};
+pub use marks::Marks;
+pub use watch::push_watch_event;

@@ -3,14 +3,8 @@
 
 use super::sink::{LONG, Sink};
 
-/// Appends an event. `object` is a body in protobuf.
-pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, object: &[u8]) {
-    out.reserve(object.len() + event_type.len() + 24);
-    push_watch_event_with(out, event_type, |out| out.put(object));
-}
-
 /// Appends an event whose object `encode` appends, as a body in protobuf.
-pub fn push_watch_event_with(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
+pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put(&[0; FRAME_HEAD_BYTES]);
     out.put_bytes(1, event_type.as_bytes());

@@ -156,10 +156,10 @@ fn watch_frames_are_those_of_kube_apiserver() {
         let event_type = std::str::from_utf8(&frame[6..6 + type_len]).expect("ASCII");
         let at = frame.windows(4).position(|bytes| bytes == b"k8s\0").expect("a body");
         let body = &frame[at..];
-        assert_eq!(bytes(|out| push_watch_event(out, event_type, body)), frame);
+        assert_eq!(bytes(|out| push_watch_event(out, event_type, |out| out.extend_from_slice(body))), frame);
         let (lease, version) = stored(lease(body));
         let event = bytes(|out| {
-            push_watch_event_with(out, event_type, |out| encode_lease_into(out, &lease, version, API_VERSION));
+            push_watch_event(out, event_type, |out| encode_lease_into(out, &lease, version, API_VERSION));
         });
         assert_eq!(event, frame);
         if event_type == "BOOKMARK" {

@@ -1,6 +1,6 @@
-//! Renewals in protobuf (see [`crate::codec::renewal`]). Numbers have no fixed length there: the nanoseconds of a
-//! `renewTime` take from one to five bytes, and so the lengths of the messages around it change, though not the bytes
-//! that these lengths take.
+//! Where the values of a state stand in protobuf (see [`crate::codec::template`]). Numbers have no fixed length there:
+//! the nanoseconds of a `renewTime` take from one to five bytes, and so the lengths of the messages around it change,
+//! though not the bytes that these lengths take.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -8,25 +8,26 @@
 //! ```
 
 use super::envelope::PREFIX;
-use super::sink::varint;
-use crate::codec::renewal::{Marked, put_version};
+use super::meta::put_micro_time;
+use super::sink::{length, varint};
+use crate::codec::template::{Values, has_at, put_at};
 use crate::codec::time::{is_zero_micro_time, is_zero_time};
-use crate::lease::{MicroTime, ResourceVersion, Time};
+use crate::lease::MicroTime;
 use std::ops::Range;
 
-/// See [`crate::codec::renewal::Marks`].
+/// Places of the values and of the lengths that change with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RenewalMarks {
+pub struct Marks {
     /// Length of the Lease.
     lease: Number,
-    /// Length of the spec.
-    spec: Number,
-    /// Length of the `renewTime`.
-    renew_time: Number,
     version_at: u16,
     version_digits: u8,
     /// Seconds of the time of the last entry; none if no fields are managed.
     managed_seconds: Option<Number>,
+    /// Length of the spec.
+    spec: Number,
+    /// Length of the `renewTime`.
+    renew_time: Number,
 }
 
 /// Where a number in base 128 stands.
@@ -36,11 +37,8 @@ struct Number {
     width: u8,
 }
 
-impl RenewalMarks {
-    pub(crate) fn of(encoding: &[u8], of: &Marked) -> Option<Self> {
-        if is_zero_micro_time(of.renew_time) || of.managed_time.is_some_and(is_zero_time) {
-            return None;
-        }
+impl Marks {
+    pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
         let lease = Field::last(encoding, PREFIX.len()..encoding.len(), 2)?;
         let metadata = Field::last(encoding, lease.payload.clone(), 1)?;
         let version = Field::last(encoding, metadata.payload.clone(), 6)?;
@@ -59,42 +57,98 @@ impl RenewalMarks {
         };
         let marks = Self {
             lease: lease.length()?,
-            spec: spec.length()?,
-            renew_time: renew_time.length()?,
             version_at: u16::try_from(version.payload.start).ok()?,
             version_digits: u8::try_from(version.payload.len()).ok()?,
             managed_seconds,
+            spec: spec.length()?,
+            renew_time: renew_time.length()?,
         };
         // What stands there must be what we think it is; then putting in the same changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
-        let is_same = marks.renewed(encoding, encoding) == Some(of.renew_time)
-            && marks.encode(&mut same, encoding, of.version, of.managed_time)
+        let is_same = marks.renewed(encoding, of, encoding) == of.renew_time
+            && marks.push(&mut same, encoding, 0, of)
             && same == encoding;
         is_same.then_some(marks)
     }
 
     #[inline]
-    pub(crate) fn renewed(&self, stored: &[u8], body: &[u8]) -> Option<MicroTime> {
+    pub(crate) fn push(&self, out: &mut Vec<u8>, encoding: &[u8], from: usize, values: &Values) -> bool {
+        let Some(renew_time) = values.renew_time.filter(|time| !is_zero_micro_time(*time)) else { return false };
+        let time_at = self.renew_time.end();
+        let Some(stored_bytes) = self.renew_time.read(encoding) else { return false };
+        let stored_end = time_at + usize::try_from(stored_bytes).unwrap_or_default();
+        let (Some(before), Some(after)) = (encoding.get(from..time_at), encoding.get(stored_end..)) else {
+            return false;
+        };
+        let start = out.len();
+        out.extend_from_slice(before);
+        put_micro_time(out, renew_time);
+        let time_bytes = length(out.len() - start - before.len());
+        out.extend_from_slice(after);
+        let Some(out) = out.get_mut(start..) else { return false };
+        let longer_by_as_much = |number: Number| Some(number.read(encoding)? + time_bytes - stored_bytes);
+        let mut put = |number: Number, value: Option<u64>| {
+            value.is_some_and(|value| {
+                let (bytes, width) = varint(value);
+                let bytes = bytes.get(..width).unwrap_or_default();
+                width == usize::from(number.width) && put_at(out, usize::from(number.at).wrapping_sub(from), bytes)
+            })
+        };
+        let is_put = put(self.renew_time, Some(time_bytes))
+            && put(self.spec, longer_by_as_much(self.spec))
+            && put(self.lease, longer_by_as_much(self.lease))
+            && match (self.managed_seconds, values.managed_time.filter(|time| !is_zero_time(*time))) {
+                (None, None) => true,
+                (Some(number), Some(time)) => put(number, Some(time.0.cast_unsigned())),
+                _ => false,
+            };
+        let mut digits = itoa::Buffer::new();
+        let version = digits.format(values.version.0).as_bytes();
+        is_put
+            && version.len() == usize::from(self.version_digits)
+            && put_at(out, usize::from(self.version_at).wrapping_sub(from), version)
+    }
+
+    #[inline]
+    pub(crate) fn renewed(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
         // Lengths grow and shrink together, as far as they keep their widths.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
-            let grown = own + stored.len() as u64 == number.read(stored)? + body.len() as u64;
+            let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
             grown.then_some(usize::try_from(own).ok()?)
         };
-        let is_same = |from: usize, to: u16| match (body.get(from..usize::from(to)), stored.get(from..usize::from(to)))
-        {
-            (Some(own), Some(stored)) => own == stored,
-            _ => false,
-        };
+        let is_same =
+            |from: usize, to: u16| match (body.get(from..usize::from(to)), encoding.get(from..usize::from(to))) {
+                (Some(own), Some(other)) => own == other,
+                _ => false,
+            };
+        let mut digits = itoa::Buffer::new();
+        let version = digits.format(values.version.0).as_bytes();
+        let version_at = usize::from(self.version_at);
+        // The version differs more often than anything else does: somebody has written since.
+        if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
+            return None;
+        }
         is_longer_by_as_much(self.lease)?;
         is_longer_by_as_much(self.spec)?;
         let length = is_longer_by_as_much(self.renew_time)?;
         let start = self.renew_time.end();
-        let stored_end = start + usize::try_from(self.renew_time.read(stored)?).ok()?;
-        let after = body.get(start + length..)?;
-        let is_all_else_same = after == stored.get(stored_end..)?
+        let encoded_end = start + usize::try_from(self.renew_time.read(encoding)?).ok()?;
+        let same_from = match (self.managed_seconds, values.managed_time) {
+            (None, None) => version_at + version.len(),
+            (Some(number), Some(time)) => {
+                let is_own = number.read(body)? == time.0.cast_unsigned();
+                if !is_own || !is_same(version_at + version.len(), number.at) {
+                    return None;
+                }
+                number.end()
+            }
+            _ => return None,
+        };
+        let is_all_else_same = body.get(start + length..)? == encoding.get(encoded_end..)?
             && is_same(0, self.lease.at)
-            && is_same(self.lease.end(), self.spec.at)
+            && is_same(self.lease.end(), self.version_at)
+            && is_same(same_from, self.spec.at)
             && is_same(self.spec.end(), self.renew_time.at);
         if !is_all_else_same {
             return None;
@@ -108,31 +162,6 @@ impl RenewalMarks {
             return None;
         }
         Some(MicroTime((seconds * 1_000_000 + nanos / 1000).cast_signed()))
-    }
-
-    #[inline]
-    pub(crate) fn encode(
-        &self,
-        out: &mut Vec<u8>,
-        body: &[u8],
-        version: ResourceVersion,
-        managed_time: Option<Time>,
-    ) -> bool {
-        out.extend_from_slice(body);
-        if !put_version(out, self.version_at, self.version_digits, version) {
-            return false;
-        }
-        let (number, time) = match (self.managed_seconds, managed_time) {
-            (None, None) => return true,
-            (Some(number), Some(time)) => (number, time),
-            _ => return false,
-        };
-        let (bytes, width) = varint(time.0.cast_unsigned());
-        match (out.get_mut(usize::from(number.at)..number.end()), bytes.get(..width)) {
-            (Some(place), Some(bytes)) if place.len() == bytes.len() => place.copy_from_slice(bytes),
-            _ => return false,
-        }
-        true
     }
 }
 
@@ -214,9 +243,11 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::protobuf::{decode_lease, encode_lease_into};
+    use crate::codec::protobuf::decode_lease;
+    use crate::codec::template::{Template, encode};
     use crate::lease::managed_fields::{Writer, track};
-    use crate::lease::{API_VERSION, ApiVersion, Lease};
+    use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion, Time};
+    use crate::media_type::Format;
 
     fn lease() -> Lease {
         let mut lease = Lease::default();
@@ -224,29 +255,26 @@ mod tests {
         lease.metadata.namespace = "kube-node-lease".into();
         lease.metadata.labels.insert("a".into(), "b".into());
         lease.spec.holder_identity = Some("n".into());
-        lease.spec.renew_time = Some(STORED.renew_time);
+        lease.spec.renew_time = STORED.renew_time;
         lease.spec.lease_transitions = Some(3);
         track(None, &mut lease, &Writer { manager: "m", api_version: API_VERSION, now: Time(1_795_219_345) });
         lease
     }
 
     fn body(lease: &Lease, version: ResourceVersion) -> Vec<u8> {
-        let mut out = Vec::new();
-        encode_lease_into(&mut out, lease, Some(version), API_VERSION);
-        out
+        encode(Format::Protobuf, lease, version)
     }
 
-    const STORED: Marked = Marked {
+    const STORED: Values = Values {
         version: ResourceVersion(12_345),
-        renew_time: MicroTime(1_795_219_345_123_456),
+        renew_time: Some(MicroTime(1_795_219_345_123_456)),
         managed_time: Some(Time(1_795_219_345)),
     };
 
     #[test]
-    fn a_renewal_is_the_body_with_version_and_time_put_in() {
+    fn a_renewal_is_the_template_with_its_values_put_in() {
         let live = lease();
-        let stored = body(&live, STORED.version);
-        let marks = RenewalMarks::of(&stored, &STORED).expect("marks");
+        let template = Template::new(Format::Protobuf, &live, STORED);
         // Nanoseconds of one to five bytes.
         for micros in [0, 1, 17, 1_000, 123_456, 999_999] {
             let mut renewed = live.clone();
@@ -254,12 +282,51 @@ mod tests {
             let sent = body(&renewed, STORED.version);
             let now = Time(1_795_219_355);
             track(Some(&live), &mut renewed, &Writer { manager: "m", api_version: API_VERSION, now });
-            assert_eq!(marks.renewed(&stored, &sent), renewed.spec.renew_time);
+            assert_eq!(template.renewed(&STORED, &sent, || true), renewed.spec.renew_time);
+            let version = ResourceVersion(12_346);
+            let values = Values { version, renew_time: renewed.spec.renew_time, managed_time: Some(now) };
+            let expected = body(&renewed, version);
+            for from in [0, 5] {
+                let mut out = b"before".to_vec();
+                assert!(template.push(&mut out, from, &values));
+                assert_eq!(out[6..], expected[from..]);
+            }
+            // What was renewed once can be renewed again.
+            assert_eq!(template.renewed(&values, &expected, || true), renewed.spec.renew_time);
+            assert_eq!(template.renewed(&STORED, &expected, || true), None, "of another version");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_put_in() {
+        let template = Template::new(Format::Protobuf, &lease(), STORED);
+        let other = Values { version: ResourceVersion(12_346), ..STORED };
+        let cases = [
+            ("a digit more", Values { version: ResourceVersion(100_000), ..other }),
+            ("no time", Values { renew_time: None, ..other }),
+            ("a time that is null", Values { renew_time: Some(MicroTime(-62_135_596_800_000_000)), ..other }),
+            ("no manager", Values { managed_time: None, ..other }),
+            ("a manager's time that is null", Values { managed_time: Some(Time(-62_135_596_800)), ..other }),
+            ("a manager's time of more bytes", Values { managed_time: Some(Time(1 << 40)), ..other }),
+        ];
+        for (what, values) in cases {
+            let mut out = b"before".to_vec();
+            assert!(!template.push(&mut out, 0, &values), "{what}");
+            assert_eq!(out, b"before", "{what}");
+        }
+    }
+
+    #[test]
+    fn any_time_is_written_as_the_encoder_writes_it() {
+        let template = Template::new(Format::Protobuf, &lease(), STORED);
+        for micros in [i64::MIN, -1, 0, 1, 999_999, 1 << 52, i64::MAX] {
+            let renew_time = Some(MicroTime(micros));
+            let mut renewed = lease();
+            renewed.spec.renew_time = renew_time;
+            let version = ResourceVersion(54_321);
             let mut out = Vec::new();
-            assert!(marks.encode(&mut out, &sent, ResourceVersion(12_346), Some(now)));
-            assert_eq!(out, body(&renewed, ResourceVersion(12_346)));
-            out.clear();
-            assert!(!marks.encode(&mut out, &sent, ResourceVersion(100_000), Some(now)), "a digit more");
+            assert!(template.push(&mut out, 0, &Values { version, renew_time, ..STORED }), "{micros}");
+            assert_eq!(out, body(&renewed, version), "{micros}");
         }
     }
 
@@ -267,13 +334,13 @@ mod tests {
     fn whatever_else_is_another_is_no_renewal() {
         let live = lease();
         let stored = body(&live, STORED.version);
-        let marks = RenewalMarks::of(&stored, &STORED).expect("marks");
+        let template = Template::new(Format::Protobuf, &live, STORED);
         for at in 0..stored.len() {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
                 // Unless it is another time and nothing else.
-                if let Some(renew_time) = marks.renewed(&stored, &sent) {
+                if let Some(renew_time) = template.renewed(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();
                     renewed.spec.renew_time = Some(renew_time);
@@ -282,7 +349,7 @@ mod tests {
             }
             let mut sent = stored.clone();
             sent.remove(at);
-            assert_eq!(marks.renewed(&stored, &sent), None, "byte {at}");
+            assert_eq!(template.renewed(&STORED, &sent, || true), None, "byte {at}");
         }
     }
 }

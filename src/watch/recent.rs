@@ -1,0 +1,80 @@
+//! The last events as they were written, so that what a hundred watchers get is made once: for the first of them.
+
+use crate::lease::ResourceVersion;
+use crate::limits::{RECENT_EVENT_BYTES_MAX, RECENT_EVENTS};
+use crate::media_type::Format;
+
+/// Events by their versions; a later one takes the place of an earlier one.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    slots: Vec<(Option<Written>, Vec<u8>)>,
+}
+
+/// What the bytes of an event depend on, where they are those of a state's encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Version of the change.
+    pub(super) version: ResourceVersion,
+    /// `type`
+    pub(super) kind: &'static str,
+    /// JSON or protobuf.
+    pub(super) format: Format,
+}
+
+impl Recent {
+    /// Appends `event`, which `write` appends if it is not known.
+    pub(super) fn push(&mut self, out: &mut Vec<u8>, event: Written, write: impl FnOnce(&mut Vec<u8>)) {
+        if self.slots.is_empty() {
+            self.slots.resize_with(RECENT_EVENTS, Default::default);
+        }
+        let at = usize::try_from(event.version.0).unwrap_or_default() % RECENT_EVENTS;
+        let Some((known, bytes)) = self.slots.get_mut(at) else { return write(out) };
+        if *known == Some(event) {
+            out.extend_from_slice(bytes);
+            return;
+        }
+        let start = out.len();
+        write(out);
+        let written = out.get(start..).unwrap_or_default();
+        if written.len() <= RECENT_EVENT_BYTES_MAX {
+            bytes.clear();
+            bytes.extend_from_slice(written);
+            *known = Some(event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_written_once_and_another_never_stands_for_it() {
+        let mut recent = Recent::default();
+        let mut push = |version: u64, kind, format, text: &str| {
+            let (mut out, mut is_written) = (b"before".to_vec(), false);
+            recent.push(&mut out, Written { version: ResourceVersion(version), kind, format }, |out| {
+                is_written = true;
+                out.extend_from_slice(text.as_bytes());
+            });
+            (String::from_utf8(out).expect("text"), is_written)
+        };
+        let far = 5 + RECENT_EVENTS as u64;
+        let long = "x".repeat(RECENT_EVENT_BYTES_MAX + 1);
+        for (version, kind, format, text, is_new) in [
+            (5, "ADDED", Format::Json, "five", true),
+            (5, "ADDED", Format::Json, "five", false),
+            (6, "ADDED", Format::Json, "six", true),
+            (5, "MODIFIED", Format::Json, "five, to another selector", true),
+            (5, "ADDED", Format::Json, "five", true),
+            (5, "ADDED", Format::Protobuf, "five in protobuf", true),
+            (far, "ADDED", Format::Protobuf, "in its place", true),
+            (5, "ADDED", Format::Protobuf, "five in protobuf", true),
+            (7, "ADDED", Format::Json, &long, true),
+            (7, "ADDED", Format::Json, &long, true),
+            (6, "ADDED", Format::Json, "six", false),
+        ] {
+            assert_eq!(push(version, kind, format, text), (format!("before{text}"), is_new), "{version} {kind}");
+        }
+    }
+}
