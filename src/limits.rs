@@ -39,9 +39,9 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 /// written, no list continued. The last piece may pass it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// Bytes of watch events written for all watchers in one turn before requests are looked at again: a few milliseconds,
-/// most of which is their encryption.
-pub const FAN_OUT_BYTES_PER_TURN: usize = 1024 * 1024;
+/// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
+/// a whole one, most of which is their encryption.
+pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
 /// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them.
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;

@@ -3,6 +3,7 @@
 use crate::machine;
 use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
+use crate::turns::Turns;
 use crate::{Against, Args};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -112,6 +113,11 @@ impl Lab {
             pids: vec![process.pid()],
             _process: Some(process),
         })
+    }
+
+    /// How long the server's turns have taken until now.
+    pub(crate) fn turns(&self, server: &Server) -> Result<Turns, String> {
+        Turns::read(server.http.as_deref().ok_or("the server does not serve cleartext")?)
     }
 
     /// The first port from here on that nobody has.

@@ -11,6 +11,7 @@ mod machine;
 mod measurement;
 mod process;
 mod scenario;
+mod turns;
 
 use clap::Parser;
 use lab::{Lab, OURS, Stop};

@@ -308,6 +308,7 @@ impl<'l> Bench<'l> {
             probe.extend(["--namespace", "probe", "--warm-up", "200ms", "--duration", "10m"].map(str::to_owned));
             let (process, command) = self.lab.start_load(&server, H2_TLS, &probe)?;
             sleep(Duration::from_millis(600));
+            let before = self.lab.turns(&server)?;
             let work = match work {
                 None => {
                     sleep(Duration::from_secs(if self.lab.is_quick { 1 } else { 3 }));
@@ -318,6 +319,7 @@ impl<'l> Bench<'l> {
                     Some(self.lab.load_aside(&server, H2_TLS, &arguments).ok_or("no TLS")??)
                 }
             };
+            let turns_ms = self.lab.turns(&server)?.since(&before);
             sleep(Duration::from_millis(100));
             let stdout = process.interrupt()?;
             let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
@@ -332,7 +334,18 @@ impl<'l> Bench<'l> {
                 measured.errors += beside["violations"].as_u64().unwrap_or(0)
                     + beside["errors"].as_object().map_or(0, |errors| errors.values().filter_map(Value::as_u64).sum());
             }
+            let scenario = format!("turns-{name}");
+            let turns = Measurement {
+                scenario,
+                unit: "turn",
+                per_second: None,
+                cpu_us: None,
+                latency_ms: turns_ms,
+                errors: 0,
+                ..measured.clone()
+            };
             tell(measured);
+            tell(turns);
         }
         Ok(())
     }

@@ -88,7 +88,8 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     let requests = in_groups(&["renew", "read", "floor"]);
     add("cost", "Server processor time for each request", "µs", bars(&requests, cost));
     let stalls = in_groups(&["stalls"]);
-    add("stalls", "The longest that a renewal waited while long work was done", "ms", bars(&stalls, |row| row.ms[3]));
+    let title = "The longest that a renewal waited while long work was done, and the longest turn of the loop";
+    add("stalls", title, "ms", bars(&stalls, |row| row.ms[3]));
     let with_bytes: Vec<&Row> = results.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
     add(
         "memory",
