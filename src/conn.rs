@@ -107,6 +107,12 @@ impl Conn {
         &mut self.transport
     }
 
+    /// Whether what it can do next is a step of the TLS handshake, which takes long.
+    #[must_use]
+    pub fn is_handshake_step(&self) -> bool {
+        self.phase == Phase::Handshake && self.transport.is_readable()
+    }
+
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
     pub fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {

@@ -35,6 +35,14 @@ pub const REQUESTS_PER_TURN: usize = 128;
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
+/// Connections of which one turn hears that something has come: as many may be served, or closed, before the first of
+/// them gets its answer.
+pub const EVENTS_PER_TURN: usize = 256;
+
+/// Steps of TLS handshakes in one turn: each takes some hundred microseconds, and when all clients come back at once there
+/// are thousands. Those who are through need not wait for them.
+pub const HANDSHAKES_PER_TURN: usize = 8;
+
 /// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
 /// written, no list continued. The last piece may pass it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;

@@ -18,7 +18,8 @@ use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
-    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN, SHUTDOWN_MS_MAX,
+    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN,
+    HANDSHAKES_PER_TURN, SHUTDOWN_MS_MAX,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -34,7 +35,7 @@ use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -119,6 +120,9 @@ pub struct Server {
     clock: Clock,
     /// Connections that can go on without an event.
     run_queue: Vec<Token>,
+    /// Connections whose next step in the TLS handshake can be taken, the first that came first. They are marked as those in
+    /// the run queue are.
+    handshakes: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
     touched: Vec<Token>,
     /// Connections with a long response under way.
@@ -196,6 +200,7 @@ impl Server {
             pool: Pool::default(),
             clock: Clock::start(),
             run_queue: Vec::new(),
+            handshakes: VecDeque::new(),
             touched: Vec::new(),
             with_jobs: Vec::new(),
             timers: BinaryHeap::new(),
@@ -236,7 +241,7 @@ impl Server {
     /// # Errors
     /// The poll's, of which none is expected.
     pub fn run(mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(1024);
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !self.is_over() {
             self.turn(&mut events)?;
         }
@@ -266,6 +271,13 @@ impl Server {
         }
         self.accept(now, &mut ready);
         for token in ready.drain(..) {
+            match entry_mut(&mut self.conns, token) {
+                Some(entry) if entry.conn.is_handshake_step() => self.handshakes.push_back(token),
+                _ => self.on_ready(token, now),
+            }
+        }
+        for _ in 0..HANDSHAKES_PER_TURN {
+            let Some(token) = self.handshakes.pop_front() else { break };
             self.on_ready(token, now);
         }
         if self.run_queue.is_empty() {
@@ -317,7 +329,8 @@ impl Server {
     /// How long to wait: not at all while something can go on, else until the next timer.
     fn timeout(&self) -> Option<Duration> {
         let can_accept = self.conns.len() < self.max_connections && self.listeners.iter().any(Listener::is_readable);
-        if can_accept || !self.run_queue.is_empty() || self.service.watchers.has_dirty() {
+        let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty();
+        if can_accept || can_go_on || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;
