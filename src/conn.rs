@@ -31,8 +31,10 @@ pub struct Conn {
     waiting_since_ms: u64,
     /// Milliseconds at which a timer is set for it.
     pub(crate) armed_ms: u64,
-    /// It stands in the run queue.
+    /// It stands in the run queue, or in that of the handshakes.
     pub(crate) is_queued: bool,
+    /// Milliseconds since when the next step of its TLS handshake has waited for its turn.
+    handshake_queued_ms: Option<u64>,
 }
 
 /// How far the connection has come to its end.
@@ -99,6 +101,7 @@ impl Conn {
             waiting_since_ms: now.ms,
             armed_ms: u64::MAX,
             is_queued: false,
+            handshake_queued_ms: None,
         }
     }
 
@@ -113,8 +116,24 @@ impl Conn {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
+    /// Its step of the handshake is to wait for its turn, which is not the peer's time. Whether the peer's first message
+    /// has been answered: what was begun comes first, or the work would be for nothing when its time is over.
+    pub fn await_handshake_turn(&mut self, now: Now) -> bool {
+        self.handshake_queued_ms.get_or_insert(now.ms);
+        self.transport.has_begun_handshake()
+    }
+
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
     pub fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
+        if let Some(since_ms) = self.handshake_queued_ms.take() {
+            self.waiting_since_ms += now.ms.saturating_sub(since_ms);
+            if self.transport.is_end_near() {
+                // It has given up while it waited: whatever it sent is not worth the work.
+                service.api.metrics.count_tls_handshake(false);
+                self.phase = Phase::Closed;
+                return;
+            }
+        }
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {
             if self.phase == Phase::Handshake {
                 service.api.metrics.count_tls_handshake(false);
@@ -254,6 +273,7 @@ impl Conn {
     #[must_use]
     pub fn deadline_ms(&self) -> u64 {
         let patience_ms = match self.phase {
+            Phase::Handshake if self.handshake_queued_ms.is_some() => return u64::MAX,
             Phase::Handshake => HEAD_MS_MAX,
             Phase::Lingering => LINGER_MS_MAX,
             Phase::Closed => 0,

@@ -1,7 +1,7 @@
 //! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as its
 //! metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
 //!
-//! The common forms are encodings, which an [`Object`] has at hand; all others are made of those when asked for.
+//! The common forms are encodings, of which an [`Object`] has one at hand; all others are made when they are asked for.
 
 use crate::api_error::Status;
 use crate::codec::bookmark::bookmark_lease;
@@ -182,7 +182,10 @@ impl Form {
     #[must_use]
     pub fn list_item_len(self, object: &Object) -> usize {
         match (self.representation.format, self.representation.transform) {
-            (Format::Protobuf, Transform::None) => with_message(object, protobuf::raw_item_len),
+            (Format::Protobuf, Transform::None) if object.is_encoded_in(Format::Protobuf) => {
+                with_message(object, protobuf::raw_item_len)
+            }
+            (Format::Protobuf, Transform::None) => protobuf::lease_len(&object.lease(), object.version),
             (Format::Protobuf, _) => protobuf::partial_len(&object.lease().metadata, object.version),
             (Format::Json | Format::Yaml, _) => 0,
         }
@@ -192,7 +195,10 @@ impl Form {
     pub fn push_list_item(self, out: &mut Vec<u8>, object: &Object, is_first: bool, now: Time) {
         if let Some(form) = self.protobuf_list() {
             match self.representation.transform {
-                Transform::None => with_message(object, |message| protobuf::push_raw_item(out, message)),
+                Transform::None if object.is_encoded_in(Format::Protobuf) => {
+                    with_message(object, |message| protobuf::push_raw_item(out, message));
+                }
+                Transform::None => protobuf::push_lease_item(out, &object.lease(), object.version),
                 _ => protobuf::push_partial_item(out, &object.lease().metadata, object.version, form),
             }
             return;

@@ -164,15 +164,23 @@ impl Body {
         }
     }
 
-    /// Number of bytes; about as many if it is a Lease.
+    /// Number of bytes, or more: whoever asks wants to know whether there can be so many.
     #[must_use]
-    pub fn len_hint(&self) -> usize {
+    pub fn len_max(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Lease(object, format) => object.body_bytes(*format),
+            Self::Lease(object, format) if object.is_encoded_in(*format) => object.body_bytes(*format) + TIMES_BYTES,
+            Self::Lease(object, format) => object.body_bytes(*format) * ESCAPED_BYTES + SKELETON_BYTES,
         }
     }
 }
+
+/// Bytes by which one state of a Lease may be longer than another, between which there are renewals only.
+const TIMES_BYTES: usize = 16;
+/// Bytes of JSON for one of protobuf: an escape.
+const ESCAPED_BYTES: usize = 6;
+/// Bytes of a Lease in JSON that are names of members and times.
+const SKELETON_BYTES: usize = 4096;
 
 impl Default for Body {
     fn default() -> Self {

@@ -35,8 +35,8 @@ pub const REQUESTS_PER_TURN: usize = 128;
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Connections of which one turn hears that something has come: as many may be served, or closed, before the first of
-/// them gets its answer.
+/// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
+/// are new, may be served or closed before the first of them gets its answer.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Steps of TLS handshakes in one turn: each takes some hundred microseconds, and when all clients come back at once there
@@ -75,6 +75,15 @@ pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 
 /// Objects that a deletion of a collection deletes in one step.
 pub const DELETIONS_PER_STEP: usize = 256;
+
+/// Bytes of items of a list that are collected in one step, if they must be measured first.
+pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
+
+/// Bytes of responses that wait for the windows of one HTTP/2 connection, above which a stream whose body waits is reset.
+pub const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Bodies of which fewer bytes wait are not counted: there are no more of them than streams.
+pub const UNSENT_BYTES_COUNTED: usize = 8 * 1024;
 
 /// Bytes of a list body up to which it is sent whole, with its length.
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;

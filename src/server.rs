@@ -3,12 +3,12 @@
 //! One turn is, in this order (`Server::turn`):
 //!
 //! ```text
-//!   wait ─► accept ─► read and serve every ready connection ─► fan out the turn's events
+//!   wait ─► accept ─► read and serve every ready connection, some handshakes ─► fan out the turn's events
 //!        ─► flush every connection that was touched, one write each ─► close what is over ─► timers
 //! ```
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
-//! what a budget leaves undone stands in the run queue, and the next wait does not wait.
+//! what a budget leaves undone stands in the run queue, or in that of the handshakes, and the next wait does not wait.
 
 use crate::api::Api;
 use crate::api::health::CheckId;
@@ -120,8 +120,8 @@ pub struct Server {
     clock: Clock,
     /// Connections that can go on without an event.
     run_queue: Vec<Token>,
-    /// Connections whose next step in the TLS handshake can be taken, the first that came first. They are marked as those in
-    /// the run queue are.
+    /// Connections whose next step in the TLS handshake can be taken, those first that have taken one. They are marked as
+    /// those in the run queue are.
     handshakes: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
     touched: Vec<Token>,
@@ -272,14 +272,17 @@ impl Server {
         self.accept(now, &mut ready);
         for token in ready.drain(..) {
             match entry_mut(&mut self.conns, token) {
-                Some(entry) if entry.conn.is_handshake_step() => self.handshakes.push_back(token),
+                Some(entry) if entry.conn.is_handshake_step() => {
+                    if entry.conn.await_handshake_turn(now) {
+                        self.handshakes.push_front(token);
+                    } else {
+                        self.handshakes.push_back(token);
+                    }
+                }
                 _ => self.on_ready(token, now),
             }
         }
-        for _ in 0..HANDSHAKES_PER_TURN {
-            let Some(token) = self.handshakes.pop_front() else { break };
-            self.on_ready(token, now);
-        }
+        self.take_handshake_steps(now);
         if self.run_queue.is_empty() {
             // The memory serves the next turn.
             self.run_queue = ready;
@@ -296,6 +299,18 @@ impl Server {
             connections_with_jobs: self.with_jobs.len(),
         });
         Ok(())
+    }
+
+    /// Goes on with some of the handshakes that wait.
+    fn take_handshake_steps(&mut self, now: Now) {
+        let mut steps = 0;
+        while steps < HANDSHAKES_PER_TURN
+            && let Some(token) = self.handshakes.pop_front()
+        {
+            // Those that are gone cost nothing.
+            steps += usize::from(entry_mut(&mut self.conns, token).is_some());
+            self.on_ready(token, now);
+        }
     }
 
     /// Takes in what helper threads have found out.

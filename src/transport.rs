@@ -81,6 +81,18 @@ impl Transport {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
+    /// Whether the peer's first message of the TLS handshake has been answered.
+    #[must_use]
+    pub fn has_begun_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.protocol_version().is_some())
+    }
+
+    /// Whether the peer has closed its direction, perhaps behind bytes that have not been read.
+    #[must_use]
+    pub fn is_end_near(&self) -> bool {
+        self.is_end_near
+    }
+
     /// Whether this is TLS at all.
     #[must_use]
     pub fn is_tls(&self) -> bool {

@@ -15,7 +15,7 @@ use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
-    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, WRITE_STALL_MS_MAX,
+    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::Table;
@@ -256,6 +256,32 @@ fn long_answers_behind_closed_windows() {
     // A small piece of each list is made ahead, and no more.
     let pieces_bytes_max = 16 * 1024 * http2_limits::STREAMS_MAX as usize;
     assert!(memory_bytes < pieces_bytes_max + 2 * MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
+
+#[test]
+fn long_leases_behind_closed_windows() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    let long = lease::new("long").replace("node-a", &"x".repeat(1 << 20));
+    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
+    let memory_bytes = process.memory_peak_bytes();
+    let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let asked = 200;
+    frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::path("n", "long"))).collect::<Vec<_>>());
+    let (mut heads, mut resets) = (0, 0);
+    while heads < asked {
+        let got = frames.recv();
+        heads += u32::from(got.frame_type == HEADERS);
+        if got.frame_type == RST_STREAM {
+            assert_eq!(got.code(), Some(CALM));
+            resets += 1;
+        }
+    }
+    client.call("GET", "/healthz", "").expect_status(200, "another connection");
+    let kept_max = u32::try_from(UNSENT_BYTES_MAX >> 20).unwrap();
+    assert!(resets >= asked - kept_max - 1, "{resets} of {asked} streams were reset");
+    let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
+    assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
 /// A connection without a socket, whose clock the test moves: patience is too long to wait for.

@@ -35,7 +35,8 @@ impl Turns {
         (!buckets.is_empty()).then_some(Self(buckets))
     }
 
-    /// Of the turns since `earlier`: p50, p99, p99.9 and the longest, each as the bound of its bucket, in milliseconds.
+    /// Of the turns since `earlier`: p50, p99, p99.9 and the longest, each as the bound of its bucket, in milliseconds;
+    /// infinite for those above the last bound.
     pub(crate) fn since(&self, earlier: &Self) -> [Option<f64>; 4] {
         let since: Vec<(f64, u64)> = self
             .0

@@ -15,7 +15,7 @@ use crate::form::Form;
 use crate::http::{Body, Response};
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::lease::{ApiVersion, ResourceVersion};
-use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
+use crate::limits::{COLLECTED_BYTES_PER_STEP, DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
 use crate::media_type::Format;
 use crate::metrics::RequestKind;
 use crate::selector::Selector;
@@ -285,11 +285,12 @@ impl Job {
         let form = *form;
         match stage {
             Stage::Collect { snapshot, limit, found } => {
+                let found_bytes_max = found.bytes + COLLECTED_BYTES_PER_STEP;
                 let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
                     if is_selected(selector, object) {
                         found.push(object.clone(), form);
                     }
-                    found.items.len() < *limit
+                    found.items.len() < *limit && found.bytes < found_bytes_max
                 })?;
                 if more && found.items.len() < *limit {
                     return Ok(false);

@@ -87,7 +87,7 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// One object, encoded as often as it changes and not as often as it is read.
+    /// One object.
     ///
     /// # Errors
     /// 406 if the client wants a list.
@@ -109,7 +109,7 @@ impl Reply {
     /// Whether its body is long enough to be compressed, as far as that is known.
     fn may_be_long(&self) -> bool {
         match self {
-            Self::Response(response) => response.body.len_hint() > GZIP_BYTES_MIN,
+            Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
             Self::Job(_) => true,
             // Of a creation there is one object to tell of.
             Self::Watch(_) | Self::Postponed(_) => false,

@@ -1,5 +1,5 @@
-//! The short way of a renewal: an update whose body is the stored encoding with another `renewTime`. Nothing is decoded,
-//! validated or compared field by field; what was valid with the old time is valid with the new one.
+//! The short way of a renewal: an update whose body is the encoding of what is there with another `renewTime`. Nothing
+//! is decoded, validated or compared field by field; what was valid with the old time is valid with the new one.
 //!
 //! Invariant: it does what [`Api::update`] does with the same request, byte for byte, or nothing at all. A
 //! test in this module drives both.

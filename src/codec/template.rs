@@ -53,7 +53,9 @@ impl Template {
     #[must_use]
     pub fn new(format: Format, lease: &Lease, of: Values) -> Self {
         debug_assert_ne!(format, Format::Yaml, "no template in YAML");
-        let encoding = encode(format, lease, of.version).into_boxed_slice();
+        let mut encoding = Vec::new();
+        encode_into(&mut encoding, format, lease, of.version);
+        let encoding = encoding.into_boxed_slice();
         let marks = match format {
             Format::Protobuf => protobuf::Marks::of(&encoding, &of).map(Marks::Protobuf),
             Format::Json | Format::Yaml => json::Marks::of(&encoding, &of).map(Marks::Json),
@@ -115,17 +117,14 @@ impl Template {
     }
 }
 
-/// The whole body of a response: in JSON an object and a line feed, as kube-apiserver ends it.
-#[must_use]
-pub fn encode(format: Format, lease: &Lease, version: ResourceVersion) -> Vec<u8> {
-    let mut out = Vec::new();
+/// Appends the whole body of a response: in JSON an object and a line feed, as kube-apiserver ends it.
+pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: ResourceVersion) {
     if format == Format::Protobuf {
-        protobuf::encode_lease_into(&mut out, lease, Some(version), API_VERSION);
+        protobuf::encode_lease_into(out, lease, Some(version), API_VERSION);
     } else {
-        json::encode_lease_into(&mut out, lease, Some(version), true);
+        json::encode_lease_into(out, lease, Some(version), true);
         out.push(b'\n');
     }
-    out
 }
 
 /// Whether `body` has `text` at `at`.

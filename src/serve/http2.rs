@@ -1,7 +1,8 @@
 //! HTTP/2: many requests at once, and many responses that may be long, each within its windows.
 //!
 //! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
-//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little.
+//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little; of whole
+//! bodies no more waits than [`UNSENT_BYTES_MAX`].
 
 use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
@@ -16,7 +17,7 @@ use crate::http::{Body, FieldLines, Method, RequestHead, Response};
 use crate::http2::{self, Connection, ErrorCode, Event, SendField, StreamGone, StreamKey};
 use crate::limits::{
     BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_STEPS_PER_TURN, LIST_WHOLE_BYTES_MAX,
-    QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
+    QUEUED_BYTES_HIGH, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
 };
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
@@ -562,11 +563,27 @@ impl Http2 {
         if let Ok(sent) = sent
             && sent < body.len()
         {
-            self.put_sending(key, response.body.rest(body, sent), Source::End);
-            self.stall(key, turn.now);
+            self.put_unsent(key, response.body.rest(body, sent), turn);
         }
         turn.service.scratch.body = scratch;
         sent.map(|_| ())
+    }
+
+    /// Keeps what the windows do not let through yet, unless too much is kept already.
+    fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
+        if rest.len() >= UNSENT_BYTES_COUNTED {
+            let unsent = |stream: &Stream| match &stream.work {
+                Work::Sending { unsent, .. } => unsent.len(),
+                Work::Begun(_) | Work::Receiving(..) | Work::Postponed(..) => 0,
+            };
+            let unsent_bytes: usize = self.streams.iter().flatten().map(unsent).sum();
+            if unsent_bytes + rest.len() > UNSENT_BYTES_MAX {
+                self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+                return;
+            }
+        }
+        self.put_sending(key, rest, Source::End);
+        self.stall(key, turn.now);
     }
 
     /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.

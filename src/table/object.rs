@@ -5,7 +5,7 @@
 //! in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
 
 use crate::codec::json::push_type_meta;
-use crate::codec::template::{Template, Values, encode};
+use crate::codec::template::{Template, Values, encode_into};
 use crate::lease::{ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time};
 use crate::media_type::Format;
 use compact_str::CompactString;
@@ -88,7 +88,7 @@ pub struct RenewedTimes {
     pub managed_time: Option<Time>,
 }
 
-/// Bytes of the encodings that no string accounts for: names of members, times, numbers.
+/// Bytes of the encoding that no string accounts for: names of members, times, numbers.
 const ENCODED_BYTES: usize = 512;
 /// Bytes of a pair of a map besides its text.
 const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
@@ -185,7 +185,13 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
-    /// About as many bytes as [`Object::push_body`] appends; fewer than twice as many if another format is usual.
+    /// Whether it is at hand in this format, and need not be encoded anew.
+    #[must_use]
+    pub fn is_encoded_in(&self, format: Format) -> bool {
+        self.template(format).format() == format
+    }
+
+    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the format.
     #[must_use]
     pub fn body_bytes(&self, format: Format) -> usize {
         self.template(format).len_hint()
@@ -216,10 +222,13 @@ impl Object {
     }
 
     /// Without the template: it is of another format, or a version or a time takes more bytes than there, or fewer.
-    #[cold]
+    #[inline(never)]
     fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
-        let encoding = encode(format, &self.lease(), self.version);
-        out.extend_from_slice(encoding.get(from..).unwrap_or_default());
+        let start = out.len();
+        encode_into(out, format, &self.lease(), self.version);
+        if from > 0 {
+            out.drain(start..start + from);
+        }
     }
 
     #[inline]
@@ -239,9 +248,8 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it. Every string stands once in
-    /// the object and once in each of its two encodings, whether or not they are made: the bound is to be on the safe
-    /// side.
+    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it. Every string is counted
+    /// thrice: as it stands in the object, and as it may stand in the encoding with escapes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         memory_bytes(&self.base.lease)

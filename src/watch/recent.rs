@@ -36,7 +36,9 @@ impl Recent {
         let start = out.len();
         write(out);
         let written = out.get(start..).unwrap_or_default();
-        if written.len() <= RECENT_EVENT_BYTES_MAX {
+        // Of somebody who catches up nobody else will ask again.
+        let is_newest = known.is_none_or(|known| known.version <= event.version);
+        if is_newest && written.len() <= RECENT_EVENT_BYTES_MAX {
             bytes.clear();
             bytes.extend_from_slice(written);
             *known = Some(event);
@@ -70,6 +72,7 @@ mod tests {
             (5, "ADDED", Format::Protobuf, "five in protobuf", true),
             (far, "ADDED", Format::Protobuf, "in its place", true),
             (5, "ADDED", Format::Protobuf, "five in protobuf", true),
+            (far, "ADDED", Format::Protobuf, "in its place", false),
             (7, "ADDED", Format::Json, &long, true),
             (7, "ADDED", Format::Json, &long, true),
             (6, "ADDED", Format::Json, "six", false),

@@ -120,7 +120,7 @@ const RENEW_TIME: &[u8] = b"\"renewTime\":\"";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::template::{Template, encode};
+    use crate::codec::template::{Template, encode_into};
     use crate::lease::managed_fields::{Writer, track};
     use crate::lease::{API_VERSION, Lease, ResourceVersion, Time};
     use crate::media_type::Format;
@@ -139,6 +139,12 @@ mod tests {
         lease.spec.preferred_holder = Some(r#"{"renewTime":"2026-01-01T00:00:00.000000Z"}"#.into());
         track(None, &mut lease, &Writer { manager: "m", api_version: API_VERSION, now: Time(1_795_219_345) });
         lease
+    }
+
+    fn encode(format: Format, lease: &Lease, version: ResourceVersion) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_into(&mut out, format, lease, version);
+        out
     }
 
     const STORED: Values = Values {

@@ -244,7 +244,7 @@ impl Field {
 mod tests {
     use super::*;
     use crate::codec::protobuf::decode_lease;
-    use crate::codec::template::{Template, encode};
+    use crate::codec::template::{Template, encode_into};
     use crate::lease::managed_fields::{Writer, track};
     use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion, Time};
     use crate::media_type::Format;
@@ -262,7 +262,9 @@ mod tests {
     }
 
     fn body(lease: &Lease, version: ResourceVersion) -> Vec<u8> {
-        encode(Format::Protobuf, lease, version)
+        let mut out = Vec::new();
+        encode_into(&mut out, Format::Protobuf, lease, version);
+        out
     }
 
     const STORED: Values = Values {
