@@ -140,3 +140,21 @@ pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {
     let place = out.get_mut(at..at + text.len());
     place.map(|place| place.copy_from_slice(text)).is_some()
 }
+
+/// What the tests of both formats begin with.
+#[cfg(test)]
+pub(super) mod fixture {
+    use super::*;
+
+    pub(in crate::codec) const STORED: Values = Values {
+        version: ResourceVersion(12_345),
+        renew_time: Some(MicroTime(1_795_219_345_123_456)),
+        managed_time: Some(Time(1_795_219_345)),
+    };
+
+    pub(in crate::codec) fn encode(format: Format, lease: &Lease, version: ResourceVersion) -> Vec<u8> {
+        let mut out = Vec::new();
+        encode_into(&mut out, format, lease, version);
+        out
+    }
+}

@@ -120,7 +120,8 @@ const RENEW_TIME: &[u8] = b"\"renewTime\":\"";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::template::{Template, encode_into};
+    use crate::codec::template::Template;
+    use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::managed_fields::{Writer, track};
     use crate::lease::{API_VERSION, Lease, ResourceVersion, Time};
     use crate::media_type::Format;
@@ -141,17 +142,6 @@ mod tests {
         lease
     }
 
-    fn encode(format: Format, lease: &Lease, version: ResourceVersion) -> Vec<u8> {
-        let mut out = Vec::new();
-        encode_into(&mut out, format, lease, version);
-        out
-    }
-
-    const STORED: Values = Values {
-        version: ResourceVersion(12_345),
-        renew_time: Some(MicroTime(1_795_219_345_123_456)),
-        managed_time: Some(Time(1_795_219_345)),
-    };
     const RENEWED: Values = Values {
         version: ResourceVersion(12_346),
         renew_time: Some(MicroTime(1_795_219_355_000_001)),

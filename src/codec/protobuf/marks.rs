@@ -244,7 +244,8 @@ impl Field {
 mod tests {
     use super::*;
     use crate::codec::protobuf::decode_lease;
-    use crate::codec::template::{Template, encode_into};
+    use crate::codec::template::Template;
+    use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::managed_fields::{Writer, track};
     use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion, Time};
     use crate::media_type::Format;
@@ -261,18 +262,6 @@ mod tests {
         lease
     }
 
-    fn body(lease: &Lease, version: ResourceVersion) -> Vec<u8> {
-        let mut out = Vec::new();
-        encode_into(&mut out, Format::Protobuf, lease, version);
-        out
-    }
-
-    const STORED: Values = Values {
-        version: ResourceVersion(12_345),
-        renew_time: Some(MicroTime(1_795_219_345_123_456)),
-        managed_time: Some(Time(1_795_219_345)),
-    };
-
     #[test]
     fn a_renewal_is_the_template_with_its_values_put_in() {
         let live = lease();
@@ -281,13 +270,13 @@ mod tests {
         for micros in [0, 1, 17, 1_000, 123_456, 999_999] {
             let mut renewed = live.clone();
             renewed.spec.renew_time = Some(MicroTime(1_795_219_355_000_000 + micros));
-            let sent = body(&renewed, STORED.version);
+            let sent = encode(Format::Protobuf, &renewed, STORED.version);
             let now = Time(1_795_219_355);
             track(Some(&live), &mut renewed, &Writer { manager: "m", api_version: API_VERSION, now });
             assert_eq!(template.renewed(&STORED, &sent, || true), renewed.spec.renew_time);
             let version = ResourceVersion(12_346);
             let values = Values { version, renew_time: renewed.spec.renew_time, managed_time: Some(now) };
-            let expected = body(&renewed, version);
+            let expected = encode(Format::Protobuf, &renewed, version);
             for from in [0, 5] {
                 let mut out = b"before".to_vec();
                 assert!(template.push(&mut out, from, &values));
@@ -328,14 +317,14 @@ mod tests {
             let version = ResourceVersion(54_321);
             let mut out = Vec::new();
             assert!(template.push(&mut out, 0, &Values { version, renew_time, ..STORED }), "{micros}");
-            assert_eq!(out, body(&renewed, version), "{micros}");
+            assert_eq!(out, encode(Format::Protobuf, &renewed, version), "{micros}");
         }
     }
 
     #[test]
     fn whatever_else_is_another_is_no_renewal() {
         let live = lease();
-        let stored = body(&live, STORED.version);
+        let stored = encode(Format::Protobuf, &live, STORED.version);
         let template = Template::new(Format::Protobuf, &live, STORED);
         for at in 0..stored.len() {
             for bit in 0..8 {
@@ -346,7 +335,11 @@ mod tests {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();
                     renewed.spec.renew_time = Some(renew_time);
-                    assert_eq!((decoded.spec, body(&renewed, STORED.version)), (renewed.spec, sent), "byte {at}");
+                    assert_eq!(
+                        (decoded.spec, encode(Format::Protobuf, &renewed, STORED.version)),
+                        (renewed.spec, sent),
+                        "byte {at}"
+                    );
                 }
             }
             let mut sent = stored.clone();

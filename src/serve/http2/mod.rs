@@ -1,0 +1,327 @@
+//! HTTP/2: many requests at once, and many responses that may be long, each within its windows.
+//!
+//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`send`] its responses, [`streams`] what is
+//! under way on each stream.
+
+mod receive;
+mod send;
+mod streams;
+
+pub(super) use receive::Spare;
+
+use streams::{Source, Stream, Work, work_mut};
+
+use super::http1::Upgrade;
+use super::{Budget, Owner, Peer, Served, Service};
+use crate::buffer::ByteBuf;
+use crate::clock::Now;
+use crate::http2::{self, Connection, ErrorCode, StreamKey};
+use crate::limits::{
+    BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
+};
+use crate::table::Table;
+use crate::watch::{Fill, WatcherKey, Watchers};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// An HTTP/2 connection.
+#[derive(Debug)]
+pub struct Http2 {
+    connection: Connection,
+    /// What is under way, by the streams' slots.
+    streams: Vec<Option<Stream>>,
+    /// Streams with a job that can go on.
+    jobs: VecDeque<StreamKey>,
+    /// Streams with a job, also one that cannot.
+    jobs_open: usize,
+    /// Streams whose requests wait for a change in the cluster.
+    postponed: Vec<StreamKey>,
+    /// When each request began whose body is awaited, or was when it began; oldest first.
+    receiving: VecDeque<(u64, StreamKey)>,
+    /// When each response last could not go on for want of a window, or could not then; oldest first.
+    stalled: VecDeque<(u64, StreamKey)>,
+    /// Bytes of requests whose bodies are not whole: the fields of their heads, and what there is of the bodies.
+    received_bytes: usize,
+    body_bytes_max: usize,
+    /// Bytes that `received_bytes` may reach before the connection ends.
+    received_bytes_max: usize,
+}
+
+/// What serving a connection needs of everything else.
+struct Turn<'t> {
+    service: &'t mut Service,
+    from: Peer<'t>,
+    now: Now,
+    output: &'t mut Vec<u8>,
+}
+
+impl Http2 {
+    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max` on at most `streams_max`
+    /// streams at once.
+    #[must_use]
+    pub fn new(body_bytes_max: usize, streams_max: u32, now: Now, output: &mut Vec<u8>) -> Self {
+        let config = http2::Config { streams_max, ..http2::Config::default() };
+        Self::of(Connection::server(config, now.ms, output), body_bytes_max)
+    }
+
+    /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it. `None` if the
+    /// client's settings are no good.
+    pub(super) fn upgraded(
+        upgrade: Upgrade,
+        service: &mut Service,
+        from: Peer<'_>,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Option<Self> {
+        let config = http2::Config::default();
+        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output).ok()?;
+        let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
+        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
+        Some(http2)
+    }
+
+    fn of(connection: Connection, body_bytes_max: usize) -> Self {
+        Self {
+            connection,
+            streams: Vec::new(),
+            jobs: VecDeque::new(),
+            jobs_open: 0,
+            postponed: Vec::new(),
+            receiving: VecDeque::new(),
+            stalled: VecDeque::new(),
+            received_bytes: 0,
+            body_bytes_max,
+            received_bytes_max: body_bytes_max.saturating_mul(CONNECTION_BODIES_MAX),
+        }
+    }
+
+    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
+    pub fn serve(
+        &mut self,
+        service: &mut Service,
+        from: Peer<'_>,
+        now: Now,
+        input: &mut ByteBuf,
+        output: &mut Vec<u8>,
+        budget: &mut Budget,
+    ) -> Served {
+        let mut has_more = false;
+        let turn = &mut Turn { service, from, now, output };
+        self.resume(turn);
+        loop {
+            if turn.output.len() >= QUEUED_BYTES_HIGH {
+                return Served::Busy;
+            }
+            if budget.requests == 0 {
+                has_more = !input.is_empty();
+                break;
+            }
+            let fields = &mut turn.service.scratch.fields;
+            let received = match self.connection.recv(input.filled(), now.ms, fields, turn.output) {
+                Ok(received) => received,
+                Err(error) => {
+                    tracing::debug!(%error, "HTTP/2 connection ends");
+                    turn.service.api.metrics.count_malformed_request();
+                    self.remove_watchers(&mut turn.service.watchers);
+                    self.streams.clear();
+                    return Served::Close;
+                }
+            };
+            let is_last = received.event.is_none();
+            if let Some(event) = received.event {
+                self.on_event(event, turn, budget);
+            }
+            input.consume(received.consumed);
+            if is_last {
+                break;
+            }
+        }
+        self.send_more(turn);
+        if turn.output.len() >= QUEUED_BYTES_HIGH {
+            return Served::Busy;
+        }
+        has_more |= self.step_jobs(turn);
+        if self.connection.is_finished() {
+            return Served::Close;
+        }
+        if has_more { Served::Busy } else { Served::Starved }
+    }
+
+    /// Appends events to the watch `key` on `stream`. `None` if it is not open.
+    pub fn fill_watch(
+        &mut self,
+        service: &mut Service,
+        stream: StreamKey,
+        key: WatcherKey,
+        now: Now,
+        output: &mut Vec<u8>,
+    ) -> Option<Fill> {
+        let Work::Sending { unsent, source: source @ Source::Watch(_), stalled_ms } =
+            work_mut(&mut self.streams, stream)?
+        else {
+            return None;
+        };
+        if !matches!(source, Source::Watch(own) if *own == key) {
+            return None;
+        }
+        let room = self.connection.send_room(stream);
+        if !unsent.is_empty() || room == 0 {
+            // When its window opens it is filled again; until then it is left alone, for a while.
+            self.connection.want_write(stream);
+            service.watchers.park(key);
+            if stalled_ms.is_none() {
+                *stalled_ms = Some(now.ms);
+                self.queue_stalled(stream, now);
+            }
+            return Some(Fill::Idle);
+        }
+        let events = &mut service.scratch.body;
+        events.clear();
+        let bytes_max = room.min(QUEUED_BYTES_HIGH.saturating_sub(output.len()));
+        let fill = service.watchers.fill(key, &service.table, now, events, bytes_max);
+        let is_end = matches!(fill, Fill::Ended(_));
+        if is_end {
+            *source = Source::End;
+        }
+        if events.is_empty() && !is_end {
+            return Some(fill);
+        }
+        let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
+        if sent < events.len() {
+            *unsent = Bytes::copy_from_slice(&events[sent..]);
+            *stalled_ms = Some(now.ms);
+            self.queue_stalled(stream, now);
+            if !is_end {
+                service.watchers.park(key);
+            }
+            return Some(if is_end { fill } else { Fill::Idle });
+        }
+        if is_end {
+            self.forget(stream);
+        }
+        Some(fill)
+    }
+
+    /// Whether a request has begun and is not whole.
+    #[must_use]
+    pub fn is_within_message(&self, input: &ByteBuf) -> bool {
+        !input.is_empty() || self.connection.awaits_continuation()
+    }
+
+    /// Milliseconds at which somebody has had their time: a peer that began a head since `since_ms`, the oldest
+    /// request without its body, the oldest response without a window, or a connection without streams.
+    #[must_use]
+    pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
+        let connection_ms = if !self.connection.is_open() || self.is_within_message(input) {
+            since_ms.saturating_add(HEAD_MS_MAX)
+        } else if self.connection.stream_count() == 0 {
+            since_ms.saturating_add(IDLE_MS_MAX)
+        } else {
+            u64::MAX
+        };
+        let after = |first: Option<&(u64, StreamKey)>, patience_ms| {
+            first.map_or(u64::MAX, |(began_ms, _)| began_ms.saturating_add(patience_ms))
+        };
+        connection_ms
+            .min(after(self.receiving.front(), BODY_MS_MAX))
+            .min(after(self.stalled.front(), WRITE_STALL_MS_MAX))
+    }
+
+    /// Resets the streams that have had their time. Whether it is the connection that has.
+    pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
+        let mut is_about_a_stream = false;
+        while let Some((began_ms, key)) = self.receiving.front().copied() {
+            if began_ms.saturating_add(BODY_MS_MAX) > now.ms {
+                break;
+            }
+            self.receiving.pop_front();
+            is_about_a_stream = true;
+            if matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
+                self.cancel(key, service, output);
+            }
+        }
+        while let Some((since_ms, key)) = self.stalled.front().copied() {
+            if since_ms.saturating_add(WRITE_STALL_MS_MAX) > now.ms {
+                break;
+            }
+            self.stalled.pop_front();
+            is_about_a_stream = true;
+            let is_still = matches!(
+                work_mut(&mut self.streams, key),
+                Some(Work::Sending { stalled_ms: Some(stalled_ms), .. }) if *stalled_ms == since_ms
+            );
+            if is_still {
+                self.cancel(key, service, output);
+            }
+        }
+        if !is_about_a_stream {
+            self.connection.abort(ErrorCode::NO_ERROR, output);
+        }
+        !is_about_a_stream
+    }
+
+    /// Tells the peer to open no more streams, and ends watches with 410.
+    pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
+        self.connection.begin_shutdown(output);
+        for at in 0..self.streams.len() {
+            let Some(Stream { key, work: Work::Sending { unsent, source, .. } }) =
+                self.streams.get_mut(at).and_then(Option::as_mut)
+            else {
+                continue;
+            };
+            let Source::Watch(watcher) = source else { continue };
+            let mut last = Vec::from(std::mem::take(unsent));
+            service.watchers.end_for_shutdown(*watcher, &mut last);
+            *source = Source::End;
+            let key = *key;
+            let sent = self.connection.send_data(key, &last, true, output);
+            match sent {
+                Ok(sent) if sent < last.len() => *unsent = Bytes::from(last).slice(sent..),
+                _ => self.forget(key),
+            }
+        }
+        if self.connection.stream_count() == 0 {
+            // Nobody waits for anything: the second GOAWAY need not wait for an answer to the first.
+            self.connection.finish_shutdown(output);
+        }
+    }
+
+    /// Whether no stream is open.
+    #[must_use]
+    pub fn is_idle(&self, input: &ByteBuf) -> bool {
+        self.connection.stream_count() == 0 && input.is_empty()
+    }
+
+    /// Takes out the watchers of all streams.
+    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
+        for stream in self.streams.iter().flatten() {
+            if let Work::Sending { source: Source::Watch(key), .. } = stream.work {
+                watchers.remove(key);
+            }
+        }
+    }
+
+    /// Keeps what jobs under way need, before the log forgets it.
+    pub fn absorb(&mut self, table: &Table) {
+        for stream in self.streams.iter_mut().flatten() {
+            if let Work::Begun(job) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
+                job.absorb(table);
+            }
+        }
+    }
+
+    /// Whether a request waits for a change in the cluster.
+    #[must_use]
+    pub fn is_postponed(&self) -> bool {
+        !self.postponed.is_empty()
+    }
+
+    /// Whether a job is under way.
+    #[must_use]
+    pub fn has_job(&self) -> bool {
+        self.jobs_open > 0
+    }
+}
+
+/// Streams that may stand in a queue for nothing, beside as many as twice those that are open.
+const QUEUED_STREAMS_MIN: usize = 64;

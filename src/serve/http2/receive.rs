@@ -1,0 +1,230 @@
+//! Requests: heads and bodies as they come, until each is whole and the API has it.
+
+use super::streams::{Source, Stream, Work, work_mut};
+use super::{Http2, QUEUED_STREAMS_MIN, Turn};
+use crate::api::Reply;
+use crate::api_error::ApiError;
+use crate::clock::Now;
+use crate::hpack::{FieldBuf, NameId};
+use crate::http::{FieldLines, Method, RequestHead, Response};
+use crate::http2::{self, ErrorCode, Event, StreamKey};
+use crate::serve::{Budget, Service};
+
+/// What there is of a request whose body is awaited.
+#[derive(Debug, Default)]
+pub(super) struct Receiving {
+    fields: FieldBuf,
+    body: Vec<u8>,
+}
+
+/// Memory of requests that have been answered, for those that come: of all connections, a few.
+#[derive(Debug, Default)]
+pub(in crate::serve) struct Spare(
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Receiving>>,
+);
+
+impl Spare {
+    fn take(&mut self) -> Box<Receiving> {
+        self.0.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut receiving: Box<Receiving>) {
+        if self.0.len() < SPARE_MAX && receiving.body.capacity() <= SPARE_BODY_BYTES_MAX {
+            receiving.body.clear();
+            self.0.push(receiving);
+        }
+    }
+}
+
+/// As many as one turn can serve of two connections.
+const SPARE_MAX: usize = 256;
+/// Larger bodies are rare.
+const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
+
+impl Http2 {
+    pub(super) fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>, budget: &mut Budget) {
+        match event {
+            Event::Request { stream, head, end_stream } => {
+                budget.requests -= 1;
+                if end_stream {
+                    let fields = std::mem::take(&mut turn.service.scratch.fields);
+                    self.dispatch(stream, &fields, head, &mut [], turn);
+                    turn.service.scratch.fields = fields;
+                } else {
+                    self.on_head(stream, head, turn);
+                }
+            }
+            Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
+            Event::Trailers { stream } => self.on_data(stream, &[], true, turn),
+            Event::Reset { stream, .. } => self.on_reset(stream, turn.service),
+            // The streams that are open go on; and we send no PING whose answer would matter.
+            Event::Goaway { .. } | Event::Pong { .. } => {}
+            Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
+        }
+    }
+
+    /// A head whose body follows.
+    pub(super) fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, turn: &mut Turn<'_>) {
+        let is_too_large = head
+            .content_length
+            .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
+        if is_too_large {
+            return self.refuse_body(key, turn);
+        }
+        let fields = &turn.service.scratch.fields;
+        if fields.iter().any(|field| field.id == NameId::EXPECT && field.value.eq_ignore_ascii_case(b"100-continue")) {
+            let _ = self.connection.send_head(key, 100, &[], false, turn.output);
+        }
+        // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
+        self.received_bytes += fields.list_size();
+        if self.received_bytes > self.received_bytes_max {
+            self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+        }
+        let mut receiving = turn.service.scratch.spare.take();
+        std::mem::swap(&mut receiving.fields, &mut turn.service.scratch.fields);
+        self.put(key, Work::Receiving(head, receiving));
+        self.queue_receiving(key, turn.now);
+    }
+
+    pub(super) fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
+        // Data on a stream that was answered early is of no use any more.
+        let Some(Work::Receiving(_, receiving)) = work_mut(&mut self.streams, key) else { return };
+        if receiving.body.len() + data.len() > self.body_bytes_max {
+            self.take_receiving(key);
+            return self.refuse_body(key, turn);
+        }
+        if self.received_bytes + data.len() > self.received_bytes_max {
+            self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+            return;
+        }
+        receiving.body.extend_from_slice(data);
+        self.received_bytes += data.len();
+        if end_stream && let Some((head, mut receiving)) = self.take_receiving(key) {
+            let Receiving { fields, body } = &mut *receiving;
+            self.dispatch(key, fields, head, body, turn);
+            turn.service.scratch.spare.give(receiving);
+        }
+    }
+
+    /// The peer wants no answer, or did wrong on the stream.
+    pub(super) fn on_reset(&mut self, key: StreamKey, service: &mut Service) {
+        if self.take_receiving(key).is_some() {
+            return;
+        }
+        if let Some(Work::Sending { source: Source::Watch(watcher), .. }) = work_mut(&mut self.streams, key) {
+            service.watchers.remove(*watcher);
+        }
+        self.forget(key);
+    }
+
+    /// Serves a request that is whole.
+    pub(super) fn dispatch(
+        &mut self,
+        key: StreamKey,
+        fields: &FieldBuf,
+        head: http2::RequestHead,
+        body: &mut [u8],
+        turn: &mut Turn<'_>,
+    ) {
+        let lines = Lines { fields, head };
+        let Ok(target) = std::str::from_utf8(head.path(fields)) else {
+            let error = ApiError::BadRequest { message: "the request target is not UTF-8".into() };
+            let reply = Reply::Response(Response::from_error(&error));
+            return self.respond(key, reply, false, turn);
+        };
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let mut request = RequestHead {
+            method: Method::from_bytes(head.method(fields)),
+            path,
+            query,
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: &lines,
+        };
+        for field in head.regular_fields(fields) {
+            match field.id {
+                NameId::ACCEPT => _ = request.accept.get_or_insert(field.value),
+                NameId::CONTENT_TYPE => _ = request.content_type.get_or_insert(field.value),
+                NameId::USER_AGENT => _ = request.user_agent.get_or_insert(field.value),
+                _ => {}
+            }
+        }
+        let head_only = request.method == Method::Head;
+        let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.credentials, turn.now);
+        self.respond(key, reply, head_only, turn);
+    }
+
+    /// Goes on with requests that were postponed.
+    pub(super) fn resume(&mut self, turn: &mut Turn<'_>) {
+        for key in std::mem::take(&mut self.postponed) {
+            let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key))
+            else {
+                continue;
+            };
+            let Work::Postponed(postponed, head_only) = stream.work else {
+                self.put(key, stream.work);
+                continue;
+            };
+            match turn.service.api.resume(&mut turn.service.table, postponed, turn.now) {
+                Ok(reply) => self.respond(key, reply, head_only, turn),
+                Err(postponed) => {
+                    self.put(key, Work::Postponed(postponed, head_only));
+                    self.postponed.push(key);
+                }
+            }
+        }
+    }
+
+    /// Answers a body that is longer than is taken; the rest of it is not wanted (RFC 9113 §8.1).
+    #[cold]
+    pub(super) fn refuse_body(&mut self, key: StreamKey, turn: &mut Turn<'_>) {
+        let error = ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max };
+        let response = Response::from_error(&error);
+        let mut scratch = Vec::new();
+        let _ = self.send_whole(key, &response, response.body.bytes(&mut scratch), false, turn);
+        self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
+    }
+
+    /// The same for requests that are whole while the first in line is not.
+    pub(super) fn queue_receiving(&mut self, key: StreamKey, now: Now) {
+        if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
+            let streams = &mut self.streams;
+            self.receiving.retain(|(_, key)| matches!(work_mut(streams, *key), Some(Work::Receiving(..))));
+        }
+        self.receiving.push_back((now.ms, key));
+    }
+
+    /// Takes a request that is whole, or of no interest any more, from its stream.
+    pub(super) fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+        if !matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
+            return None;
+        }
+        let Some(Stream { work: Work::Receiving(head, receiving), .. }) = self.streams.get_mut(key.slot())?.take()
+        else {
+            return None;
+        };
+        self.received_bytes -= receiving.body.len() + receiving.fields.list_size();
+        // Whoever is first in line and done is not waited for.
+        while let Some((_, first)) = self.receiving.front()
+            && !matches!(self.streams.get(first.slot()), Some(Some(Stream { key, work: Work::Receiving(..) })) if key == first)
+        {
+            self.receiving.pop_front();
+        }
+        Some((head, receiving))
+    }
+}
+
+/// The regular fields of a head, for those that look at all of them.
+struct Lines<'f> {
+    fields: &'f FieldBuf,
+    head: http2::RequestHead,
+}
+
+impl FieldLines for Lines<'_> {
+    fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for field in self.head.regular_fields(self.fields) {
+            each(field.name, field.value);
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Responses: whole, or a piece at a time, as far as the streams' windows are open.
+//!
+//! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
+//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little; of whole
+//! bodies no more waits than [`UNSENT_BYTES_MAX`].
+
+use super::streams::{Source, Stream, Work, work_mut};
+use super::{Http2, QUEUED_STREAMS_MIN, Turn};
+use crate::api::Reply;
+use crate::api::job::Job;
+use crate::clock::Now;
+use crate::hpack::FieldName;
+use crate::http::{Body, Response};
+use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
+use crate::limits::{
+    JOB_STEPS_PER_TURN, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX,
+};
+use crate::serve::Owner;
+use bytes::{Buf, Bytes};
+
+impl Http2 {
+    /// Sends a response, or what of it can be sent now.
+    pub(super) fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, turn: &mut Turn<'_>) {
+        // The stream may be gone by now; then there is nobody to tell.
+        let _ = match reply {
+            Reply::Response(response) => self.send_response(key, &response, head_only, turn),
+            Reply::Job(job) => self.start_job(key, job, head_only, turn),
+            Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
+                Ok(postponed) => {
+                    self.put(key, Work::Postponed(postponed, head_only));
+                    self.postponed.push(key);
+                    Ok(())
+                }
+                Err(reply) => return self.respond(key, reply, head_only, turn),
+            },
+            Reply::Watch(spec) => {
+                let response = Response::new(200, spec.form.stream_content_type(), Body::default());
+                let sent = self.send_head(key, &response, None, head_only, turn);
+                if sent.is_ok() && !head_only {
+                    let owner = Owner { connection: turn.from.connection, stream: Some(key) };
+                    turn.service.api.metrics.count_watch();
+                    let watcher = turn.service.watchers.add(owner, *spec, turn.now);
+                    self.put_sending(key, Bytes::new(), Source::Watch(watcher));
+                }
+                sent
+            }
+        };
+    }
+
+    pub(super) fn send_response(
+        &mut self,
+        key: StreamKey,
+        response: &Response,
+        head_only: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), StreamGone> {
+        let mut scratch = std::mem::take(&mut turn.service.scratch.body);
+        let body = response.body.bytes(&mut scratch);
+        let sent = self.send_whole(key, response, body, head_only, turn);
+        if let Ok(sent) = sent
+            && sent < body.len()
+        {
+            self.put_unsent(key, response.body.rest(body, sent), turn);
+        }
+        turn.service.scratch.body = scratch;
+        sent.map(|_| ())
+    }
+
+    /// Keeps what the windows do not let through yet, unless too much is kept already.
+    pub(super) fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
+        if rest.len() >= UNSENT_BYTES_COUNTED {
+            let unsent = |stream: &Stream| match &stream.work {
+                Work::Sending { unsent, .. } => unsent.len(),
+                Work::Begun(_) | Work::Receiving(..) | Work::Postponed(..) => 0,
+            };
+            let unsent_bytes: usize = self.streams.iter().flatten().map(unsent).sum();
+            if unsent_bytes + rest.len() > UNSENT_BYTES_MAX {
+                self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+                return;
+            }
+        }
+        self.put_sending(key, rest, Source::End);
+        self.stall(key, turn.now);
+    }
+
+    /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
+    pub(super) fn send_whole(
+        &mut self,
+        key: StreamKey,
+        response: &Response,
+        body: &[u8],
+        head_only: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<usize, StreamGone> {
+        let is_end = head_only || body.is_empty();
+        self.send_head(key, response, Some(body.len()), is_end, turn)?;
+        if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, turn.output) }
+    }
+
+    pub(super) fn start_job(
+        &mut self,
+        key: StreamKey,
+        mut job: Box<Job>,
+        head_only: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), StreamGone> {
+        let mut body = Vec::new();
+        // No more than the windows let through, or a client that opens none would have much kept for it.
+        let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
+        let stepped = job.step(&mut turn.service.table, turn.now, &mut body, bytes_max);
+        let is_whole = !matches!(stepped, Ok(false));
+        let response = match stepped {
+            Ok(false) if !job.has_head() => {
+                self.put(key, Work::Begun(job));
+                self.jobs_open += 1;
+                self.jobs.push_back(key);
+                return Ok(());
+            }
+            Ok(false) => job.head(),
+            Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
+            Err(error) => job.refusal(error),
+        };
+        let (kind, version) = job.counts_as();
+        turn.service.api.metrics.count_request(kind, version, response.status);
+        if is_whole {
+            return self.send_response(key, &response, head_only, turn);
+        }
+        self.send_head(key, &response, None, head_only, turn)?;
+        if !head_only {
+            if !body.is_empty() {
+                let sent = self.connection.send_data(key, &body, false, turn.output)?;
+                body.drain(..sent);
+            }
+            let is_stalled = !body.is_empty();
+            self.put_sending(key, body.into(), Source::Job(job));
+            self.jobs_open += 1;
+            if is_stalled {
+                self.stall(key, turn.now);
+            } else {
+                self.jobs.push_back(key);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn send_head(
+        &mut self,
+        key: StreamKey,
+        response: &Response,
+        length: Option<usize>,
+        is_end: bool,
+        turn: &mut Turn<'_>,
+    ) -> Result<(), StreamGone> {
+        let content_type = SendField::repeated(CONTENT_TYPE, response.content_type.as_str().as_bytes());
+        let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_bytes());
+        let date = SendField::repeated(DATE, turn.service.date.as_bytes());
+        let mut buffer = itoa::Buffer::new();
+        let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));
+        if response.has_plain_head() {
+            let fields = [cache_control, content_type, date];
+            return match length {
+                None => self.connection.send_head(key, response.status, &fields, is_end, turn.output),
+                Some(length) => {
+                    let [cache_control, content_type, date] = fields;
+                    let fields = [cache_control, content_type, date, length];
+                    self.connection.send_head(key, response.status, &fields, is_end, turn.output)
+                }
+            };
+        }
+        let warnings: Vec<_> =
+            response.warnings.iter().map(|warning| warning.replace(|c: char| c.is_ascii_control(), "")).collect();
+        let retry_after = response.retry_after_seconds.to_string();
+        let mut fields = vec![cache_control, date];
+        if response.has_content_fields() {
+            fields.push(content_type);
+            fields.extend(length);
+        }
+        let further = response.fields.iter();
+        fields
+            .extend(further.map(|(name, value)| SendField::varying(FieldName::new(name.as_bytes()), value.as_bytes())));
+        fields.extend(warnings.iter().map(|warning| SendField::varying(WARNING, warning.as_bytes())));
+        if response.retry_after_seconds != 0 {
+            fields.push(SendField::varying(RETRY_AFTER, retry_after.as_bytes()));
+        }
+        self.connection.send_head(key, response.status, &fields, is_end, turn.output)
+    }
+
+    /// Sends what waited for windows that are open now.
+    pub(super) fn send_more(&mut self, turn: &mut Turn<'_>) {
+        while turn.output.len() < QUEUED_BYTES_HIGH
+            && let Some(key) = self.connection.poll_writable()
+        {
+            let Some(Work::Sending { unsent, source, stalled_ms }) = work_mut(&mut self.streams, key) else { continue };
+            *stalled_ms = None;
+            if !unsent.is_empty() {
+                let is_end = matches!(source, Source::End);
+                let Ok(sent) = self.connection.send_data(key, unsent, is_end, turn.output) else {
+                    self.on_reset(key, turn.service);
+                    continue;
+                };
+                unsent.advance(sent);
+                if !unsent.is_empty() {
+                    self.stall(key, turn.now);
+                    continue;
+                }
+            }
+            match source {
+                Source::End => self.forget(key),
+                Source::Job(_) => self.jobs.push_back(key),
+                Source::Watch(watcher) => turn.service.watchers.unpark(*watcher),
+            }
+        }
+    }
+
+    /// One step of each job that can go on. Whether there are more.
+    pub(super) fn step_jobs(&mut self, turn: &mut Turn<'_>) -> bool {
+        for _ in 0..self.jobs.len().min(JOB_STEPS_PER_TURN) {
+            if turn.output.len() >= QUEUED_BYTES_HIGH {
+                break;
+            }
+            let Some(key) = self.jobs.pop_front() else { break };
+            if let Some(job) = self.take_begun(key) {
+                // The stream may be gone by now; then there is nobody to tell.
+                let _ = self.start_job(key, job, false, turn);
+                continue;
+            }
+            let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
+            else {
+                continue;
+            };
+            let Source::Job(job) = source else { continue };
+            let room = self.connection.send_room(key);
+            if room == 0 {
+                self.connection.want_write(key);
+                self.stall(key, turn.now);
+                continue;
+            }
+            let piece = &mut turn.service.scratch.body;
+            piece.clear();
+            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
+                // The body cannot be finished; a reset is the way to say so.
+                self.cancel(key, turn.service, turn.output);
+                continue;
+            };
+            if is_done {
+                *source = Source::End;
+                self.jobs_open -= 1;
+            } else if piece.is_empty() {
+                self.jobs.push_back(key);
+                continue;
+            }
+            let Ok(sent) = self.connection.send_data(key, piece, is_done, turn.output) else {
+                self.on_reset(key, turn.service);
+                continue;
+            };
+            if sent < piece.len() {
+                *unsent = Bytes::copy_from_slice(&piece[sent..]);
+                self.stall(key, turn.now);
+            } else if is_done {
+                self.forget(key);
+            } else {
+                self.jobs.push_back(key);
+            }
+        }
+        !self.jobs.is_empty()
+    }
+
+    /// Takes note that a response waits for a window from now on.
+    pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
+        if let Some(Work::Sending { stalled_ms, .. }) = work_mut(&mut self.streams, key) {
+            *stalled_ms = Some(now.ms);
+            self.queue_stalled(key, now);
+        }
+    }
+
+    /// A stream whose window is opened an octet at a time stands in the queue each time that it stalls anew; those that
+    /// stand for nothing any more are swept out before they are many.
+    pub(super) fn queue_stalled(&mut self, key: StreamKey, now: Now) {
+        if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
+            let streams = &mut self.streams;
+            self.stalled.retain(|(since_ms, key)| {
+                let work = work_mut(streams, *key);
+                matches!(work, Some(Work::Sending { stalled_ms: Some(stalled_ms), .. }) if stalled_ms == since_ms)
+            });
+        }
+        self.stalled.push_back((now.ms, key));
+    }
+}
+
+/// Bytes of a list that are made however small the window is.
+const PIECE_BYTES_MIN: usize = 16 * 1024;
+
+const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");
+const CONTENT_LENGTH: FieldName<'static> = FieldName::new(b"content-length");
+const CONTENT_TYPE: FieldName<'static> = FieldName::new(b"content-type");
+const DATE: FieldName<'static> = FieldName::new(b"date");
+const RETRY_AFTER: FieldName<'static> = FieldName::new(b"retry-after");
+const WARNING: FieldName<'static> = FieldName::new(b"warning");

@@ -1,0 +1,94 @@
+//! What is under way on each stream.
+
+use super::Http2;
+use super::receive::Receiving;
+use crate::api::job::Job;
+use crate::api::postponed::Postponed;
+use crate::http2::{self, ErrorCode, StreamKey};
+use crate::serve::Service;
+use crate::watch::WatcherKey;
+use bytes::Bytes;
+
+/// A stream on which something is under way.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) key: StreamKey,
+    pub(super) work: Work,
+}
+
+#[derive(Debug)]
+pub(super) enum Work {
+    /// The request waits for a change in the cluster; whether it is a HEAD.
+    Postponed(Box<Postponed>, bool),
+    /// The head is here; the body is awaited.
+    Receiving(http2::RequestHead, Box<Receiving>),
+    /// The request is worked on; the response has no head yet.
+    Begun(Box<Job>),
+    /// The head of the response is out.
+    Sending {
+        /// The piece that has not gone.
+        unsent: Bytes,
+        /// Where more comes from.
+        source: Source,
+        /// Milliseconds since when it waits for a window; none if it does not.
+        stalled_ms: Option<u64>,
+    },
+}
+
+/// Where the rest of a response comes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// There is none: what is unsent is the end.
+    End,
+    /// A list, or a deletion of a collection.
+    Job(Box<Job>),
+    /// Events.
+    Watch(WatcherKey),
+}
+
+impl Http2 {
+    pub(super) fn put_sending(&mut self, key: StreamKey, unsent: Bytes, source: Source) {
+        self.put(key, Work::Sending { unsent, source, stalled_ms: None });
+    }
+
+    pub(super) fn put(&mut self, key: StreamKey, work: Work) {
+        if self.streams.len() <= key.slot() {
+            self.streams.resize_with(key.slot() + 1, || None);
+        }
+        self.streams[key.slot()] = Some(Stream { key, work });
+    }
+
+    /// Takes a job whose response has no head from its stream.
+    pub(super) fn take_begun(&mut self, key: StreamKey) -> Option<Box<Job>> {
+        if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(_))) {
+            return None;
+        }
+        let Some(Stream { work: Work::Begun(job), .. }) = self.streams.get_mut(key.slot())?.take() else {
+            return None;
+        };
+        self.jobs_open -= 1;
+        Some(job)
+    }
+
+    pub(super) fn forget(&mut self, key: StreamKey) {
+        if let Some(place) = self.streams.get_mut(key.slot())
+            && place.as_ref().is_some_and(|stream| stream.key == key)
+            && let Some(Stream { work: Work::Begun(_) | Work::Sending { source: Source::Job(_), .. }, .. }) =
+                place.take()
+        {
+            self.jobs_open -= 1;
+        }
+    }
+
+    /// Resets a stream that has had its time, or whose response cannot be finished.
+    pub(super) fn cancel(&mut self, key: StreamKey, service: &mut Service, output: &mut Vec<u8>) {
+        self.connection.reset(key, ErrorCode::CANCEL, output);
+        self.on_reset(key, service);
+    }
+}
+
+/// What is under way on a stream.
+pub(super) fn work_mut(streams: &mut [Option<Stream>], key: StreamKey) -> Option<&mut Work> {
+    let stream = streams.get_mut(key.slot())?.as_mut()?;
+    (stream.key == key).then_some(&mut stream.work)
+}
