@@ -60,12 +60,21 @@ within() {
   done
 }
 
-# alive NAME: prints the PID of a process of this run. Every command line names $state, which tells the process
-# from a later one that happens to have the same PID.
+# born PID: when a process was started, in clock ticks since boot (proc_pid_stat(5), field 22). PID and time together tell
+# a process from every other, and never change; its command line does, and is empty while the kernel loads a program.
+born() {
+  local fields
+  fields=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+  # The second field is a name in parentheses that may hold anything; the third comes first after it.
+  read -ra fields <<<"${fields##*) }"
+  printf '%s\n' "${fields[19]}"
+}
+
+# alive NAME: prints the PID of a process of this run
 alive() {
-  local pid
-  pid=$(cat "$state/run/$1.pid" 2>/dev/null) && [[ -n $pid && -r /proc/$pid/cmdline ]] || return 1
-  tr '\0' ' ' <"/proc/$pid/cmdline" | grep -qF -- "$state" || return 1
+  local pid was
+  pid=$(cat "$state/run/$1.pid" 2>/dev/null) && was=$(cat "$state/run/$1.born" 2>/dev/null) || return 1
+  [[ -n $pid && -n $was && $(born "$pid") == "$was" ]] && ! ended "$pid" || return 1
   printf '%s\n' "$pid"
 }
 
@@ -88,13 +97,13 @@ launch() {
   setsid "${command[@]}" >>"$state/log/$name.log" 2>&1 </dev/null &
   pid=$!
   disown
+  # One that is gone already has no time of birth, and `alive` does not find it.
+  born "$pid" >"$state/run/$name.born" || true
   printf '%s\n' "$pid" >"$state/run/$name.pid"
-  # For a moment it is still a copy of this shell, which `alive` would not know.
-  until alive "$name" >/dev/null || ended "$pid"; do sleep 0.02; done
 }
 
-# ended PID: whether nothing is left of a process but perhaps its exit status. Its command line goes first, then its
-# main thread, and its sockets with the last of the others.
+# ended PID: whether nothing is left of a process but perhaps its exit status. Its main thread goes first, and its
+# sockets with the last of the others.
 ended() {
   local status
   status=$(cat "/proc/$1/status" 2>/dev/null) || return 0
@@ -115,7 +124,7 @@ halt() {
       kill -KILL "$pid" 2>/dev/null || true
     fi
   fi
-  rm -f "$state/run/$name.pid"
+  rm -f "$state/run/$name".{pid,born}
 }
 
 # ready NAME: whether a process does its work
@@ -137,9 +146,12 @@ ready() {
 await() {
   local name=$1 until=$((SECONDS + $2))
   until ready "$name" >/dev/null 2>&1; do
-    if ! alive "$name" >/dev/null || ((SECONDS >= until)); then
+    if ! alive "$name" >/dev/null; then
       tail -n 15 "$state/log/$name.log" >&2
-      fail "$name is not ready; all of its log is in $state/log/$name.log"
+      fail "$name has ended before it was ready; all of its log is in $state/log/$name.log"
+    elif ((SECONDS >= until)); then
+      tail -n 15 "$state/log/$name.log" >&2
+      fail "$name is not ready after $2 s; all of its log is in $state/log/$name.log"
     fi
     sleep 0.1
   done
