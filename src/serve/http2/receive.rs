@@ -64,7 +64,7 @@ impl Http2 {
     }
 
     /// A head whose body follows.
-    pub(super) fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, turn: &mut Turn<'_>) {
+    fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, turn: &mut Turn<'_>) {
         let is_too_large = head
             .content_length
             .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
@@ -86,7 +86,7 @@ impl Http2 {
         self.queue_receiving(key, turn.now);
     }
 
-    pub(super) fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
+    fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
         // Data on a stream that was answered early is of no use any more.
         let Some(Work::Receiving(_, receiving)) = work_mut(&mut self.streams, key) else { return };
         if receiving.body.len() + data.len() > self.body_bytes_max {
@@ -118,7 +118,7 @@ impl Http2 {
     }
 
     /// Serves a request that is whole.
-    pub(super) fn dispatch(
+    fn dispatch(
         &mut self,
         key: StreamKey,
         fields: &FieldBuf,
@@ -178,7 +178,7 @@ impl Http2 {
 
     /// Answers a body that is longer than is taken; the rest of it is not wanted (RFC 9113 §8.1).
     #[cold]
-    pub(super) fn refuse_body(&mut self, key: StreamKey, turn: &mut Turn<'_>) {
+    fn refuse_body(&mut self, key: StreamKey, turn: &mut Turn<'_>) {
         let error = ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max };
         let response = Response::from_error(&error);
         let mut scratch = Vec::new();
@@ -187,7 +187,7 @@ impl Http2 {
     }
 
     /// The same for requests that are whole while the first in line is not.
-    pub(super) fn queue_receiving(&mut self, key: StreamKey, now: Now) {
+    fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
             self.receiving.retain(|(_, key)| matches!(work_mut(streams, *key), Some(Work::Receiving(..))));
@@ -196,7 +196,7 @@ impl Http2 {
     }
 
     /// Takes a request that is whole, or of no interest any more, from its stream.
-    pub(super) fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+    fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
         if !matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
             return None;
         }

@@ -47,7 +47,7 @@ impl Http2 {
         };
     }
 
-    pub(super) fn send_response(
+    fn send_response(
         &mut self,
         key: StreamKey,
         response: &Response,
@@ -67,7 +67,7 @@ impl Http2 {
     }
 
     /// Keeps what the windows do not let through yet, unless too much is kept already.
-    pub(super) fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
+    fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
         if rest.len() >= UNSENT_BYTES_COUNTED {
             let unsent = |stream: &Stream| match &stream.work {
                 Work::Sending { unsent, .. } => unsent.len(),
@@ -97,7 +97,7 @@ impl Http2 {
         if is_end { Ok(body.len()) } else { self.connection.send_data(key, body, true, turn.output) }
     }
 
-    pub(super) fn start_job(
+    fn start_job(
         &mut self,
         key: StreamKey,
         mut job: Box<Job>,
@@ -266,7 +266,7 @@ impl Http2 {
     }
 
     /// Takes note that a response waits for a window from now on.
-    pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
+    fn stall(&mut self, key: StreamKey, now: Now) {
         if let Some(Work::Sending { stalled_ms, .. }) = work_mut(&mut self.streams, key) {
             *stalled_ms = Some(now.ms);
             self.queue_stalled(key, now);

@@ -70,12 +70,12 @@ impl Http2 {
         Some(job)
     }
 
+    /// Nothing is under way on a stream any more.
     pub(super) fn forget(&mut self, key: StreamKey) {
-        if let Some(place) = self.streams.get_mut(key.slot())
-            && place.as_ref().is_some_and(|stream| stream.key == key)
-            && let Some(Stream { work: Work::Begun(_) | Work::Sending { source: Source::Job(_), .. }, .. }) =
-                place.take()
-        {
+        let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) else {
+            return;
+        };
+        if matches!(stream.work, Work::Begun(_) | Work::Sending { source: Source::Job(_), .. }) {
             self.jobs_open -= 1;
         }
     }
