@@ -133,11 +133,7 @@ impl Form {
     /// `Content-Type` of all but streams of events.
     #[must_use]
     pub fn content_type(self) -> ContentType {
-        match self.representation.format {
-            Format::Json => ContentType::Json,
-            Format::Yaml => ContentType::Yaml,
-            Format::Protobuf => ContentType::Protobuf,
-        }
+        self.representation.format.into()
     }
 
     /// `Content-Type` of a stream of events.

@@ -3,7 +3,7 @@
 
 use crate::api_error::{ApiError, Status};
 use crate::form::Form;
-use crate::media_type::Format;
+use crate::media_type::{DiscoveryVersion, Format};
 use crate::table::object::Object;
 use bytes::Bytes;
 use std::fmt;
@@ -84,10 +84,8 @@ impl fmt::Debug for RequestHead<'_> {
 /// Media types of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {
-    /// Aggregated discovery, `apidiscovery.k8s.io/v2`.
-    DiscoveryV2,
-    /// Aggregated discovery, `apidiscovery.k8s.io/v2beta1`.
-    DiscoveryV2beta1,
+    /// Aggregated discovery.
+    Discovery(Format, DiscoveryVersion),
     /// `application/json`
     Json,
     /// Prometheus' text format, version 0.0.4.
@@ -107,14 +105,40 @@ impl ContentType {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::DiscoveryV2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
-            Self::DiscoveryV2beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+            Self::Discovery(Format::Json, DiscoveryVersion::V2) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            Self::Discovery(Format::Json, DiscoveryVersion::V2Beta1) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            Self::Discovery(Format::Yaml, DiscoveryVersion::V2) => {
+                "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            Self::Discovery(Format::Yaml, DiscoveryVersion::V2Beta1) => {
+                "application/yaml;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            Self::Discovery(Format::Protobuf, DiscoveryVersion::V2) => {
+                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            Self::Discovery(Format::Protobuf, DiscoveryVersion::V2Beta1) => {
+                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
             Self::Json => "application/json",
             Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
             Self::Protobuf => "application/vnd.kubernetes.protobuf",
             Self::ProtobufWatch => "application/vnd.kubernetes.protobuf;stream=watch",
             Self::Text => "text/plain; charset=utf-8",
             Self::Yaml => "application/yaml",
+        }
+    }
+}
+
+impl From<Format> for ContentType {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Json => Self::Json,
+            Format::Yaml => Self::Yaml,
+            Format::Protobuf => Self::Protobuf,
         }
     }
 }

@@ -129,6 +129,26 @@ impl Representation {
     }
 }
 
+/// A version of `apidiscovery.k8s.io`, in which all groups stand in one list with all that is in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DiscoveryVersion {
+    /// `v2`
+    V2,
+    /// `v2beta1`
+    V2Beta1,
+}
+
+/// The form of a discovery document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscoveryForm {
+    /// How its bytes are written.
+    pub format: Format,
+    /// Whether JSON is indented for people.
+    pub pretty: bool,
+    /// The version of the list of everything; none is the document of the path alone.
+    pub aggregated: Option<DiscoveryVersion>,
+}
+
 /// Why no representation suits a client: 406, each in kube-apiserver's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unacceptable {
@@ -196,7 +216,12 @@ pub fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representatio
     if !is_routed(accept) {
         return Err(Unacceptable::Route { streaming });
     }
-    ranges(accept).iter().find_map(|range| serve(range, true)).ok_or(Unacceptable::Transform)
+    let transform = |parameters: &Parameters<'_>, format| parameters.transform(format);
+    ranges(accept)
+        .iter()
+        .find_map(|range| serve(range, transform))
+        .map(Representation::from)
+        .ok_or(Unacceptable::Transform)
 }
 
 /// The form of an error. One that asks for a transformation without a plain alternative gets the fallback.
@@ -205,10 +230,52 @@ pub fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
         Some(common) => common.of_status(),
         None => {
-            let found = ranges(accept.unwrap_or_default()).iter().find_map(|range| serve(range, false));
-            found.unwrap_or(Representation::FALLBACK)
+            let found = ranges(accept.unwrap_or_default())
+                .iter()
+                .find_map(|range| serve(range, |parameters, _| parameters.for_status()));
+            found.map_or(Representation::FALLBACK, Representation::from)
         }
     }
+}
+
+/// The form of a discovery document; aggregated only where the path has such.
+///
+/// # Errors
+/// 406.
+pub fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
+    let accept = accept.unwrap_or_default().trim_ascii();
+    if accept.is_empty() {
+        return Ok(DiscoveryForm::default());
+    }
+    let aggregated = |parameters: &Parameters<'_>, _| match parameters.for_status() {
+        Some(_) => Some(None),
+        None => parameters.aggregated().filter(|_| may_aggregate).map(Some),
+    };
+    let found = ranges(accept).iter().find_map(|range| serve(range, aggregated));
+    let Some(Served { format, pretty, transform: aggregated }) = found else { return Err(Unacceptable::Transform) };
+    Ok(DiscoveryForm { format, pretty, aggregated })
+}
+
+/// The same of a path that has a route of its own, and words for those that it does not serve.
+///
+/// # Errors
+/// 406.
+pub fn negotiate_routed_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
+    let text = accept.unwrap_or_default();
+    if !text.trim_ascii().is_empty() && !is_routed(text) {
+        return Err(Unacceptable::Route { streaming: false });
+    }
+    negotiate_discovery(accept, may_aggregate)
+}
+
+/// Whether a client takes JSON as it is, of a path that has nothing else.
+#[must_use]
+pub fn takes_json(accept: Option<&[u8]>) -> bool {
+    let accept = accept.unwrap_or_default().trim_ascii();
+    let is_json = |range: &Range<'_>| {
+        matches(range, Format::Json) && Parameters::of(range).is_some_and(|parameters| parameters.is_plain())
+    };
+    accept.is_empty() || ranges(accept).iter().any(is_json)
 }
 
 /// What needs no parsing: the values that nearly all clients send.
@@ -234,25 +301,41 @@ fn is_routed(accept: &[u8]) -> bool {
     })
 }
 
-/// What a range leads to, if it can be served with its parameters.
-fn serve(range: &Range<'_>, transforms: bool) -> Option<Representation> {
-    [Format::Json, Format::Yaml, Format::Protobuf].into_iter().find_map(|format| {
-        let (main_type, subtype) = format.media_type().split_once('/')?;
-        let matches = match (range.main_type, range.subtype) {
-            (b"*", b"*") => true,
-            (found, b"*") => found == main_type.as_bytes(),
-            found => found == (main_type.as_bytes(), subtype.as_bytes()),
-        };
-        if !matches {
-            return None;
-        }
-        let parameters = Parameters::of(range)?;
-        if parameters.is_stream && format == Format::Yaml {
-            return None;
-        }
-        let transform = if transforms { parameters.transform(format)? } else { parameters.for_status()? };
-        Some(Representation { format, pretty: parameters.pretty && format == Format::Json, transform })
-    })
+/// What a range leads to.
+struct Served<T> {
+    format: Format,
+    pretty: bool,
+    transform: T,
+}
+
+impl From<Served<Transform>> for Representation {
+    fn from(Served { format, pretty, transform }: Served<Transform>) -> Self {
+        Self { format, pretty, transform }
+    }
+}
+
+/// What a range leads to, if it can be served with its parameters, of which `transform` makes what it must know.
+fn serve<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Served<T>> {
+    [Format::Json, Format::Yaml, Format::Protobuf].into_iter().filter(|format| matches(range, *format)).find_map(
+        |format| {
+            let parameters = Parameters::of(range)?;
+            if parameters.is_stream && format == Format::Yaml {
+                return None;
+            }
+            let pretty = parameters.pretty && format == Format::Json;
+            Some(Served { format, pretty, transform: transform(&parameters, format)? })
+        },
+    )
+}
+
+/// Whether a range is of a format.
+fn matches(range: &Range<'_>, format: Format) -> bool {
+    let Some((main_type, subtype)) = format.media_type().split_once('/') else { return false };
+    match (range.main_type, range.subtype) {
+        (b"*", b"*") => true,
+        (found, b"*") => found == main_type.as_bytes(),
+        found => found == (main_type.as_bytes(), subtype.as_bytes()),
+    }
 }
 
 /// Parameters of a range that mean something here. All others are passed over, `charset` among them.
@@ -289,18 +372,26 @@ impl<'a> Parameters<'a> {
         may_be.then_some(found)
     }
 
-    fn no_transform(&self) -> Option<Transform> {
-        (self.kind.is_none() && self.group.is_none() && self.version.is_none()).then_some(Transform::None)
+    fn is_plain(&self) -> bool {
+        self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// Errors are negotiated apart from the path, where there are no versions to name.
+    /// Errors, and what is no object of the group, are negotiated where there are no versions to name.
     fn for_status(&self) -> Option<Transform> {
-        self.no_transform().filter(|_| !self.names_server_version)
+        (self.is_plain() && !self.names_server_version).then_some(Transform::None)
+    }
+
+    fn aggregated(&self) -> Option<DiscoveryVersion> {
+        match (self.group?, self.version?, self.kind?) {
+            (b"apidiscovery.k8s.io", b"v2", b"APIGroupDiscoveryList") => Some(DiscoveryVersion::V2),
+            (b"apidiscovery.k8s.io", b"v2beta1", b"APIGroupDiscoveryList") => Some(DiscoveryVersion::V2Beta1),
+            _ => None,
+        }
     }
 
     fn transform(&self, format: Format) -> Option<Transform> {
-        if let Some(none) = self.no_transform() {
-            return Some(none);
+        if self.is_plain() {
+            return Some(Transform::None);
         }
         let version = match (self.group?, self.version?) {
             (b"meta.k8s.io", b"v1") => MetaVersion::V1,
@@ -527,5 +618,58 @@ mod tests {
         }
         let many = b"*/*;q=0.1,".repeat(2_000);
         assert_eq!(negotiate(Some(&many), true), Ok(Representation::JSON));
+    }
+
+    #[test]
+    fn discovery_takes_the_first_form_that_is_served() {
+        const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+        const V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+        let later = V2.replace("v=v2", "v=v3");
+        let plain = |format| DiscoveryForm { format, ..DiscoveryForm::default() };
+        let of = |format, version| DiscoveryForm { aggregated: Some(version), ..plain(format) };
+        for (accept, form) in [
+            (String::new(), plain(Format::Json)),
+            ("application/json".into(), plain(Format::Json)),
+            ("application/json;pretty=1".into(), DiscoveryForm { pretty: true, ..plain(Format::Json) }),
+            ("text/html, */*;q=0.8".into(), plain(Format::Json)),
+            (V2.into(), of(Format::Json, DiscoveryVersion::V2)),
+            (V2BETA1.into(), of(Format::Json, DiscoveryVersion::V2Beta1)),
+            // kube-apiserver's aggregator, then client-go.
+            (format!("{V2},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2)),
+            (format!("{V2},{V2BETA1},application/json"), of(Format::Json, DiscoveryVersion::V2)),
+            (format!("{later},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2Beta1)),
+            (format!("{V2BETA1};q=0.5, {V2};q=0.9"), of(Format::Json, DiscoveryVersion::V2)),
+            (format!("{later},application/json"), plain(Format::Json)),
+            (V2.replace("json", "vnd.kubernetes.protobuf"), of(Format::Protobuf, DiscoveryVersion::V2)),
+            ("application/vnd.kubernetes.protobuf,application/json".into(), plain(Format::Protobuf)),
+            ("application/yaml".into(), plain(Format::Yaml)),
+            ("application/json;as=Table;g=meta.k8s.io;v=v1,application/yaml".into(), plain(Format::Yaml)),
+        ] {
+            assert_eq!(negotiate_discovery(Some(accept.as_bytes()), true), Ok(form), "{accept}");
+            let alone = if form.aggregated.is_some() && !accept.ends_with(",application/json") {
+                Err(Unacceptable::Transform)
+            } else {
+                Ok(DiscoveryForm { aggregated: None, ..form })
+            };
+            assert_eq!(negotiate_discovery(Some(accept.as_bytes()), false), alone, "{accept}, of one group");
+        }
+        for accept in ["text/html", later.as_str(), "application/json;as=Table", "application/json;sv=v1"] {
+            let refused = Err(Unacceptable::Transform);
+            assert_eq!(negotiate_discovery(Some(accept.as_bytes()), true), refused, "{accept}");
+        }
+        let routed = |accept: &str| negotiate_routed_discovery(Some(accept.as_bytes()), false);
+        assert_eq!(routed("text/html"), Err(Unacceptable::Route { streaming: false }));
+        assert_eq!(routed(&later), Err(Unacceptable::Transform));
+        assert_eq!(routed(""), Ok(plain(Format::Json)));
+    }
+
+    #[test]
+    fn json_may_be_one_of_many() {
+        for accept in ["", "*/*", "application/json", "application/yaml, application/json;q=0.5", "application/*"] {
+            assert!(takes_json(Some(accept.as_bytes())), "{accept}");
+        }
+        for accept in ["application/yaml", "text/html", "application/json;as=Table;g=meta.k8s.io;v=v1"] {
+            assert!(!takes_json(Some(accept.as_bytes())), "{accept}");
+        }
     }
 }

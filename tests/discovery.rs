@@ -72,6 +72,32 @@ fn discovery_level_by_level() {
 }
 
 #[test]
+fn discovery_in_every_format() {
+    const PATH: &str = "/apis/coordination.k8s.io/v1";
+    let protobuf = get(PATH, "Accept: application/vnd.kubernetes.protobuf\r\n").expect_status(200, PATH);
+    assert_eq!(protobuf.head.field("content-type"), Some("application/vnd.kubernetes.protobuf"));
+    assert_eq!(protobuf.body, include_bytes!("wire/discovery-legacy-version.pb"));
+    let yaml = get(PATH, "Accept: application/yaml\r\n").expect_status(200, PATH);
+    assert_eq!(yaml.head.field("content-type"), Some("application/yaml"));
+    assert!(yaml.body.starts_with(b"apiVersion: v1\ngroupVersion: coordination.k8s.io/v1\nkind: APIResourceList\n"));
+    for (target, fields) in [(PATH, "User-Agent: curl/8\r\n"), ("/apis/coordination.k8s.io/v1?pretty=1", "")] {
+        let pretty = get(target, fields).expect_status(200, target);
+        assert!(pretty.body.starts_with(b"{\n  \"kind\": \"APIResourceList\",\n"), "{target}");
+    }
+    let accept = V2.replace("json", "vnd.kubernetes.protobuf");
+    let aggregated = get("/apis", &format!("Accept: {accept}\r\n")).expect_status(200, &accept);
+    assert_eq!(aggregated.head.field("content-type"), Some(accept.as_str()));
+    assert!(aggregated.body.starts_with(b"k8s\0"));
+    // Only the lists of groups have it, and nothing of it can be made a Table.
+    for accept in [V2, "application/json;as=Table;g=meta.k8s.io;v=v1"] {
+        let fields = format!("Accept: {accept}\r\n");
+        let status = get(PATH, &fields).expect_failure(406, "NotAcceptable", accept).json();
+        let words = status["message"].as_str().unwrap_or_default();
+        assert!(words.starts_with("only the following media types are accepted: "), "{words}");
+    }
+}
+
+#[test]
 fn discovery_aggregated_in_both_versions() {
     for (accept, version, content_type) in [
         (V2.to_owned(), "v2", V2),

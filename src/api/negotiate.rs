@@ -57,7 +57,8 @@ pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError>
     body_format(head.content_type).ok_or(ApiError::UnsupportedMediaType)
 }
 
-fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
+/// Whether the client wants indented JSON.
+pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
     // Few requests have a query, and few clients are people.
     let pretty = if query.is_empty() { None } else { query.value("pretty") };
     wants_pretty(pretty.as_deref(), head.user_agent)

@@ -4,6 +4,7 @@
 //! caller owns and reads from slices; it keeps no state but reusable scratch memory.
 
 pub mod bookmark;
+pub mod discovery;
 pub mod json;
 pub mod list_meta;
 pub mod partial;

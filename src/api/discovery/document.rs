@@ -1,26 +1,26 @@
-//! A document that does not change while the process runs, with a hash by which clients know whether they have it.
+//! Documents that do not change while the process runs, with hashes by which clients know whether they have them.
 
 use super::Reply;
+use crate::codec::protobuf::{DiscoveryMessage, encode_discovery_into};
+use crate::codec::render::{push_pretty, push_yaml};
 use crate::http::{ContentType, RequestHead, Response};
+use crate::media_type::{DiscoveryForm, Format};
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
+use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Bytes and their hash.
+/// Bytes, and their hash.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) body: Bytes,
-    /// SHA-512 in upper-case hexadecimal, as kube-apiserver writes it.
     pub(super) hash: String,
 }
 
 impl Document {
     pub(super) fn new(body: impl Into<Bytes>) -> Self {
         let body = body.into();
-        let mut hash = String::with_capacity(128);
-        for byte in digest(&SHA512, &body).as_ref() {
-            _ = write!(hash, "{byte:02X}");
-        }
+        let hash = hash_of(&body);
         Self { body, hash }
     }
 
@@ -31,28 +31,96 @@ impl Document {
 
     /// The document with its entity tag, or only that if the client has it (RFC 9110 §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: ContentType) -> Response {
-        let is_known = self.is_known(head);
-        let (status, body) = if is_known { (304, Bytes::new()) } else { (200, self.body.clone()) };
-        let mut response = Response::new(status, content_type, body.into());
-        response.fields.push(("etag", format!("\"{}\"", self.hash)));
-        response.fields.push(("vary", "Accept".into()));
-        response
+        validated(&self.hash, &self.body, head, content_type)
+    }
+}
+
+/// A discovery document in all forms in which it is served.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    json: Bytes,
+    pretty: Bytes,
+    yaml: Bytes,
+    protobuf: Bytes,
+    /// Of the JSON, for all forms.
+    hash: String,
+}
+
+/// What stands in JSON before the members of a document.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Typed<'a, T> {
+    kind: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_version: &'a str,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+impl Discovery {
+    pub(super) fn new<T: Serialize + DiscoveryMessage>(api_version: &str, kind: &str, document: &T) -> Self {
+        let typed = Typed { kind, api_version, document };
+        let mut json = serde_json::to_vec(&typed).expect("strings and lists of them have a JSON form");
+        // As Go's encoder ends it.
+        json.push(b'\n');
+        let (mut pretty, mut yaml, mut protobuf) = (Vec::new(), Vec::new(), Vec::new());
+        push_pretty(&mut pretty, &json);
+        push_yaml(&mut yaml, &json);
+        encode_discovery_into(&mut protobuf, api_version, kind, document);
+        let hash = hash_of(&json);
+        Self { json: json.into(), pretty: pretty.into(), yaml: yaml.into(), protobuf: protobuf.into(), hash }
     }
 
-    /// Whether `If-None-Match` names it. The comparison is the weak one, which `W/` does not disturb.
-    fn is_known(&self, head: &RequestHead<'_>) -> bool {
-        let mut is_known = false;
-        head.fields.for_each(&mut |name, value| {
-            is_known |= name.eq_ignore_ascii_case(b"if-none-match")
-                && value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|tag| {
-                    let opaque = tag.strip_prefix(b"W/").unwrap_or(tag);
-                    tag == b"*"
-                        || opaque.strip_prefix(b"\"").and_then(|tag| tag.strip_suffix(b"\""))
-                            == Some(self.hash.as_bytes())
-                });
-        });
-        is_known
+    /// The bytes of one form.
+    pub(super) fn body(&self, form: DiscoveryForm) -> &Bytes {
+        match form.format {
+            Format::Json if form.pretty => &self.pretty,
+            Format::Json => &self.json,
+            Format::Yaml => &self.yaml,
+            Format::Protobuf => &self.protobuf,
+        }
     }
+
+    /// The whole document, without a validator.
+    pub(super) fn plain(&self, form: DiscoveryForm) -> Reply {
+        Reply::Response(Response::new(200, form.format.into(), self.body(form).clone().into()))
+    }
+
+    /// As [`Document::validated`].
+    pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm, content_type: ContentType) -> Response {
+        validated(&self.hash, self.body(form), head, content_type)
+    }
+}
+
+/// SHA-512 in upper-case hexadecimal, as kube-apiserver writes it.
+fn hash_of(body: &[u8]) -> String {
+    let mut hash = String::with_capacity(128);
+    for byte in digest(&SHA512, body).as_ref() {
+        _ = write!(hash, "{byte:02X}");
+    }
+    hash
+}
+
+fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: ContentType) -> Response {
+    let (status, body) = if is_known(hash, head) { (304, Bytes::new()) } else { (200, body.clone()) };
+    let mut response = Response::new(status, content_type, body.into());
+    response.fields.push(("etag", format!("\"{hash}\"")));
+    response.fields.push(("vary", "Accept".into()));
+    response
+}
+
+/// Whether `If-None-Match` names what has this hash. The comparison is the weak one, which `W/` does not disturb.
+fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
+    let mut is_known = false;
+    head.fields.for_each(&mut |name, value| {
+        is_known |= name.eq_ignore_ascii_case(b"if-none-match")
+            && value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|tag| {
+                let opaque = tag.strip_prefix(b"W/").unwrap_or(tag);
+                let opaque = opaque.strip_prefix(b"\"").and_then(|tag| tag.strip_suffix(b"\""));
+                tag == b"*" || opaque == Some(hash.as_bytes())
+            });
+    });
+    is_known
 }
 
 #[cfg(test)]

@@ -3,21 +3,23 @@
 //! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator ask for these before they do
 //! anything. All but health are made once, when the process starts.
 
-mod accept;
 mod document;
 mod groups;
 pub mod health;
 mod openapi;
 mod version;
 
+use super::negotiate::is_pretty;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::HttpDate;
 use crate::http::{ContentType, Response};
 use crate::lease::{ApiVersion, Time};
-use crate::media_type::Unacceptable;
+use crate::media_type::{
+    DiscoveryForm, DiscoveryVersion, Unacceptable, negotiate_discovery, negotiate_routed_discovery, takes_json,
+};
 use crate::route::Route;
-use document::Document;
+use document::{Discovery, Document};
 use health::HealthChecks;
 use std::sync::LazyLock;
 
@@ -26,9 +28,9 @@ static DOCUMENTS: LazyLock<Documents> = LazyLock::new(Documents::new);
 
 #[derive(Debug)]
 struct Documents {
-    legacy_versions: Document,
-    group_list: Document,
-    group: Document,
+    legacy_versions: Discovery,
+    group_list: Discovery,
+    group: Discovery,
     version: Document,
     aggregated: Aggregated,
     aggregated_legacy: Aggregated,
@@ -41,19 +43,19 @@ struct Documents {
 /// A document in both versions of aggregated discovery.
 #[derive(Debug)]
 struct Aggregated {
-    v2: Document,
-    v2beta1: Document,
+    v2: Discovery,
+    v2beta1: Discovery,
 }
 
 impl Aggregated {
-    fn new(make: fn(&str) -> Document) -> Self {
+    fn new(make: fn(&str) -> Discovery) -> Self {
         Self { v2: make("apidiscovery.k8s.io/v2"), v2beta1: make("apidiscovery.k8s.io/v2beta1") }
     }
 }
 
 #[derive(Debug)]
 struct OfVersion {
-    resource_list: Document,
+    resource_list: Discovery,
     openapi_v3: Document,
 }
 
@@ -98,10 +100,19 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             health.report_one(*probe, name).map(Reply::Response).ok_or(ApiError::PathNotFound)
         }
         Route::Version => Ok(documents.version.plain(ContentType::Json)),
-        Route::LegacyApi => groups_or(&documents.legacy_versions, &documents.aggregated_legacy, call),
-        Route::ApiGroups => groups_or(&documents.group_list, &documents.aggregated, call),
-        Route::ApiGroup => json(&documents.group, call),
-        Route::ApiResources(version) => json(&documents.of_version(*version)?.resource_list, call),
+        Route::LegacyApi => {
+            let form = pretty(negotiate_routed_discovery(call.head.accept, true), call)?;
+            Ok(groups_or(&documents.legacy_versions, &documents.aggregated_legacy, form, call))
+        }
+        Route::ApiGroups => {
+            let form = pretty(negotiate_discovery(call.head.accept, true), call)?;
+            Ok(groups_or(&documents.group_list, &documents.aggregated, form, call))
+        }
+        Route::ApiGroup => Ok(documents.group.plain(pretty(negotiate_discovery(call.head.accept, false), call)?)),
+        Route::ApiResources(version) => {
+            let form = pretty(negotiate_routed_discovery(call.head.accept, false), call)?;
+            Ok(documents.of_version(*version)?.resource_list.plain(form))
+        }
         Route::OpenApiV2 => validated_json(&documents.openapi_v2, call),
         Route::OpenApiIndex => validated_json(&documents.openapi_v3_index, call),
         Route::OpenApiDocument(version) => {
@@ -118,21 +129,21 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
     }
 }
 
-/// A list of groups, or everything about them at once, as the client likes it.
-fn groups_or(list: &Document, aggregated: &Aggregated, call: &Call<'_>) -> Result<Reply, ApiError> {
-    let content_type = accept::preferred(call.head.accept)?;
-    let document = match content_type {
-        ContentType::DiscoveryV2 => &aggregated.v2,
-        ContentType::DiscoveryV2beta1 => &aggregated.v2beta1,
-        _ => return Ok(list.plain(ContentType::Json)),
-    };
-    let response = document.validated(call.head, content_type);
-    Ok(Reply::Response(Response { cache_control: "public", ..response }))
+/// The form that was found, indented if the client is one that people look at.
+fn pretty(found: Result<DiscoveryForm, Unacceptable>, call: &Call<'_>) -> Result<DiscoveryForm, ApiError> {
+    let form = found.map_err(ApiError::NotAcceptable)?;
+    Ok(DiscoveryForm { pretty: form.pretty || is_pretty(call.head, &call.query), ..form })
 }
 
-fn json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
-    check_json(call)?;
-    Ok(document.plain(ContentType::Json))
+/// A list of groups, or everything about them at once, as the client likes it.
+fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, call: &Call<'_>) -> Reply {
+    let Some(version) = form.aggregated else { return list.plain(form) };
+    let document = match version {
+        DiscoveryVersion::V2 => &aggregated.v2,
+        DiscoveryVersion::V2Beta1 => &aggregated.v2beta1,
+    };
+    let response = document.validated(call.head, form, ContentType::Discovery(form.format, version));
+    Reply::Response(Response { cache_control: "public", ..response })
 }
 
 fn validated_json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
@@ -141,10 +152,8 @@ fn validated_json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiErro
 }
 
 fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
-    match accept::preferred(call.head.accept)? {
-        ContentType::Json => Ok(()),
-        _ => Err(ApiError::NotAcceptable(Unacceptable::Route { streaming: false })),
-    }
+    let refused = ApiError::NotAcceptable(Unacceptable::Route { streaming: false });
+    if takes_json(call.head.accept) { Ok(()) } else { Err(refused) }
 }
 
 /// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept; one
@@ -171,26 +180,43 @@ fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::media_type::Format;
 
     #[test]
     fn every_document_is_json() {
         let documents = &*DOCUMENTS;
-        let of_versions = documents.of_versions.iter().flat_map(|of| [&of.resource_list, &of.openapi_v3]);
+        let of_versions = documents.of_versions.iter().map(|of| &of.openapi_v3);
+        let others = [&documents.version, &documents.openapi_v2, &documents.openapi_v3_index];
+        for document in of_versions.chain(others) {
+            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&document.body);
+            assert!(parsed.is_ok_and(|value| value.is_object()), "{:?}", document.body);
+        }
+    }
+
+    #[test]
+    fn discovery_says_the_same_in_every_form() {
+        let documents = &*DOCUMENTS;
+        let of_versions = documents.of_versions.iter().map(|of| &of.resource_list);
         let others = [
             &documents.legacy_versions,
             &documents.group_list,
             &documents.group,
-            &documents.version,
             &documents.aggregated.v2,
             &documents.aggregated.v2beta1,
             &documents.aggregated_legacy.v2,
             &documents.aggregated_legacy.v2beta1,
-            &documents.openapi_v2,
-            &documents.openapi_v3_index,
         ];
         for document in of_versions.chain(others) {
-            let parsed: Result<serde_json::Value, _> = serde_json::from_slice(&document.body);
-            assert!(parsed.is_ok_and(|value| value.is_object()), "{:?}", document.body);
+            let body = |format, pretty| document.body(DiscoveryForm { format, pretty, aggregated: None });
+            let json: serde_json::Value = serde_json::from_slice(body(Format::Json, false)).expect("JSON");
+            let pretty: serde_json::Value = serde_json::from_slice(body(Format::Json, true)).expect("JSON");
+            let yaml = crate::codec::yaml::decode(body(Format::Yaml, false)).expect("YAML").value;
+            assert!(json.is_object());
+            assert_eq!(pretty, json);
+            assert_eq!(serde_json::to_value(yaml).expect("JSON"), json);
+            let protobuf = body(Format::Protobuf, false);
+            let kind = json["kind"].as_str().expect("a kind");
+            assert!(protobuf.windows(kind.len()).any(|window| window == kind.as_bytes()), "{protobuf:?}");
         }
     }
 

@@ -1,59 +1,65 @@
-//! Discovery documents: which groups, versions and resources are served (Kubernetes, "API discovery").
+//! Discovery documents (`generated.proto` of `k8s.io/apimachinery/pkg/apis/meta/v1` and `k8s.io/api/apidiscovery`).
 
 use super::envelope::put_body;
-use super::sink::{SHORT, Sink};
+use super::meta::{put_list_meta, put_object_meta};
+use super::sink::{LONG, SHORT, Sink};
+use crate::codec::discovery::{
+    Group, GroupDiscovery, GroupDiscoveryList, GroupList, GroupVersion, LegacyVersions, Resource, ResourceDiscovery,
+    ResourceList, VersionDiscovery,
+};
+use crate::codec::list_meta::ListMeta;
+use crate::lease::ObjectMeta;
 
-/// One resource of a version.
-#[derive(Clone, Copy, Debug)]
-pub struct ApiResource<'a> {
-    /// Plural name, as in paths.
-    pub name: &'a str,
-    /// Singular name.
-    pub singular_name: &'a str,
-    /// Whether its objects are in namespaces.
-    pub namespaced: bool,
-    /// Kind of its objects.
-    pub kind: &'a str,
-    /// What can be done with it.
-    pub verbs: &'a [&'a str],
-    /// Tells whether two versions are stored alike.
-    pub storage_version_hash: &'a str,
+/// A document that can stand in protobuf.
+pub trait DiscoveryMessage {
+    /// Appends the message alone.
+    fn push(&self, out: &mut Vec<u8>);
 }
 
-/// A group and the names of its versions, the preferred one first.
-#[derive(Clone, Copy, Debug)]
-pub struct ApiGroup<'a> {
-    /// Name of the group.
-    pub name: &'a str,
-    /// Its versions.
-    pub versions: &'a [&'a str],
+/// Appends a whole body.
+pub fn encode_discovery_into(out: &mut Vec<u8>, api_version: &str, kind: &str, document: &dyn DiscoveryMessage) {
+    put_body(out, api_version, kind, |out| document.push(out));
 }
 
-/// Appends an `APIResourceList`.
-pub fn encode_api_resource_list_into(out: &mut Vec<u8>, group_version: &str, resources: &[ApiResource<'_>]) {
-    put_body(out, "v1", "APIResourceList", |out| {
-        out.put_bytes(1, group_version.as_bytes());
-        for resource in resources {
+impl DiscoveryMessage for LegacyVersions {
+    fn push(&self, _: &mut Vec<u8>) {
+        // All its lists are empty, and those are not written.
+    }
+}
+
+impl DiscoveryMessage for GroupList {
+    fn push(&self, out: &mut Vec<u8>) {
+        for group in &self.groups {
+            out.put_message(1, SHORT, |out| group.push(out));
+        }
+    }
+}
+
+impl DiscoveryMessage for Group {
+    fn push(&self, out: &mut Vec<u8>) {
+        out.put_bytes(1, self.name.as_bytes());
+        for version in &self.versions {
+            out.put_message(2, SHORT, |out| put_version(out, version));
+        }
+        out.put_message(3, SHORT, |out| put_version(out, &self.preferred_version));
+    }
+}
+
+fn put_version<S: Sink>(out: &mut S, version: &GroupVersion) {
+    out.put_bytes(1, version.group_version.as_bytes());
+    out.put_bytes(2, version.version.as_bytes());
+}
+
+impl DiscoveryMessage for ResourceList {
+    fn push(&self, out: &mut Vec<u8>) {
+        out.put_bytes(1, self.group_version.as_bytes());
+        for resource in &self.resources {
             out.put_message(2, SHORT, |out| put_resource(out, resource));
         }
-    });
+    }
 }
 
-/// Appends an `APIGroup`.
-pub fn encode_api_group_into(out: &mut Vec<u8>, group: &ApiGroup<'_>) {
-    put_body(out, "v1", "APIGroup", |out| put_group(out, group));
-}
-
-/// Appends an `APIGroupList`.
-pub fn encode_api_group_list_into(out: &mut Vec<u8>, groups: &[ApiGroup<'_>]) {
-    put_body(out, "v1", "APIGroupList", |out| {
-        for group in groups {
-            out.put_message(1, SHORT, |out| put_group(out, group));
-        }
-    });
-}
-
-fn put_resource<S: Sink>(out: &mut S, resource: &ApiResource<'_>) {
+fn put_resource<S: Sink>(out: &mut S, resource: &Resource) {
     out.put_bytes(1, resource.name.as_bytes());
     out.put_integer(2, resource.namespaced.into());
     out.put_bytes(3, resource.kind.as_bytes());
@@ -69,20 +75,42 @@ fn put_resource<S: Sink>(out: &mut S, resource: &ApiResource<'_>) {
     out.put_bytes(10, resource.storage_version_hash.as_bytes());
 }
 
-fn put_group<S: Sink>(out: &mut S, group: &ApiGroup<'_>) {
-    out.put_bytes(1, group.name.as_bytes());
-    for version in group.versions {
-        out.put_message(2, SHORT, |out| put_version(out, group.name, version));
+impl DiscoveryMessage for GroupDiscoveryList {
+    fn push(&self, out: &mut Vec<u8>) {
+        out.put_message(1, SHORT, |out| put_list_meta(out, &ListMeta::default()));
+        for group in &self.items {
+            out.put_message(2, LONG, |out| put_group_discovery(out, group));
+        }
     }
-    let preferred = group.versions.first().copied().unwrap_or_default();
-    out.put_message(3, SHORT, |out| put_version(out, group.name, preferred));
 }
 
-fn put_version<S: Sink>(out: &mut S, group: &str, version: &str) {
-    out.put_message(1, SHORT, |out| {
-        out.put(group.as_bytes());
-        out.put(b"/");
-        out.put(version.as_bytes());
+fn put_group_discovery<S: Sink>(out: &mut S, group: &GroupDiscovery) {
+    let meta = ObjectMeta { name: group.metadata.name.into(), ..ObjectMeta::default() };
+    out.put_message(1, SHORT, |out| put_object_meta(out, &meta, None));
+    for version in &group.versions {
+        out.put_message(2, LONG, |out| put_version_discovery(out, version));
+    }
+}
+
+fn put_version_discovery<S: Sink>(out: &mut S, version: &VersionDiscovery) {
+    out.put_bytes(1, version.version.as_bytes());
+    for resource in &version.resources {
+        out.put_message(2, LONG, |out| put_resource_discovery(out, resource));
+    }
+    out.put_bytes(3, version.freshness.as_bytes());
+}
+
+fn put_resource_discovery<S: Sink>(out: &mut S, resource: &ResourceDiscovery) {
+    let kind = &resource.response_kind;
+    out.put_bytes(1, resource.resource.as_bytes());
+    out.put_message(2, SHORT, |out| {
+        out.put_bytes(1, kind.group.as_bytes());
+        out.put_bytes(2, kind.version.as_bytes());
+        out.put_bytes(3, kind.kind.as_bytes());
     });
-    out.put_bytes(2, version.as_bytes());
+    out.put_bytes(3, resource.scope.as_bytes());
+    out.put_bytes(4, resource.singular_resource.as_bytes());
+    for verb in resource.verbs {
+        out.put_bytes(5, verb.as_bytes());
+    }
 }

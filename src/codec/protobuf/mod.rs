@@ -28,9 +28,7 @@ mod wire_tests;
 
 pub use decode::decode_lease;
 pub use delete_options::decode_delete_options;
-pub use discovery::{
-    ApiGroup, ApiResource, encode_api_group_into, encode_api_group_list_into, encode_api_resource_list_into,
-};
+pub use discovery::{DiscoveryMessage, encode_discovery_into};
 pub use encode::{encode_bookmark_into, encode_lease_into, encode_partial_into, encode_status_into};
 pub use envelope::{push_envelope, raw_message};
 pub use list::{

@@ -3,6 +3,10 @@
 
 use super::*;
 use crate::api_error::ApiError;
+use crate::codec::discovery::{
+    Group, GroupDiscovery, GroupDiscoveryList, GroupList, GroupVersion, GroupVersionKind, Name, Resource,
+    ResourceDiscovery, ResourceList, VersionDiscovery,
+};
 use crate::codec::json::{Decoder, encode_lease_into as encode_json_into};
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::MetaVersion;
@@ -124,22 +128,51 @@ fn statuses_are_those_of_kube_apiserver() {
 
 #[test]
 fn discovery_is_that_of_kube_apiserver() {
-    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    let leases = ApiResource {
+    let verbs = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let leases = Resource {
         name: "leases",
         singular_name: "lease",
         namespaced: true,
         kind: "Lease",
-        verbs: &verbs,
+        verbs,
         storage_version_hash: "gqkMMb/YqFM=",
     };
-    let document = bytes(|out| encode_api_resource_list_into(out, API_VERSION, &[leases]));
+    let list = ResourceList { group_version: API_VERSION, resources: vec![leases] };
+    let document = bytes(|out| encode_discovery_into(out, "v1", "APIResourceList", &list));
     assert_eq!(document, wire!("discovery-legacy-version.pb"));
-    let group = ApiGroup { name: "coordination.k8s.io", versions: &["v1", "v1beta1"] };
-    let one = bytes(|out| encode_api_group_into(out, &group));
-    let all = bytes(|out| encode_api_group_list_into(out, &[group]));
+
+    let [v1, v1beta1] = ["v1", "v1beta1"].map(|version| GroupVersion {
+        group_version: if version == "v1" { API_VERSION } else { "coordination.k8s.io/v1beta1" },
+        version,
+    });
+    let group = Group { name: "coordination.k8s.io", versions: vec![v1, v1beta1], preferred_version: v1 };
+    let one = bytes(|out| encode_discovery_into(out, "v1", "APIGroup", &group));
+    assert_eq!(one, wire!("discovery-legacy-group.pb"));
+    let all = bytes(|out| encode_discovery_into(out, "v1", "APIGroupList", &GroupList { groups: vec![group] }));
     assert_eq!(raw_message(&all).get(2..), Some(raw_message(&one)));
-    assert_eq!(raw_message(&one).len(), 121);
+
+    let version = |version, resource, kind, singular_resource| VersionDiscovery {
+        version,
+        resources: vec![ResourceDiscovery {
+            resource,
+            response_kind: GroupVersionKind { group: "", version: "", kind },
+            scope: "Namespaced",
+            singular_resource,
+            verbs,
+        }],
+        freshness: "Current",
+    };
+    let versions = vec![
+        version("v1", "leases", "Lease", "lease"),
+        version("v1beta1", "leasecandidates", "LeaseCandidate", "leasecandidate"),
+    ];
+    let group = GroupDiscovery { metadata: Name { name: "coordination.k8s.io" }, versions };
+    let list = GroupDiscoveryList { items: vec![group], ..GroupDiscoveryList::default() };
+    let document = bytes(|out| encode_discovery_into(out, "apidiscovery.k8s.io/v2", "APIGroupDiscoveryList", &list));
+    // The metadata of the list, then its only item, whose length takes two bytes.
+    let message = raw_message(&document);
+    assert_eq!(message.get(..8), Some(&b"\x0a\x06\x0a\0\x12\0\x1a\0"[..]));
+    assert_eq!(message.get(11..), Some(&wire!("discovery-aggregated-group.pb")[..]));
 }
 
 #[test]
