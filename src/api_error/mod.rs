@@ -3,133 +3,17 @@
 //! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"); the messages follow
 //! kube-apiserver's word for word, since people search for them.
 
+mod field;
+mod quote;
+mod status;
+
 use crate::lease::{GROUP, KIND, RESOURCE};
 use crate::media_type::Unacceptable;
+pub use field::{FieldError, FieldErrorKind};
+pub use quote::go_quoted;
+pub(crate) use quote::is_unprintable;
+pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;
-
-/// One complaint about one field (`field.Error` of apimachinery).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldError {
-    /// Path as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
-    pub field: String,
-    /// What is wrong.
-    pub kind: FieldErrorKind,
-}
-
-/// The kinds of [`FieldError`], each with what its message needs. `value` is already in its Go form: quoted if it is a
-/// string.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FieldErrorKind {
-    /// The value stands twice.
-    Duplicate {
-        /// The value, in its Go form.
-        value: String,
-    },
-    /// The value may not be set now.
-    Forbidden {
-        /// Why.
-        detail: String,
-    },
-    /// The value is malformed.
-    Invalid {
-        /// The value, in its Go form.
-        value: String,
-        /// Why.
-        detail: String,
-    },
-    /// The value is not one of a list.
-    NotSupported {
-        /// The value, in its Go form.
-        value: String,
-        /// What would be, in the order to print.
-        supported: Vec<String>,
-    },
-    /// The value is missing.
-    Required {
-        /// Why.
-        detail: String,
-    },
-    /// The value has too many bytes.
-    TooLong {
-        /// The most that is allowed, in bytes.
-        bytes_max: usize,
-    },
-}
-
-impl FieldError {
-    /// `Invalid value` with a string value, quoted here.
-    #[must_use]
-    pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
-    }
-
-    /// `Invalid value` with a value that is not quoted: a number, a nil.
-    #[must_use]
-    pub fn invalid_unquoted(
-        field: impl Into<String>,
-        value: impl std::fmt::Display,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: value.to_string(), detail: detail.into() } }
-    }
-
-    /// `Forbidden`.
-    #[must_use]
-    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), kind: FieldErrorKind::Forbidden { detail: detail.into() } }
-    }
-
-    /// `Required value`.
-    #[must_use]
-    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
-    }
-
-    /// `Unsupported value` with a string value, quoted here.
-    #[must_use]
-    pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        Self {
-            field: field.into(),
-            kind: FieldErrorKind::NotSupported {
-                value: go_quoted(value),
-                supported: supported.iter().map(|s| (*s).to_owned()).collect(),
-            },
-        }
-    }
-
-    /// `reason` of the cause (`metav1.CauseType`).
-    #[must_use]
-    pub fn reason(&self) -> &'static str {
-        match self.kind {
-            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
-            FieldErrorKind::Forbidden { .. } => "FieldValueForbidden",
-            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
-            FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
-            FieldErrorKind::Required { .. } => "FieldValueRequired",
-            FieldErrorKind::TooLong { .. } => "FieldValueTooLong",
-        }
-    }
-
-    /// The message without the field, as it stands in a cause.
-    #[must_use]
-    pub fn body(&self) -> String {
-        let with_detail = |head: String, detail: &str| match detail {
-            "" => head,
-            _ => format!("{head}: {detail}"),
-        };
-        match &self.kind {
-            FieldErrorKind::Duplicate { value } => format!("Duplicate value: {value}"),
-            FieldErrorKind::Forbidden { detail } => with_detail("Forbidden".into(), detail),
-            FieldErrorKind::Invalid { value, detail } => with_detail(format!("Invalid value: {value}"), detail),
-            FieldErrorKind::NotSupported { value, supported } => {
-                let all: Vec<_> = supported.iter().map(|s| go_quoted(s)).collect();
-                format!("Unsupported value: {value}: supported values: {}", all.join(", "))
-            }
-            FieldErrorKind::Required { detail } => with_detail("Required value".into(), detail),
-            FieldErrorKind::TooLong { bytes_max } => format!("Too long: may not be more than {bytes_max} bytes"),
-        }
-    }
-}
 
 /// A field that a server-side apply may not change, since it is another manager's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,6 +141,8 @@ pub enum ApiError {
         /// The most that are taken.
         count_max: usize,
     },
+    /// As many long lists are under way as may be.
+    TooManyRequests,
     /// No credentials that are accepted.
     Unauthorized,
     /// An error that kube-apiserver answers with 500 and no reason.
@@ -313,51 +199,6 @@ impl InvalidSubject {
             Self::Resource => (GROUP, RESOURCE),
         }
     }
-}
-
-/// `metav1.Status`: what a client sees of an error, and of a deletion.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// `metadata.continue`, for the one error that carries it.
-    pub next: Option<String>,
-    /// Whether the operation succeeded: `Success` or `Failure`.
-    pub success: bool,
-    /// For people; empty is absent.
-    pub message: String,
-    /// For programs; empty is absent.
-    pub reason: &'static str,
-    /// More for programs.
-    pub details: Option<StatusDetails>,
-    /// HTTP status code; 0 is absent, for a success.
-    pub code: u16,
-}
-
-/// `metav1.StatusDetails`. Empty fields are absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StatusDetails {
-    /// Name of the object.
-    pub name: String,
-    /// API group.
-    pub group: &'static str,
-    /// Kind or resource, as kube-apiserver has it in each case.
-    pub kind: &'static str,
-    /// UID of the object.
-    pub uid: String,
-    /// Causes, one a field.
-    pub causes: Vec<StatusCause>,
-    /// Seconds after which to try again; 0 is absent.
-    pub retry_after_seconds: u32,
-}
-
-/// `metav1.StatusCause`. Empty fields are absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StatusCause {
-    /// For programs.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-    /// Path of the field.
-    pub field: String,
 }
 
 /// Media types of a request body, in the order in which kube-apiserver names them.
@@ -504,6 +345,11 @@ impl ApiError {
                 );
                 failure(413, "RequestEntityTooLarge", message, None)
             }
+            Self::TooManyRequests => {
+                let details = StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() };
+                let message = "Too many requests, please try again later.";
+                failure(429, "TooManyRequests", message.into(), Some(details))
+            }
             Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
             Self::Unclassified { message } => failure(500, "", message.clone(), None),
             Self::UidGone { name, requested } => {
@@ -531,16 +377,6 @@ impl ApiError {
                 failure(415, "UnsupportedMediaType", "415: Unsupported Media Type".into(), nothing())
             }
         }
-    }
-}
-
-impl Status {
-    /// The answer to a deletion that left nothing behind.
-    #[must_use]
-    pub fn deleted(name: &str, uid: &str) -> Self {
-        let details =
-            StatusDetails { name: name.into(), group: GROUP, kind: RESOURCE, uid: uid.into(), ..Default::default() };
-        Self { success: true, details: Some(details), ..Self::default() }
     }
 }
 
@@ -575,40 +411,6 @@ fn aggregated(causes: &[FieldError]) -> String {
     }
 }
 
-/// A string as Go's `strconv.Quote` writes it.
-#[must_use]
-pub fn go_quoted(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{b}' => out.push_str("\\v"),
-            c if (c as u32) < 0x20 || c == '\u{7f}' => _ = write!(out, "\\x{:02x}", c as u32),
-            c if is_unprintable(c) && (c as u32) < 0x1_0000 => _ = write!(out, "\\u{:04x}", c as u32),
-            c if is_unprintable(c) => _ = write!(out, "\\U{:08x}", c as u32),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
-/// The characters past ASCII that Go calls not printable and that a message could carry: controls, separators and
-/// format characters, private use. The full Unicode tables are not worth a message that nobody parses.
-pub(crate) fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || (c.is_whitespace() && c != ' ')
-        || matches!(u32::from(c), 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xf_0000..)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -634,10 +436,5 @@ mod tests {
             error.status().message,
             "ListOptions.meta.k8s.io \"\" is invalid: [a: Forbidden: no, b: Required value]"
         );
-    }
-
-    #[test]
-    fn quotes_as_go_does() {
-        assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
     }
 }

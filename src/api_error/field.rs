@@ -1,0 +1,127 @@
+//! What is wrong with one field (`field.Error` of apimachinery).
+
+use super::go_quoted;
+
+/// One complaint about one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
+    pub field: String,
+    /// What is wrong.
+    pub kind: FieldErrorKind,
+}
+
+/// The kinds of [`FieldError`], each with what its message needs. `value` is already in its Go form: quoted if it is a
+/// string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldErrorKind {
+    /// The value stands twice.
+    Duplicate {
+        /// The value, in its Go form.
+        value: String,
+    },
+    /// The value may not be set now.
+    Forbidden {
+        /// Why.
+        detail: String,
+    },
+    /// The value is malformed.
+    Invalid {
+        /// The value, in its Go form.
+        value: String,
+        /// Why.
+        detail: String,
+    },
+    /// The value is not one of a list.
+    NotSupported {
+        /// The value, in its Go form.
+        value: String,
+        /// What would be, in the order to print.
+        supported: Vec<String>,
+    },
+    /// The value is missing.
+    Required {
+        /// Why.
+        detail: String,
+    },
+    /// The value has too many bytes.
+    TooLong {
+        /// The most that is allowed, in bytes.
+        bytes_max: usize,
+    },
+}
+
+impl FieldError {
+    /// `Invalid value` with a string value, quoted here.
+    #[must_use]
+    pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
+    }
+
+    /// `Invalid value` with a value that is not quoted: a number, a nil.
+    #[must_use]
+    pub fn invalid_unquoted(
+        field: impl Into<String>,
+        value: impl std::fmt::Display,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Invalid { value: value.to_string(), detail: detail.into() } }
+    }
+
+    /// `Forbidden`.
+    #[must_use]
+    pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Forbidden { detail: detail.into() } }
+    }
+
+    /// `Required value`.
+    #[must_use]
+    pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
+    }
+
+    /// `Unsupported value` with a string value, quoted here.
+    #[must_use]
+    pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        Self {
+            field: field.into(),
+            kind: FieldErrorKind::NotSupported {
+                value: go_quoted(value),
+                supported: supported.iter().map(|s| (*s).to_owned()).collect(),
+            },
+        }
+    }
+
+    /// `reason` of the cause (`metav1.CauseType`).
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self.kind {
+            FieldErrorKind::Duplicate { .. } => "FieldValueDuplicate",
+            FieldErrorKind::Forbidden { .. } => "FieldValueForbidden",
+            FieldErrorKind::Invalid { .. } => "FieldValueInvalid",
+            FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
+            FieldErrorKind::Required { .. } => "FieldValueRequired",
+            FieldErrorKind::TooLong { .. } => "FieldValueTooLong",
+        }
+    }
+
+    /// The message without the field, as it stands in a cause.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let with_detail = |head: String, detail: &str| match detail {
+            "" => head,
+            _ => format!("{head}: {detail}"),
+        };
+        match &self.kind {
+            FieldErrorKind::Duplicate { value } => format!("Duplicate value: {value}"),
+            FieldErrorKind::Forbidden { detail } => with_detail("Forbidden".into(), detail),
+            FieldErrorKind::Invalid { value, detail } => with_detail(format!("Invalid value: {value}"), detail),
+            FieldErrorKind::NotSupported { value, supported } => {
+                let all: Vec<_> = supported.iter().map(|s| go_quoted(s)).collect();
+                format!("Unsupported value: {value}: supported values: {}", all.join(", "))
+            }
+            FieldErrorKind::Required { detail } => with_detail("Required value".into(), detail),
+            FieldErrorKind::TooLong { bytes_max } => format!("Too long: may not be more than {bytes_max} bytes"),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Text in messages as Go quotes it.
+
+use std::fmt::Write as _;
+
+/// A string as Go's `strconv.Quote` writes it.
+#[must_use]
+pub fn go_quoted(s: &str) -> String {
+    let mut out = String::with_capacity(s.len() + 2);
+    out.push('"');
+    for c in s.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            c if (c as u32) < 0x20 || c == '\u{7f}' => _ = write!(out, "\\x{:02x}", c as u32),
+            c if is_unprintable(c) && (c as u32) < 0x1_0000 => _ = write!(out, "\\u{:04x}", c as u32),
+            c if is_unprintable(c) => _ = write!(out, "\\U{:08x}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// The characters past ASCII that Go calls not printable and that a message could carry: controls, separators and
+/// format characters, private use. The full Unicode tables are not worth a message that nobody parses.
+pub(crate) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || (c.is_whitespace() && c != ' ')
+        || matches!(u32::from(c), 0xad | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xe000..=0xf8ff | 0xfeff | 0xfff0..=0xfffb | 0xf_0000..)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_as_go_does() {
+        assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
+    }
+}
