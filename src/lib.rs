@@ -28,6 +28,7 @@ pub mod media_type;
 pub mod metrics;
 pub mod options;
 pub mod patch;
+pub mod permits;
 pub mod pki;
 pub mod route;
 pub mod selector;

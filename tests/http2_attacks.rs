@@ -15,7 +15,8 @@ use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
-    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
+    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX,
+    UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::Table;
@@ -282,6 +283,40 @@ fn long_leases_behind_closed_windows() {
     assert!(resets >= asked - kept_max - 1, "{resets} of {asked} streams were reset");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
+
+/// Lists that nobody reads, of more Leases than one step looks at.
+#[test]
+fn long_lists_behind_closed_windows() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    for n in 0..=JOB_KEYS_PER_STEP {
+        client.call("POST", &lease::collection("n"), &lease::new(&format!("a{n}"))).expect_status(201, "before");
+    }
+    let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let asked = u32::try_from(LONG_JOBS_MAX).unwrap();
+    frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::collection("n"))).collect::<Vec<_>>());
+    let mut heads = 0;
+    while heads < asked {
+        heads += u32::from(frames.recv().frame_type == HEADERS);
+    }
+    let target = lease::collection("n");
+    let refused = client.call("GET", &target, "").expect_failure(429, "TooManyRequests", "one list more");
+    assert_eq!(refused.head.field("retry-after"), Some("1"));
+    let informer = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    client.call("GET", &format!("{target}{informer}"), "").expect_failure(429, "TooManyRequests", "a long watch");
+    client
+        .call("GET", &format!("{target}?watch=true&resourceVersion=1&timeoutSeconds=1"), "")
+        .expect_status(200, "a watch that begins with nothing");
+    client.call("DELETE", &target, "").expect_failure(429, "TooManyRequests", "a long deletion");
+    client.call("GET", &format!("{target}?limit=5"), "").expect_status(200, "a page");
+    client.call("GET", &lease::path("n", "a0"), "").expect_status(200, "all else");
+    drop(frames);
+    let is_over = (0..100).any(|_| {
+        thread::sleep(Duration::from_millis(20));
+        client.call("GET", &target, "").head.status == 200
+    });
+    assert!(is_over, "who hangs up makes room");
 }
 
 /// A connection without a socket, whose clock the test moves: patience is too long to wait for.

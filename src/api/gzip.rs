@@ -10,12 +10,12 @@
 //! is not packed yet waits.
 
 use crate::http::{FieldLines, Response};
-use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP, GZIP_JOBS_MAX};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
+use crate::permits::Permit;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
-use std::rc::Rc;
 
 /// Whether a client takes gzip. kube-apiserver looks for the bare word in the first field of this name, so that a
 /// quality, be it 1 or 0, means no.
@@ -36,23 +36,10 @@ pub(super) fn mark(head: &mut Response) {
     head.fields.push(("vary", "Accept-Encoding".to_owned()));
 }
 
-/// Who may pack: so many at once that their memory is bounded.
-#[derive(Debug, Default)]
-pub(super) struct Permits(Rc<()>);
-
-impl Permits {
-    /// One more body may be packed, if not too many are already.
-    pub(super) fn take(&self) -> Option<Gzip> {
-        // The count has one for the permits themselves.
-        (Rc::strong_count(&self.0) <= GZIP_JOBS_MAX).then(|| Gzip { _permit: Rc::clone(&self.0), ..Gzip::default() })
-    }
-}
-
 /// A body on its way to be packed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Gzip {
-    /// Counts as long as this lives.
-    _permit: Rc<()>,
+    _permit: Permit,
     /// What was made and not given out: the whole body while it is not known whether it is long, then what is to be
     /// packed.
     made: Vec<u8>,
@@ -86,6 +73,11 @@ impl fmt::Debug for State {
 }
 
 impl Gzip {
+    /// A body of which nothing is made yet.
+    pub(super) fn new(permit: Permit) -> Self {
+        Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: State::Waiting }
+    }
+
     /// Whether it is known how the body goes out.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
@@ -159,6 +151,7 @@ impl Gzip {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permits::Permits;
     use flate2::read::GzDecoder;
     use std::io::Read;
 
@@ -191,7 +184,8 @@ mod tests {
 
     /// Puts a body through in pieces of random size; what came out, and whether it was packed.
     fn through(body: &[u8], rng: &mut fastrand::Rng) -> (Vec<u8>, bool) {
-        let (mut gzip, mut out, mut at) = (Gzip::default(), Vec::new(), 0);
+        let permit = Permits::new(1).take().expect("one is free");
+        let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
             if let Some((made, bytes_max)) = gzip.wants_more() {
                 // As a job does: a piece may be too small, and the last item too large.

@@ -18,6 +18,7 @@ use crate::lease::{ApiVersion, ResourceVersion};
 use crate::limits::{COLLECTED_BYTES_PER_STEP, DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
 use crate::media_type::Format;
 use crate::metrics::RequestKind;
+use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::object::Object;
@@ -41,6 +42,8 @@ pub struct Job {
     gzip: Option<Gzip>,
     /// Milliseconds at which the first step was made.
     began_ms: Option<u64>,
+    /// If it is one of those of which there may not be many.
+    permit: Option<Permit>,
 }
 
 /// Why a job ends before its response is whole.
@@ -162,7 +165,26 @@ impl Job {
             version: ApiVersion::default(),
             gzip: None,
             began_ms: None,
+            permit: None,
         }
+    }
+
+    /// Whether one step may not be enough to look at all of it. Such a one may hold much, and all of them share the core.
+    #[must_use]
+    pub(super) fn may_be_long(&self) -> bool {
+        let (snapshot, limit) = match &self.stage {
+            Stage::Collect { snapshot, limit, .. } => (snapshot, *limit),
+            Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => (snapshot, usize::MAX),
+            Stage::Body { .. } | Stage::Send { .. } => return false,
+        };
+        // Of a page with a selector nobody knows how many do not count.
+        let looks = if self.selector.is_everything() { snapshot.remaining().min(limit) } else { snapshot.remaining() };
+        looks > JOB_KEYS_PER_STEP
+    }
+
+    /// Where it keeps a permit until it is over.
+    pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
+        &mut self.permit
     }
 
     /// The same for a client that takes gzip: it gets that if the body is long.

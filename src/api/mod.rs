@@ -25,14 +25,15 @@ use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
-use crate::limits::GZIP_BYTES_MIN;
+use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX};
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
+use crate::permits::Permits;
 use crate::route::{Route, Target};
 use crate::table::Table;
-use crate::watch::WatchSpec;
+use crate::watch::{WatchSpec, WatchStart};
 pub use discovery::health;
-use gzip::{Gzip, Permits};
+use gzip::Gzip;
 use health::HealthChecks;
 use job::Job;
 use negotiate::form_of_error;
@@ -46,6 +47,7 @@ pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
     gzip_permits: Permits,
+    long_job_permits: Permits,
     /// Renewals are served as other updates are, for the test that compares.
     #[cfg(test)]
     long_way_only: bool,
@@ -173,7 +175,8 @@ impl Api {
         Self {
             decoder: Decoder::new(),
             rng: fastrand::Rng::new(),
-            gzip_permits: Permits::default(),
+            gzip_permits: Permits::new(GZIP_JOBS_MAX),
+            long_job_permits: Permits::new(LONG_JOBS_MAX),
             #[cfg(test)]
             long_way_only: false,
             #[cfg(test)]
@@ -204,12 +207,15 @@ impl Api {
             reply.with_warnings(call.warnings)
         });
         let mut reply = reply.unwrap_or_else(|error| refusal(request, &error));
+        if let Err(error) = self.admit(&mut reply) {
+            reply = refusal(request, &error);
+        }
         if route.is_resource()
             && reply.may_be_long()
             && gzip::is_accepted(request.fields)
-            && let Some(gzip) = self.gzip_permits.take()
+            && let Some(permit) = self.gzip_permits.take()
         {
-            reply = reply.compressed(gzip);
+            reply = reply.compressed(Gzip::new(permit));
         }
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
@@ -221,6 +227,20 @@ impl Api {
             (None, _) => {}
         }
         reply
+    }
+
+    /// Lets a list or a watch begin, unless it is one of those of which too many are under way.
+    fn admit(&self, reply: &mut Reply) -> Result<(), ApiError> {
+        let place = match reply {
+            Reply::Job(job) if job.may_be_long() => job.permit_mut(),
+            Reply::Watch(spec) => match &mut spec.start {
+                WatchStart::Initial { snapshot, permit, .. } if snapshot.remaining() > JOB_KEYS_PER_STEP => permit,
+                WatchStart::After(_) | WatchStart::Initial { .. } | WatchStart::Refused(_) => return Ok(()),
+            },
+            Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),
+        };
+        *place = Some(self.long_job_permits.take().ok_or(ApiError::TooManyRequests)?);
+        Ok(())
     }
 
     fn route(

@@ -212,7 +212,8 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => {
                 let snapshot = Snapshot::now(table, range.clone());
-                WatchStart::Initial { snapshot, end_bookmark: marks_end && options.allow_watch_bookmarks }
+                let end_bookmark = marks_end && options.allow_watch_bookmarks;
+                WatchStart::Initial { snapshot, end_bookmark, permit: None }
             }
         },
         Some(false) | None if version == 0 => WatchStart::After(table.version()),

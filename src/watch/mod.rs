@@ -25,6 +25,7 @@ use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
+use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
@@ -71,6 +72,8 @@ pub enum WatchStart {
         snapshot: Snapshot,
         /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows them.
         end_bookmark: bool,
+        /// If it is long: kept until all of it is out.
+        permit: Option<Permit>,
     },
 }
 
@@ -149,7 +152,7 @@ struct Watcher<O> {
 #[derive(Debug)]
 enum Progress {
     /// It gets what was there first.
-    Initial { snapshot: Box<Snapshot>, end_bookmark: bool },
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, _permit: Option<Permit> },
     /// It gets an error and no more.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
@@ -220,9 +223,9 @@ impl<O: Copy> Watchers<O> {
         let (progress, cursor) = match spec.start {
             WatchStart::After(version) => (Progress::Scan, version),
             WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
-            WatchStart::Initial { snapshot, end_bookmark } => {
+            WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let version = snapshot.version();
-                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark }, version)
+                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark, _permit: permit }, version)
             }
         };
         let is_initial = matches!(progress, Progress::Initial { .. });
@@ -519,7 +522,7 @@ impl<O> Watcher<O> {
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
-        if let Progress::Initial { snapshot, end_bookmark } = &mut self.progress {
+        if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
             *looks += JOB_KEYS_PER_STEP as u64;
             let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {

@@ -282,7 +282,11 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
         let spec = WatchSpec {
             range: Range::All,
             selector: Selector::default(),
-            start: WatchStart::Initial { snapshot: Snapshot::now(&world.table, Range::All), end_bookmark: true },
+            start: WatchStart::Initial {
+                snapshot: Snapshot::now(&world.table, Range::All),
+                end_bookmark: true,
+                permit: None,
+            },
             bookmarks: true,
             timeout_ms: u64::MAX,
             form: Form::default(),

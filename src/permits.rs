@@ -1,0 +1,46 @@
+//! How many of what takes much memory or time may be under way at once.
+
+use std::rc::Rc;
+
+/// So many, and who has them.
+#[derive(Debug)]
+pub struct Permits {
+    taken: Rc<()>,
+    max: usize,
+}
+
+/// One of them, as long as it lives.
+#[derive(Debug)]
+pub struct Permit {
+    _taken: Rc<()>,
+}
+
+impl Permits {
+    /// So many, and all free.
+    #[must_use]
+    pub fn new(max: usize) -> Self {
+        Self { taken: Rc::default(), max }
+    }
+
+    /// One more, unless all are taken.
+    #[must_use]
+    pub fn take(&self) -> Option<Permit> {
+        // The count has one for the permits themselves.
+        (Rc::strong_count(&self.taken) <= self.max).then(|| Permit { _taken: Rc::clone(&self.taken) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_done_makes_room() {
+        let permits = Permits::new(2);
+        let taken = [permits.take(), permits.take()];
+        assert!(taken.iter().all(Option::is_some));
+        assert!(permits.take().is_none());
+        drop(taken);
+        assert!(permits.take().is_some());
+    }
+}
