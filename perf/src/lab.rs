@@ -35,8 +35,18 @@ pub(crate) struct Server {
     /// `--ca`, `--cert`, `--key` of the load.
     credentials: Vec<String>,
     pids: Vec<u32>,
+    placement: Placement,
     /// Ours; somebody else's goes on.
     _process: Option<Process>,
+}
+
+/// Which cores server and load run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Placement {
+    /// Each has its own.
+    Apart,
+    /// Both have both, and the scheduler moves them as it likes.
+    Together,
 }
 
 /// Why there is no measurement.
@@ -93,12 +103,21 @@ impl Lab {
         })
     }
 
+    /// The cores of a process whose own core is this one.
+    fn cores(&self, placement: Placement, own: &str) -> String {
+        match placement {
+            Placement::Apart => own.to_owned(),
+            Placement::Together => format!("{},{}", self.server_core, self.load_core),
+        }
+    }
+
     /// Starts a server of ours.
-    pub(crate) fn start_server(&self) -> Result<Server, String> {
+    pub(crate) fn start_server(&self, placement: Placement) -> Result<Server, String> {
         let secure = self.free_port(self.port)?;
         let insecure = self.free_port(secure + 1)?;
         let pki = self.dir.path().join("pki");
-        let mut command = pinned(&self.server_core, &self.bin.join("coordination-apiserver"));
+        let cores = self.cores(placement, &self.server_core);
+        let mut command = pinned(&cores, &self.bin.join("coordination-apiserver"));
         command.arg("--cert-dir").arg(&pki);
         command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
         let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")))?;
@@ -111,6 +130,7 @@ impl Lab {
                 .map(str::to_owned)
                 .to_vec(),
             pids: vec![process.pid()],
+            placement,
             _process: Some(process),
         })
     }
@@ -139,6 +159,7 @@ impl Lab {
             http: (!is_secure).then(|| against.url.clone()),
             credentials: credentials.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]).collect(),
             pids: against.pids.clone(),
+            placement: Placement::Apart,
             _process: None,
         }
     }
@@ -146,7 +167,8 @@ impl Lab {
     /// The command of a load; `None` if the server does not serve this.
     fn loadgen(&self, server: &Server, wire: Wire, arguments: &[String], core: &[&str]) -> Option<Command> {
         let url = if wire.tls { server.https.as_ref()? } else { server.http.as_ref()? };
-        let mut command = pinned(&self.load_core, Path::new(core.first().copied().unwrap_or("env")));
+        let cores = self.cores(server.placement, &self.load_core);
+        let mut command = pinned(&cores, Path::new(core.first().copied().unwrap_or("env")));
         command.args(core.get(1..).unwrap_or_default()).arg(self.bin.join("loadgen")).args(arguments);
         command.args(["--server", url]);
         if wire.tls {
@@ -265,9 +287,9 @@ impl Lab {
     }
 
     /// Starts the echo; gives its address.
-    pub(crate) fn start_floor(&self) -> Result<Server, String> {
+    pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
-        let mut command = pinned(&self.server_core, &self.bin.join("perf-floor"));
+        let mut command = pinned(&self.cores(placement, &self.server_core), &self.bin.join("perf-floor"));
         let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"))?;
         Ok(Server {
             name: "echo".to_owned(),
@@ -275,6 +297,7 @@ impl Lab {
             http: Some(format!("http://127.0.0.1:{port}")),
             credentials: Vec::new(),
             pids: vec![process.pid()],
+            placement,
             _process: Some(process),
         })
     }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod lab;
 mod machine;
 mod measurement;
@@ -13,10 +14,11 @@ mod process;
 mod scenario;
 mod turns;
 
+use bench::Bench;
 use clap::Parser;
 use lab::{Lab, OURS, Stop};
 use measurement::Table;
-use scenario::{Bench, FLOORS, Scenario};
+use scenario::{FLOORS, Scenario};
 use serde_json::json;
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -1,10 +1,6 @@
-//! What is measured, and how.
+//! What is measured: the scenarios, in their order.
 
-use crate::lab::{Lab, OURS, Server, Stop, Wire, parse};
-use crate::measurement::{Measurement, Told};
-use serde_json::Value;
-use std::thread::sleep;
-use std::time::Duration;
+use crate::lab::{Placement, Wire};
 
 /// One scenario: its name, and what to do.
 #[derive(Clone, Debug)]
@@ -15,11 +11,11 @@ pub(crate) struct Scenario {
     pub(crate) about: String,
     /// It takes long, and comes once however many rounds there are.
     pub(crate) is_once: bool,
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// A load on the server that all of these share, and on those of others.
     Shared {
         wire: Wire,
@@ -31,6 +27,11 @@ enum Kind {
         tls: bool,
     },
     Echo {
+        leases: u32,
+        pace: Pace,
+    },
+    /// Renewals on a schedule, on a fresh server: what the echo at that pace is the floor of.
+    Paced {
         leases: u32,
     },
     /// A fresh server with so many Leases: creation, renewals, list.
@@ -49,6 +50,8 @@ enum Kind {
     },
     /// Simulated nodes on a schedule, on a fresh server.
     Nodes {
+        wire: Wire,
+        placement: Placement,
         nodes: u32,
         period: &'static str,
         duration: &'static str,
@@ -56,10 +59,20 @@ enum Kind {
     },
 }
 
-const H2_TLS: Wire = Wire { http1: false, tls: true };
-const H1_CLEAR: Wire = Wire { http1: true, tls: false };
-/// What a Lease takes on the wire, until one was seen.
-const BODY_BYTES: usize = 700;
+/// How fast requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As fast as they are answered.
+    Closed,
+    /// As many a second as 10,000 nodes and who reads them make, server and load together on two cores.
+    Open,
+}
+
+pub(crate) const H2_TLS: Wire = Wire { http1: false, tls: true };
+const H1_TLS: Wire = Wire { http1: true, tls: true };
+pub(crate) const H1_CLEAR: Wire = Wire { http1: true, tls: false };
+/// [`Pace::Open`]
+pub(crate) const REQUESTS_PER_SECOND: u32 = 2_000;
 
 /// All scenarios, in their order.
 pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
@@ -67,7 +80,8 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     let leases = size(10_000, 1_000);
     let mut all = Vec::new();
     let mut add = |group, name: String, about: String, kind| {
-        all.push(Scenario { group, name, about, is_once: matches!(kind, Kind::Nodes { .. }), kind });
+        let is_once = matches!(kind, Kind::Nodes { nodes: 1_000_000.., .. });
+        all.push(Scenario { group, name, about, is_once, kind });
     };
     for verb in ["renew", "read"] {
         for http1 in [false, true] {
@@ -131,20 +145,48 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
     let leases = size(1_000_000, 20_000);
     let about = format!("a renewal's latency while {leases} Leases are listed, deleted, and 1,000 watchers resume");
     add("stalls", "stalls".to_owned(), about, Kind::Stalls { leases });
-    let nodes = Kind::Nodes {
-        nodes: size(10_000, 1_000),
-        period: if is_quick { "1s" } else { "10s" },
-        duration: if is_quick { "1s" } else { "30s" },
-        reads: true,
-    };
-    let about = "the canonical load: each node renews every 10 s, its Lease is read as often, one watcher of all";
-    add("nodes", format!("nodes-{}", size(10_000, 1_000)), about.to_owned(), nodes);
+    add_nodes(is_quick, &mut add);
+    all
+}
+
+/// The loads that leave the core idle most of the time, and a million nodes.
+fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, Kind)) {
+    let about = format!("{REQUESTS_PER_SECOND} a second, both processes on both cores");
+    let leases = if is_quick { 1_000 } else { 10_000 };
+    add("nodes", PACED.to_owned(), format!("renewals, {about}"), Kind::Paced { leases });
+    let floor = Kind::Echo { leases, pace: Pace::Open };
+    add("nodes", PACED_FLOOR.to_owned(), format!("perf-floor: the same load, given back, {about}"), floor);
+    let nodes = leases;
+    for (suffix, wire, placement, where_words) in [
+        ("", H2_TLS, Placement::Apart, "over HTTP/2 and TLS, each process on its core"),
+        ("-together", H2_TLS, Placement::Together, "over HTTP/2 and TLS, both processes on both cores"),
+        ("-http1-together", H1_TLS, Placement::Together, "over HTTP/1.1 and TLS, both processes on both cores"),
+    ] {
+        let kind = Kind::Nodes {
+            wire,
+            placement,
+            nodes,
+            period: if is_quick { "1s" } else { "10s" },
+            duration: if is_quick { "1s" } else { "20s" },
+            reads: true,
+        };
+        let about = format!(
+            "the canonical load, {where_words}: each node renews every 10 s, its Lease is read as often, one watcher of all"
+        );
+        add("nodes", format!("nodes-{nodes}{suffix}"), about, kind);
+    }
     if !is_quick {
         let about = "1,000,000 nodes, 100,000 renewals a second over HTTP/2 and TLS".to_owned();
-        let kind = Kind::Nodes { nodes: 1_000_000, period: "10s", duration: "20s", reads: false };
+        let kind = Kind::Nodes {
+            wire: H2_TLS,
+            placement: Placement::Apart,
+            nodes: 1_000_000,
+            period: "10s",
+            duration: "20s",
+            reads: false,
+        };
         add("nodes", "nodes-1000000".to_owned(), about, kind);
     }
-    all
 }
 
 /// The floor below a scenario, which comes right behind it.
@@ -155,17 +197,20 @@ fn floor_of(scenario: &str, leases: u32) -> Option<(String, String, Kind)> {
             "nghttpd and h2load: a static file of a Lease's size",
             Kind::Nghttpd { tls: wire.starts_with("http2-tls") },
         ),
-        None => ("perf-floor: the same load, given back", Kind::Echo { leases }),
+        None => ("perf-floor: the same load, given back", Kind::Echo { leases, pace: Pace::Closed }),
     };
     Some((floor.to_owned(), about.to_owned(), kind))
 }
 
 /// A scenario, the floor below it, and whose that is.
-pub(crate) const FLOORS: [(&str, &str, &str); 3] = [
+pub(crate) const FLOORS: [(&str, &str, &str); 4] = [
     ("renew-json-http2-tls-8x32", "floor-nghttpd-http2-tls-8x32", "nghttpd"),
     ("renew-json-http2-clear-8x32", "floor-nghttpd-http2-clear-8x32", "nghttpd"),
     ("renew-json-http1-clear-64", "floor-echo-http1-clear-64", "echo"),
+    (PACED, PACED_FLOOR, "echo"),
 ];
+const PACED: &str = "paced-json-http1-clear-64-together";
+const PACED_FLOOR: &str = "floor-echo-paced-http1-clear-64-together";
 
 impl Wire {
     fn name(self) -> String {
@@ -173,192 +218,14 @@ impl Wire {
     }
 }
 
-fn bench(verb: &str, leases: u32) -> Vec<String> {
+pub(crate) fn bench(verb: &str, leases: u32) -> Vec<String> {
     ["bench", verb, "--leases", &leases.to_string()].map(str::to_owned).to_vec()
 }
 
-fn flags(flags: &[(&str, u32)]) -> Vec<String> {
+pub(crate) fn flags(flags: &[(&str, u32)]) -> Vec<String> {
     flags.iter().flat_map(|(flag, value)| [(*flag).to_owned(), value.to_string()]).collect()
 }
 
 fn attached_words(what: &str) -> &'static str {
     if what == "idle" { "idle connections over HTTP/2 and TLS" } else { "watchers of other names" }
-}
-
-/// The servers that last for the whole run, and what was learned of them.
-#[derive(Debug)]
-pub(crate) struct Bench<'l> {
-    lab: &'l Lab,
-    shared: Server,
-    others: Vec<Server>,
-    /// Of a Lease in JSON, as the shared server writes it.
-    body_bytes: usize,
-}
-
-impl<'l> Bench<'l> {
-    pub(crate) fn new(lab: &'l Lab, others: Vec<Server>) -> Result<Self, String> {
-        Ok(Self { lab, shared: lab.start_server()?, others, body_bytes: BODY_BYTES })
-    }
-
-    /// Does one scenario once. `tell` takes each measurement.
-    pub(crate) fn run(&mut self, scenario: &Scenario, mut tell: impl FnMut(Measurement)) -> Result<(), Stop> {
-        let Scenario { group, name, .. } = scenario;
-        match &scenario.kind {
-            Kind::Shared { wire, arguments, unit, with_others } => {
-                let others = self.others.iter().filter(|_| *with_others);
-                for server in std::iter::once(&self.shared).chain(others) {
-                    let Some(told) = self.lab.load(server, *wire, &self.timed(arguments)) else { continue };
-                    let told = told?;
-                    if server.name == OURS && !arguments.iter().any(|argument| argument == "--protobuf") {
-                        let bytes = told.json["body_bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok());
-                        self.body_bytes = bytes.unwrap_or(self.body_bytes);
-                    }
-                    tell(Measurement::of_bench(group, name, &server.name, unit, told));
-                }
-            }
-            Kind::Nghttpd { tls } => {
-                let (nghttpd, url) = self.lab.start_nghttpd(*tls, self.body_bytes)?;
-                let told = self.lab.h2load(&nghttpd, &url, 32)?;
-                tell(Measurement::of_bench(group, name, "nghttpd", "request", told));
-            }
-            Kind::Echo { leases } => {
-                let echo = self.lab.start_floor()?;
-                let mut arguments = bench("echo", *leases);
-                arguments.extend(["--body-bytes".to_owned(), self.body_bytes.to_string()]);
-                let told = self.lab.load(&echo, H1_CLEAR, &self.timed(&arguments)).ok_or("echo")??;
-                tell(Measurement::of_bench(group, name, "echo", "request", told));
-            }
-            Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
-            Kind::Stalls { leases } => self.stalls(group, *leases, &mut tell)?,
-            Kind::Attached { what, count, leases } => {
-                let server = self.lab.start_server()?;
-                let flag = if *what == "idle" { "--idle" } else { "--name-watchers" };
-                let mut arguments = bench("renew", *leases);
-                arguments.extend(flags(&[(flag, *count)]));
-                if *what == "watchers" {
-                    arguments.extend(flags(&[("--watch-streams", 1_000)]));
-                    arguments.push("--other-names".to_owned());
-                }
-                let told = self.lab.load(&server, H2_TLS, &self.timed(&arguments)).ok_or("no TLS")??;
-                let memory = told.json["server_memory_kib"].clone();
-                let taken = memory["attached"].as_f64().zip(memory["before_attached"].as_f64());
-                let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(*count));
-                let measured = Measurement::of_bench(group, name, OURS, "request", told);
-                tell(Measurement { bytes_each, ..measured });
-            }
-            Kind::Nodes { nodes, period, duration, reads } => {
-                let server = self.lab.start_server()?;
-                let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
-                arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
-                arguments.extend(flags(&[("--reads", u32::from(*reads))]));
-                let told = self.lab.load(&server, H2_TLS, &arguments).ok_or("no TLS")??;
-                tell(of_nodes(group, name.clone(), "renew", &told));
-                if *reads {
-                    tell(of_nodes(group, format!("{name}-read"), "read", &told));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// With the times of this run.
-    fn timed(&self, arguments: &[String]) -> Vec<String> {
-        let times = ["--warm-up", &self.lab.warm_up, "--duration", &self.lab.duration].map(str::to_owned);
-        arguments.iter().cloned().chain(times).collect()
-    }
-
-    fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server()?;
-        let load = |arguments: Vec<String>| {
-            self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".to_owned()))
-        };
-        let told = load(bench("create", leases))?;
-        let memory = told.json["server_memory_kib"].clone();
-        let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
-        let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
-        let created = Measurement::of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
-        tell(Measurement { bytes_each, ..created });
-        let told = load(self.timed(&bench("renew", leases)))?;
-        tell(Measurement::of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
-        // The events of the renewals are in the log: what a Lease and its share of that take together.
-        if leases == 10_000 || leases == 1_000_000 {
-            let mut arguments = bench("list", leases);
-            arguments.extend(["--duration", "1s"].map(str::to_owned));
-            let told = load(arguments)?;
-            tell(Measurement::of_bench(group, &format!("list-{leases}"), OURS, "list", told));
-        }
-        Ok(())
-    }
-
-    fn stalls(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server()?;
-        self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
-        let mut resume = bench("resume", 1_000);
-        resume.extend(
-            ["--namespace", "resumed", "--watchers", if self.lab.is_quick { "50" } else { "1000" }].map(str::to_owned),
-        );
-        for (name, work) in [
-            ("alone", None),
-            ("list", Some(bench("list", leases))),
-            ("resume", Some(resume)),
-            ("delete", Some(bench("delete-collection", leases))),
-        ] {
-            let mut probe = bench("renew", 100);
-            probe.extend(flags(&[("--connections", 1), ("--streams", 1), ("--rate", 500)]));
-            probe.extend(["--namespace", "probe", "--warm-up", "200ms", "--duration", "10m"].map(str::to_owned));
-            let (process, command) = self.lab.start_load(&server, H2_TLS, &probe)?;
-            sleep(Duration::from_millis(600));
-            let before = self.lab.turns(&server)?;
-            let work = match work {
-                None => {
-                    sleep(Duration::from_secs(if self.lab.is_quick { 1 } else { 3 }));
-                    None
-                }
-                Some(mut arguments) => {
-                    arguments.extend(["--duration", "100ms"].map(str::to_owned));
-                    Some(self.lab.load_aside(&server, H2_TLS, &arguments).ok_or("no TLS")??)
-                }
-            };
-            let turns_ms = self.lab.turns(&server)?.since(&before);
-            sleep(Duration::from_millis(100));
-            let stdout = process.interrupt()?;
-            let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
-            if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {
-                object.insert("beside".to_owned(), work.json);
-            }
-            let mut measured = Measurement::of_bench(group, &format!("stall-{name}"), OURS, "request", told);
-            // The server does something else beside: its time is not the renewals'.
-            if name != "alone" {
-                measured.cpu_us = None;
-                let beside = &measured.told["beside"];
-                measured.errors += beside["violations"].as_u64().unwrap_or(0)
-                    + beside["errors"].as_object().map_or(0, |errors| errors.values().filter_map(Value::as_u64).sum());
-            }
-            let scenario = format!("turns-{name}");
-            let turns = Measurement {
-                scenario,
-                unit: "turn",
-                per_second: None,
-                cpu_us: None,
-                latency_ms: turns_ms,
-                // One of more than a second has no figure, and must not look as if there were nothing.
-                errors: u64::from(turns_ms[3].is_some_and(f64::is_infinite)),
-                ..measured.clone()
-            };
-            tell(measured);
-            tell(turns);
-        }
-        Ok(())
-    }
-}
-
-/// From what the simulated nodes say of one verb.
-fn of_nodes(group: &'static str, scenario: String, verb: &str, told: &Told) -> Measurement {
-    let row = &told.json["verbs"][verb];
-    let measured = Measurement::of_bench(group, &scenario, OURS, "request", told.clone());
-    Measurement {
-        per_second: row["per_second"].as_f64(),
-        latency_ms: ["ms_p50", "ms_p99", "ms_p99_9", "ms_max"].map(|key| row[key].as_f64()),
-        ..measured
-    }
 }

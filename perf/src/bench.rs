@@ -1,0 +1,205 @@
+//! How the scenarios are measured, each once when it is asked for.
+
+use crate::lab::{Lab, OURS, Placement, Server, Stop, parse};
+use crate::measurement::{Measurement, Told};
+use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
+use serde_json::Value;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// The servers that last for the whole run, and what was learned of them.
+#[derive(Debug)]
+pub(crate) struct Bench<'l> {
+    lab: &'l Lab,
+    shared: Server,
+    others: Vec<Server>,
+    /// Of a Lease in JSON, as the shared server writes it.
+    body_bytes: usize,
+}
+
+impl<'l> Bench<'l> {
+    pub(crate) fn new(lab: &'l Lab, others: Vec<Server>) -> Result<Self, String> {
+        Ok(Self { lab, shared: lab.start_server(Placement::Apart)?, others, body_bytes: BODY_BYTES })
+    }
+
+    /// Does one scenario once. `tell` takes each measurement.
+    pub(crate) fn run(&mut self, scenario: &Scenario, mut tell: impl FnMut(Measurement)) -> Result<(), Stop> {
+        let Scenario { group, name, .. } = scenario;
+        match &scenario.kind {
+            Kind::Shared { wire, arguments, unit, with_others } => {
+                let others = self.others.iter().filter(|_| *with_others);
+                for server in std::iter::once(&self.shared).chain(others) {
+                    let Some(told) = self.lab.load(server, *wire, &self.timed(arguments)) else { continue };
+                    let told = told?;
+                    if server.name == OURS && !arguments.iter().any(|argument| argument == "--protobuf") {
+                        let bytes = told.json["body_bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok());
+                        self.body_bytes = bytes.unwrap_or(self.body_bytes);
+                    }
+                    tell(Measurement::of_bench(group, name, &server.name, unit, told));
+                }
+            }
+            Kind::Nghttpd { tls } => {
+                let (nghttpd, url) = self.lab.start_nghttpd(*tls, self.body_bytes)?;
+                let told = self.lab.h2load(&nghttpd, &url, 32)?;
+                tell(Measurement::of_bench(group, name, "nghttpd", "request", told));
+            }
+            Kind::Echo { leases, pace } => {
+                let placement = if *pace == Pace::Open { Placement::Together } else { Placement::Apart };
+                let echo = self.lab.start_floor(placement)?;
+                let mut arguments = bench("echo", *leases);
+                arguments.extend(["--body-bytes".to_owned(), self.body_bytes.to_string()]);
+                let arguments = if *pace == Pace::Open { self.paced(arguments) } else { self.timed(&arguments) };
+                let told = self.lab.load(&echo, H1_CLEAR, &arguments).ok_or("echo")??;
+                tell(Measurement::of_bench(group, name, "echo", "request", told));
+            }
+            Kind::Paced { leases } => {
+                let server = self.lab.start_server(Placement::Together)?;
+                let arguments = self.paced(bench("renew", *leases));
+                let told = self.lab.load(&server, H1_CLEAR, &arguments).ok_or("no cleartext")??;
+                tell(Measurement::of_bench(group, name, OURS, "request", told));
+            }
+            Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
+            Kind::Stalls { leases } => self.stalls(group, *leases, &mut tell)?,
+            Kind::Attached { what, count, leases } => {
+                let server = self.lab.start_server(Placement::Apart)?;
+                let flag = if *what == "idle" { "--idle" } else { "--name-watchers" };
+                let mut arguments = bench("renew", *leases);
+                arguments.extend(flags(&[(flag, *count)]));
+                if *what == "watchers" {
+                    arguments.extend(flags(&[("--watch-streams", 1_000)]));
+                    arguments.push("--other-names".to_owned());
+                }
+                let told = self.lab.load(&server, H2_TLS, &self.timed(&arguments)).ok_or("no TLS")??;
+                let memory = told.json["server_memory_kib"].clone();
+                let taken = memory["attached"].as_f64().zip(memory["before_attached"].as_f64());
+                let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(*count));
+                let measured = Measurement::of_bench(group, name, OURS, "request", told);
+                tell(Measurement { bytes_each, ..measured });
+            }
+            Kind::Nodes { wire, placement, nodes, period, duration, reads } => {
+                let server = self.lab.start_server(*placement)?;
+                let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
+                arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
+                arguments.extend(flags(&[("--reads", u32::from(*reads))]));
+                let told = self.lab.load(&server, *wire, &arguments).ok_or("no TLS")??;
+                tell(of_nodes(group, name.clone(), "renew", &told));
+                if *reads {
+                    tell(of_nodes(group, format!("{name}-read"), "read", &told));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// With the times of this run.
+    fn timed(&self, arguments: &[String]) -> Vec<String> {
+        let times = ["--warm-up", &self.lab.warm_up, "--duration", &self.lab.duration].map(str::to_owned);
+        arguments.iter().cloned().chain(times).collect()
+    }
+
+    /// At the pace of the nodes, for long enough to have requests that are one of a thousand.
+    fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
+        arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
+        let duration = if self.lab.is_quick { "1s" } else { "10s" };
+        arguments.extend(["--warm-up", &self.lab.warm_up, "--duration", duration].map(str::to_owned));
+        arguments
+    }
+
+    fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
+        let server = self.lab.start_server(Placement::Apart)?;
+        let load = |arguments: Vec<String>| {
+            self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".to_owned()))
+        };
+        let told = load(bench("create", leases))?;
+        let memory = told.json["server_memory_kib"].clone();
+        let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
+        let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
+        let created = Measurement::of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
+        tell(Measurement { bytes_each, ..created });
+        let told = load(self.timed(&bench("renew", leases)))?;
+        tell(Measurement::of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
+        // The events of the renewals are in the log: what a Lease and its share of that take together.
+        if leases == 10_000 || leases == 1_000_000 {
+            let mut arguments = bench("list", leases);
+            arguments.extend(["--duration", "1s"].map(str::to_owned));
+            let told = load(arguments)?;
+            tell(Measurement::of_bench(group, &format!("list-{leases}"), OURS, "list", told));
+        }
+        Ok(())
+    }
+
+    fn stalls(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
+        let server = self.lab.start_server(Placement::Apart)?;
+        self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
+        let mut resume = bench("resume", 1_000);
+        resume.extend(
+            ["--namespace", "resumed", "--watchers", if self.lab.is_quick { "50" } else { "1000" }].map(str::to_owned),
+        );
+        for (name, work) in [
+            ("alone", None),
+            ("list", Some(bench("list", leases))),
+            ("resume", Some(resume)),
+            ("delete", Some(bench("delete-collection", leases))),
+        ] {
+            let mut probe = bench("renew", 100);
+            probe.extend(flags(&[("--connections", 1), ("--streams", 1), ("--rate", 500)]));
+            probe.extend(["--namespace", "probe", "--warm-up", "200ms", "--duration", "10m"].map(str::to_owned));
+            let (process, command) = self.lab.start_load(&server, H2_TLS, &probe)?;
+            sleep(Duration::from_millis(600));
+            let before = self.lab.turns(&server)?;
+            let work = match work {
+                None => {
+                    sleep(Duration::from_secs(if self.lab.is_quick { 1 } else { 3 }));
+                    None
+                }
+                Some(mut arguments) => {
+                    arguments.extend(["--duration", "100ms"].map(str::to_owned));
+                    Some(self.lab.load_aside(&server, H2_TLS, &arguments).ok_or("no TLS")??)
+                }
+            };
+            let turns_ms = self.lab.turns(&server)?.since(&before);
+            sleep(Duration::from_millis(100));
+            let stdout = process.interrupt()?;
+            let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
+            if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {
+                object.insert("beside".to_owned(), work.json);
+            }
+            let mut measured = Measurement::of_bench(group, &format!("stall-{name}"), OURS, "request", told);
+            // The server does something else beside: its time is not the renewals'.
+            if name != "alone" {
+                measured.cpu_us = None;
+                let beside = &measured.told["beside"];
+                measured.errors += beside["violations"].as_u64().unwrap_or(0)
+                    + beside["errors"].as_object().map_or(0, |errors| errors.values().filter_map(Value::as_u64).sum());
+            }
+            let scenario = format!("turns-{name}");
+            let turns = Measurement {
+                scenario,
+                unit: "turn",
+                per_second: None,
+                cpu_us: None,
+                latency_ms: turns_ms,
+                // One of more than a second has no figure, and must not look as if there were nothing.
+                errors: u64::from(turns_ms[3].is_some_and(f64::is_infinite)),
+                ..measured.clone()
+            };
+            tell(measured);
+            tell(turns);
+        }
+        Ok(())
+    }
+}
+
+/// From what the simulated nodes say of one verb.
+fn of_nodes(group: &'static str, scenario: String, verb: &str, told: &Told) -> Measurement {
+    let row = &told.json["verbs"][verb];
+    let measured = Measurement::of_bench(group, &scenario, OURS, "request", told.clone());
+    Measurement {
+        per_second: row["per_second"].as_f64(),
+        latency_ms: ["ms_p50", "ms_p99", "ms_p99_9", "ms_max"].map(|key| row[key].as_f64()),
+        ..measured
+    }
+}
+
+/// What a Lease takes on the wire, until one was seen.
+const BODY_BYTES: usize = 700;
