@@ -205,5 +205,9 @@ pub(crate) fn backoff_ns(attempts: u32) -> u64 {
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
 /// Why something was given up after that.
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
+/// Time for what is still under way once the load has ended, and for the events that watchers have not had.
+pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
+/// One read of ciphertext.
+pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
 /// Reads from one socket before the others have theirs.
 const READS_PER_TURN: usize = 16;

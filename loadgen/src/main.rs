@@ -1,10 +1,11 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server, and checks while it
 //! drives that the server keeps its promises.
 //!
-//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run; [`fleet`] is all the nodes and what
-//! their answers mean; [`check`] the invariants. A [`lane`], or a [`watch_lane`], is what has to go over one connection, a
-//! [`link`] is that connection, and [`http`] what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
-//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`mod@bench`] is another kind of load, with less of all that.
+//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, [`reactor`] what it waits with; [`rota`]
+//! says which node is next; [`fleet`] is all the nodes and what their answers mean; [`check`] the invariants. A [`lane`], or a
+//! [`watch_lane`], is what has to go over one connection, a [`link`] is that connection, and [`http`] what is spoken on it, in
+//! either version. What knows neither sockets nor the clock ([`node`], [`object`], [`schedule`], [`watcher`], [`check`]) is
+//! tested without them. [`mod@bench`] is another kind of load, on the same [`reactor`], with less of all that.
 
 mod args;
 mod bench;
@@ -19,11 +20,14 @@ mod link;
 mod node;
 mod object;
 mod progress;
+mod reactor;
 mod report;
+mod rota;
 mod schedule;
 mod stats;
 mod target;
 mod time_text;
+mod usage;
 mod wake;
 mod watch_lane;
 mod watcher;

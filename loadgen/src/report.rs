@@ -1,10 +1,39 @@
 //! What a run has shown: a table for people, a line of JSON for programs.
 
-use crate::driver::Results;
+use crate::args::Args;
+use crate::fleet::Fleet;
 use crate::stats::Verb;
 use hdrhistogram::Histogram;
+use process_account::Memory;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
+use std::time::Duration;
+
+/// How long things took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timing {
+    /// Until every node had its Lease.
+    pub(crate) creating: Duration,
+    /// What was measured.
+    pub(crate) measured: Duration,
+    /// The generator's own processor time in it.
+    pub(crate) cpu: Duration,
+    /// That of the server's processes, if they were named.
+    pub(crate) server_cpu: Option<Duration>,
+    /// Their memory at the end of it.
+    pub(crate) server_memory: Option<Memory>,
+    /// The run was ended early.
+    pub(crate) interrupted: bool,
+}
+
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) args: Args,
+    pub(crate) url: String,
+    pub(crate) timing: Timing,
+    pub(crate) fleet: Fleet,
+}
 
 impl Results {
     /// Whether everything went well.

@@ -2,9 +2,10 @@
 //! is reported.
 
 use crate::args::Args;
-use crate::driver::{Driver, Results};
+use crate::driver::Driver;
 use crate::fake::{self, Fault};
 use crate::http::MediaType;
+use crate::report::Results;
 use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;
 use clap::Parser as _;

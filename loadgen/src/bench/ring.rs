@@ -1,7 +1,55 @@
-//! The order in which a connection's Leases are renewed.
+//! The order in which a connection's Leases are asked for.
+
+/// A connection's share of the Leases, and how far it has come in it.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// The first of them; each `step`th behind it is one too.
+    first: u32,
+    step: u32,
+    /// How many they are.
+    len: u32,
+    /// The next one is that which comes at this turn.
+    turn: u32,
+}
+
+impl Ring {
+    /// The share of one connection of so many, by its number.
+    pub(super) fn new(connection: u32, connections: u32, leases: u32) -> Self {
+        Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
+    }
+
+    /// Begins from the front.
+    pub(super) fn restart(&mut self) {
+        self.turn = 0;
+    }
+
+    /// Takes the first turn, for what is asked for once and of no single Lease; false if it was taken.
+    pub(super) fn take_first_turn(&mut self) -> bool {
+        std::mem::replace(&mut self.turn, 1) == 0
+    }
+
+    /// The next Lease, each once and one behind the other.
+    pub(super) fn next_once(&mut self) -> Option<u32> {
+        let lease = (self.turn < self.len).then(|| self.first + self.turn * self.step)?;
+        self.turn += 1;
+        Some(lease)
+    }
+
+    /// The next Lease that `begin` takes, round after round. Those that it does not take are passed over, up to a number.
+    pub(super) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
+        for _ in 0..self.len.min(PASSED_OVER_MAX) {
+            let lease = self.first + place(self.turn, self.len) * self.step;
+            self.turn = (self.turn + 1) % self.len;
+            if begin(lease) {
+                return Some(lease);
+            }
+        }
+        None
+    }
+}
 
 /// The place in a ring that comes at `turn`: every place once in a round, and neighbours in memory are no neighbours in time.
-pub(super) fn place(turn: u32, ring_len: u32) -> u32 {
+fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
     // Less than the length.
     u32::try_from(place).unwrap_or(0)
@@ -14,6 +62,8 @@ fn stride(ring_len: u32) -> u64 {
 
 /// Primes.
 const STRIDES: [u64; 3] = [7_919, 104_729, 611_953];
+/// Leases under way that are passed over in search of one that is not.
+const PASSED_OVER_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -25,6 +75,26 @@ mod tests {
             let mut places: Vec<u32> = (0..len).map(|turn| place(turn, len)).collect();
             places.sort_unstable();
             assert!(places.into_iter().eq(0..len), "{len}");
+        }
+    }
+
+    #[test]
+    fn connections_share_the_leases() {
+        for connections in 1..=10 {
+            let mut rings: Vec<Ring> = (0..connections).map(|index| Ring::new(index, connections, 10)).collect();
+            let all = |leases: Vec<u32>| {
+                let mut leases = leases;
+                leases.sort_unstable();
+                assert!(leases.into_iter().eq(0..10), "{connections}");
+            };
+            all(rings.iter_mut().flat_map(|ring| std::iter::from_fn(|| ring.next_once())).collect());
+            let mut free = [true; 10];
+            rings.iter_mut().for_each(Ring::restart);
+            let mut take = |lease: u32| std::mem::replace(&mut free[lease as usize], false);
+            all(rings
+                .iter_mut()
+                .flat_map(|ring| std::iter::from_fn(|| ring.next_taken(&mut take)).collect::<Vec<_>>())
+                .collect());
         }
     }
 }

@@ -1,26 +1,28 @@
 //! What a bench counts, and what it says when it is over.
 
+use super::accounts::Accounts;
 use super::args::BenchArgs;
 use hdrhistogram::Histogram;
 use process_account::Memory;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
 
 /// What is counted during a run.
 #[derive(Debug)]
 pub(super) struct Tally {
+    /// When the measured time began, in nanoseconds of the run; `None` before and after it.
+    measured_since: Option<u64>,
     /// In tenths of a microsecond, of what was asked for, or due, in the measured time.
-    pub(super) latency: Histogram<u64>,
+    latency: Histogram<u64>,
     /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
-    pub(super) event_delay: Histogram<u64>,
+    event_delay: Histogram<u64>,
     /// From when a request was due until it was sent, with a rate.
-    pub(super) lateness: Histogram<u64>,
+    lateness: Histogram<u64>,
     /// Requests answered in the measured time.
-    pub(super) requests: u64,
+    requests: u64,
     /// Events that came in the measured time.
-    pub(super) events: u64,
+    events: u64,
     /// Bytes of the lists, and objects in them, where they can be counted.
     pub(super) list_bytes: u64,
     pub(super) list_items: u64,
@@ -32,24 +34,13 @@ pub(super) struct Tally {
     first: Vec<String>,
 }
 
-/// What the processes of server and generator had used at one time.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Account {
-    /// Nanoseconds of the run.
-    pub(super) at: u64,
-    pub(super) server_ns: Option<u64>,
-    pub(super) generator_ns: u64,
-}
-
 /// A bench that is over.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(super) args: BenchArgs,
     pub(super) url: String,
     pub(super) tally: Tally,
-    pub(super) window: [Account; 2],
-    /// Memory of the server before anything was asked, before watchers and idle connections, with them, and at the end.
-    pub(super) memory: [Option<Memory>; 4],
+    pub(super) accounts: Accounts,
     /// Bytes of a Lease as it is sent.
     pub(super) body_bytes: usize,
     pub(super) interrupted: bool,
@@ -60,6 +51,7 @@ impl Tally {
         let histogram =
             || Histogram::new_with_bounds(1, UNITS_MAX, 3).expect("bounds and digits are as the crate wants");
         Self {
+            measured_since: None,
             latency: histogram(),
             event_delay: histogram(),
             lateness: histogram(),
@@ -70,6 +62,35 @@ impl Tally {
             errors: BTreeMap::new(),
             violations: 0,
             first: Vec::new(),
+        }
+    }
+
+    /// From now on what comes is in the measured time, which began then, or is not.
+    pub(super) fn count_from(&mut self, measured_since: Option<u64>) {
+        self.measured_since = measured_since;
+    }
+
+    /// A request that was asked for, or due, at `asked` has been answered at `now`.
+    pub(super) fn answered(&mut self, asked: u64, now: u64) {
+        let Some(since) = self.measured_since else { return };
+        self.requests += 1;
+        if asked >= since {
+            record(&mut self.latency, now.saturating_sub(asked));
+        }
+    }
+
+    /// A request was sent, so long after it was due.
+    pub(super) fn sent(&mut self, late_ns: u64) {
+        if self.measured_since.is_some() {
+            record(&mut self.lateness, late_ns);
+        }
+    }
+
+    /// So many events have come; of some is known how long it took from the renewal.
+    pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>) {
+        if self.measured_since.is_some() {
+            self.events += events;
+            delays_ns.for_each(|delay_ns| record(&mut self.event_delay, delay_ns));
         }
     }
 
@@ -98,7 +119,7 @@ impl Tally {
 }
 
 /// Adds a time in nanoseconds.
-pub(super) fn record(histogram: &mut Histogram<u64>, ns: u64) {
+fn record(histogram: &mut Histogram<u64>, ns: u64) {
     histogram.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
 }
 
@@ -108,32 +129,16 @@ impl Report {
         self.tally.is_fine()
     }
 
-    fn seconds(&self) -> f64 {
-        let [from, to] = self.window;
-        Duration::from_nanos(to.at.saturating_sub(from.at)).as_secs_f64()
-    }
-
-    /// Processor time of the server in the measured time, in microseconds.
-    fn server_us(&self) -> Option<f64> {
-        let [from, to] = self.window;
-        Some(Duration::from_nanos(to.server_ns?.saturating_sub(from.server_ns?)).as_secs_f64() * 1e6)
-    }
-
-    fn generator_us(&self) -> f64 {
-        let [from, to] = self.window;
-        Duration::from_nanos(to.generator_ns.saturating_sub(from.generator_ns)).as_secs_f64() * 1e6
-    }
-
     /// One line of JSON, without its end.
     pub(crate) fn json_line(&self) -> String {
-        let (tally, args, seconds) = (&self.tally, &self.args, self.seconds());
-        let [start, before, attached, end] = self.memory;
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.seconds());
+        let [start, before, attached, end] = self.accounts.memory;
         let memory = |memory: Option<Memory>| memory.map(|memory| memory.resident_kib);
         let errors: Map<String, Value> =
             tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
         let share = |us: f64| if seconds > 0.0 { Some(round(us / 1e6 / seconds)) } else { None };
-        let server_share = self.server_us().and_then(share);
-        let generator_share = share(self.generator_us());
+        let server_share = self.accounts.server_us().and_then(share);
+        let generator_share = share(self.accounts.generator_us());
         json!({
             "server": self.url,
             "verb": args.verb.name(),
@@ -158,10 +163,10 @@ impl Report {
             "event_delay": json_of(&tally.event_delay),
             "list_bytes": tally.list_bytes,
             "list_items": tally.list_items,
-            "server_cpu_us": self.server_us(),
+            "server_cpu_us": self.accounts.server_us(),
             "server_cpu_share": server_share,
-            "server_cpu_us_per_request": self.server_us().and_then(|us| per(us, count(tally.requests))),
-            "server_cpu_us_per_event": self.server_us().and_then(|us| per(us, count(tally.events))),
+            "server_cpu_us_per_request": self.accounts.server_us().and_then(|us| per(us, count(tally.requests))),
+            "server_cpu_us_per_event": self.accounts.server_us().and_then(|us| per(us, count(tally.events))),
             "server_memory_kib": {
                 "start": memory(start),
                 "before_attached": memory(before),
@@ -171,7 +176,7 @@ impl Report {
             },
             "generator": {
                 "cpu_share": generator_share,
-                "cpu_us_per_request": per(self.generator_us(), count(tally.requests)),
+                "cpu_us_per_request": per(self.accounts.generator_us(), count(tally.requests)),
                 "lateness": json_of(&tally.lateness),
                 "was_the_limit": generator_share >= Some(BUSY) && server_share.is_some_and(|share| share < BUSY),
             },
@@ -184,7 +189,7 @@ impl Report {
 
     /// The table.
     pub(crate) fn table(&self) -> String {
-        let (tally, args, seconds) = (&self.tally, &self.args, self.seconds());
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.seconds());
         let mut out = String::new();
         // Writing to a string does not fail.
         _ = writeln!(
@@ -216,7 +221,7 @@ impl Report {
         if tally.list_bytes > 0 {
             _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
         }
-        if let Some(us) = self.server_us() {
+        if let Some(us) = self.accounts.server_us() {
             _ = write!(out, "server: {:.1} % of a core", us / 1e4 / seconds);
             for (what, number) in [("request", tally.requests), ("event", tally.events)] {
                 if let Some(us) = per(us, count(number)) {
@@ -225,10 +230,10 @@ impl Report {
             }
             out.push('\n');
         }
-        if let Some(memory) = self.memory.last().copied().flatten() {
+        if let Some(memory) = self.accounts.memory.last().copied().flatten() {
             _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
         }
-        _ = writeln!(out, "generator: {:.1} % of a core", self.generator_us() / 1e4 / seconds);
+        _ = writeln!(out, "generator: {:.1} % of a core", self.accounts.generator_us() / 1e4 / seconds);
         let errors: u64 = tally.errors.values().sum();
         _ = writeln!(out, "errors: {errors}, violations: {}", tally.violations);
         for words in &tally.first {

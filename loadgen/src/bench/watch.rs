@@ -1,5 +1,7 @@
 //! Watchers that do little more than count: that the versions of their events grow, and how many came.
 
+use super::lease::Leases;
+use super::tally::Tally;
 use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::link::Link;
 use crate::node;
@@ -35,11 +37,11 @@ struct Seat {
 #[derive(Debug)]
 pub(super) struct Heard {
     /// Events of the namespace.
-    pub(super) events: u64,
+    events: u64,
     /// `renewTime` of some of them.
-    pub(super) renewed: Vec<u64>,
+    renewed: Vec<u64>,
     /// What was wrong, in words.
-    pub(super) wrong: Vec<String>,
+    wrong: Vec<String>,
     needles: Needles,
 }
 
@@ -61,6 +63,13 @@ impl Heard {
         };
         Self { events: 0, renewed: Vec::new(), wrong: Vec::new(), needles }
     }
+
+    /// Counts what was heard, at this time in microseconds since the Unix epoch, and forgets it.
+    pub(super) fn count_into(&mut self, tally: &mut Tally, now_us: u64) {
+        let delay_ns = |renewed| now_us.saturating_sub(renewed).saturating_mul(1_000);
+        tally.heard(std::mem::take(&mut self.events), self.renewed.drain(..).map(delay_ns));
+        self.wrong.drain(..).for_each(|words| tally.violated(words));
+    }
 }
 
 impl WatchLane {
@@ -81,9 +90,15 @@ impl WatchLane {
         self.seats.iter().filter(|seat| seat.name.is_none()).map(|seat| seat.events).min().unwrap_or(u64::MAX)
     }
 
-    /// Each watcher's Lease, if it has one, and how many events it has had.
-    pub(super) fn counts(&self) -> impl Iterator<Item = (Option<u32>, u64)> {
-        self.seats.iter().map(|seat| (seat.name, seat.events))
+    /// A watcher that has not had as many events as there were writes, in words.
+    pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
+        self.seats.iter().find_map(|&Seat { name, events, .. }| {
+            let writes = name.map_or_else(|| leases.all_writes(), |lease| leases.writes(lease));
+            (events != writes).then(|| match name {
+                None => format!("a watcher of all Leases had {events} events, of {writes} writes"),
+                Some(lease) => format!("a watcher of {} had {events} events, of {writes} writes", node::name_of(lease)),
+            })
+        })
     }
 
     /// Asks for the watches that are not asked for yet, from this version on; sends what the socket takes.

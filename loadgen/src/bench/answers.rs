@@ -1,0 +1,119 @@
+//! What the answers mean.
+//!
+//! Owned here: what is known of the Leases, how much of the phase is done, what was counted. Not owned: connections, the
+//! clock, what is asked for next, but for what an answer makes necessary.
+
+use super::args::{BenchArgs, Verb};
+use super::lane::{Ask, Notes, Tag};
+use super::lease::{self, Leases};
+use super::list::items_in;
+use super::tally::Tally;
+use crate::http::Told;
+use crate::node;
+
+/// What came of the requests so far.
+#[derive(Debug)]
+pub(super) struct Work {
+    verb: Verb,
+    pub(super) leases: Leases,
+    pub(super) tally: Tally,
+    /// Requests of this phase that are over; in one that goes through all Leases once, the Leases that are there, or written.
+    done: u32,
+    /// The version from which on is watched; 0 until it is known.
+    watch_from: u64,
+}
+
+impl Work {
+    /// Nothing came yet.
+    pub(super) fn new(args: &BenchArgs) -> Self {
+        let mut leases = Leases::new(args.media_type(), &args.namespace, args.leases);
+        if args.verb == Verb::Echo {
+            leases.make(args.body_bytes as usize);
+        }
+        Self { verb: args.verb, leases, tally: Tally::new(), done: 0, watch_from: 0 }
+    }
+
+    /// Requests of this phase that are over.
+    pub(super) fn done(&self) -> u32 {
+        self.done
+    }
+
+    /// A phase begins in which they count anew.
+    pub(super) fn restart(&mut self) {
+        self.done = 0;
+    }
+
+    /// The version from which on is watched; 0 until it is known.
+    pub(super) fn watch_from(&self) -> u64 {
+        self.watch_from
+    }
+
+    /// Takes what has become of a request.
+    pub(super) fn handle(&mut self, tag: Tag, told: Told<'_>, notes: &mut Notes, now: u64) {
+        let Tag { lease, ask, asked } = tag;
+        let (status, body, end) = match told {
+            Told::Answer { status, body, end } => (status, body, end),
+            Told::Unserved | Told::Refused => return self.lose(lease, "refused".to_owned(), None),
+            Told::Lost { kind, why } => return self.lose(lease, kind.name(), Some(why)),
+        };
+        if matches!(ask, Ask::List | Ask::DeleteCollection) && status == 200 {
+            self.tally.list_bytes += body.len() as u64;
+            self.tally.list_items += items_in(&mut notes.tail, body);
+        }
+        if !end {
+            return;
+        }
+        self.leases.end(lease);
+        let outcome = match (ask, status) {
+            (Ask::Get, 404) => {
+                notes.is_fresh = true;
+                return notes.follow.push((lease, Ask::Post));
+            }
+            // Somebody had created it before.
+            (Ask::Post, 409) if self.verb != Verb::Create => {
+                notes.is_fresh = false;
+                return notes.follow.push((lease, Ask::Get));
+            }
+            (Ask::Put, 409) => {
+                // Nobody else writes: what is known of it is learned again.
+                self.tally.failed("409".to_owned(), || node::name_of(lease));
+                return notes.follow.push((lease, Ask::Get));
+            }
+            (Ask::Get, 200) | (Ask::Post, 201) => self.leases.learn(lease, body),
+            (Ask::Put, 200) if self.verb == Verb::Echo => self.leases.echoed(lease, body),
+            (Ask::Put, 200) => self.leases.written(lease, body),
+            (Ask::Read, 200) => self.leases.read(lease, body),
+            (Ask::List | Ask::DeleteCollection, 200) => Ok(()),
+            (Ask::Version, 200) => lease::version_in(body).map(|version| self.watch_from = version),
+            _ => {
+                self.done += 1;
+                let words = || String::from_utf8_lossy(body.get(..WORDS_BYTES_MAX).unwrap_or(body)).into_owned();
+                return self.tally.failed(status.to_string(), words);
+            }
+        };
+        if let Err(wrong) = outcome {
+            self.tally.violated(format!("{}: {wrong:?} after {ask:?}", node::name_of(lease)));
+        }
+        self.done += 1;
+        self.tally.answered(asked, now);
+    }
+
+    /// A request has no answer.
+    #[cold]
+    fn lose(&mut self, lease: u32, kind: String, why: Option<&str>) {
+        self.leases.end(lease);
+        self.done += 1;
+        self.tally.failed(kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
+    }
+
+    /// Whether every list was complete.
+    pub(super) fn check_lists(&mut self, args: &BenchArgs) {
+        let (lists, items) = (u64::from(self.done), self.tally.list_items);
+        if self.verb == Verb::List && !args.protobuf && items != lists * u64::from(args.leases) {
+            self.tally.violated(format!("{items} objects in {lists} lists of {}", args.leases));
+        }
+    }
+}
+
+/// Of an error's body.
+const WORDS_BYTES_MAX: usize = 300;

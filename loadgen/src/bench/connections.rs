@@ -1,0 +1,107 @@
+//! All connections of a bench, by number: first those of the requests, then the watchers', then the idle ones.
+
+use super::args::BenchArgs;
+use super::idle::Idle;
+use super::lane::Lane;
+use super::lease::Leases;
+use super::watch::WatchLane;
+use crate::link::{Connect, Link};
+
+/// The connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    pub(super) lanes: Vec<Lane>,
+    watch_lanes: Vec<WatchLane>,
+    idle: Idle,
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+pub(super) enum Role<'c> {
+    Lane(&'c mut Lane),
+    Watchers(&'c mut WatchLane),
+    Idle(&'c mut Link<()>),
+}
+
+impl Connections {
+    /// None is open yet.
+    pub(super) fn new(args: &BenchArgs) -> Self {
+        let per_lane = args.watch_streams() as usize;
+        let first_name = if args.other_names { args.leases } else { 0 };
+        let broad: Vec<Option<u32>> = vec![None; args.watchers as usize];
+        let narrow: Vec<Option<u32>> = (first_name..first_name + args.name_watchers).map(Some).collect();
+        let names = broad.chunks(per_lane).chain(narrow.chunks(per_lane));
+        Self {
+            lanes: (0..args.connections()).map(|index| Lane::new(index, args)).collect(),
+            watch_lanes: names.map(|names| WatchLane::new(names.to_vec())).collect(),
+            idle: Idle::new(args.idle),
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.lanes.len() + self.watch_lanes.len() + self.idle.len()
+    }
+
+    /// The connection with this number.
+    pub(super) fn role(&mut self, index: usize) -> Option<Role<'_>> {
+        let (lanes_len, watch_len) = (self.lanes.len(), self.watch_lanes.len());
+        if let Some(lane) = self.lanes.get_mut(index) {
+            Some(Role::Lane(lane))
+        } else if let Some(lane) = self.watch_lanes.get_mut(index - lanes_len) {
+            Some(Role::Watchers(lane))
+        } else {
+            self.idle.link(index - lanes_len - watch_len).map(Role::Idle)
+        }
+    }
+
+    /// The connection with this number, whatever it is for.
+    pub(super) fn link(&mut self, index: usize) -> Option<&mut dyn Connect> {
+        Some(match self.role(index)? {
+            Role::Lane(lane) => &mut lane.link,
+            Role::Watchers(lane) => &mut lane.link,
+            Role::Idle(link) => link,
+        })
+    }
+
+    /// The numbers of the watchers' connections.
+    pub(super) fn watch_indexes(&self) -> std::ops::Range<usize> {
+        self.lanes.len()..self.lanes.len() + self.watch_lanes.len()
+    }
+
+    /// The number of the idle connection that is to be opened next, if one is now.
+    pub(super) fn next_idle(&mut self) -> Option<usize> {
+        let place = self.idle.next_to_open()?;
+        Some(self.watch_indexes().end + place)
+    }
+
+    /// Whether requests can be sent on every lane.
+    pub(super) fn are_lanes_ready(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.link.is_ready())
+    }
+
+    /// Whether nothing is in flight on any lane.
+    pub(super) fn are_lanes_idle(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.link.len() == 0)
+    }
+
+    /// Whether there are watchers.
+    pub(super) fn has_watchers(&self) -> bool {
+        !self.watch_lanes.is_empty()
+    }
+
+    /// Whether all idle connections are ready, and all watches accepted.
+    pub(super) fn are_attached(&self) -> bool {
+        self.idle.is_ready() && self.watch_lanes.iter().all(WatchLane::is_watching)
+    }
+
+    /// The fewest events that a watcher of all Leases has had.
+    pub(super) fn events_min(&self) -> u64 {
+        self.watch_lanes.iter().map(WatchLane::events_min).min().unwrap_or(u64::MAX)
+    }
+
+    /// A watcher that has not had as many events as there were writes, in words.
+    pub(super) fn missing(&self, leases: &Leases) -> Option<String> {
+        self.watch_lanes.iter().find_map(|lane| lane.missing(leases))
+    }
+}

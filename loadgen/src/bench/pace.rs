@@ -1,0 +1,62 @@
+//! A rate of requests: when the next is due, and on which lane.
+
+/// So many requests in a second, over all lanes in turn.
+#[derive(Debug)]
+pub(super) struct Pace {
+    interval_ns: f64,
+    next_due: f64,
+    next_lane: usize,
+}
+
+impl Pace {
+    /// So many in a second.
+    pub(super) fn new(rate: u32) -> Self {
+        Self { interval_ns: 1e9 / f64::from(rate), next_due: 0.0, next_lane: 0 }
+    }
+
+    /// The first is due now, to the millisecond.
+    pub(super) fn begin(&mut self, now: u64) {
+        self.next_due = f64::from(u32::try_from(now / 1_000_000).unwrap_or(u32::MAX)) * 1e6;
+    }
+
+    /// When the next request is due, in nanoseconds of the run.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a time of the run is positive and far below"
+    )]
+    pub(super) fn due(&self) -> u64 {
+        self.next_due as u64
+    }
+
+    /// The lanes in the order in which they are asked to take it.
+    pub(super) fn lanes(&self, len: usize) -> impl Iterator<Item = usize> + use<> {
+        (self.next_lane..self.next_lane + len).map(move |lane| lane % len)
+    }
+
+    /// This lane has taken it.
+    pub(super) fn advance(&mut self, lane: usize) {
+        self.next_lane = lane + 1;
+        self.next_due += self.interval_ns;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_due_at_the_rate_and_go_round_the_lanes() {
+        let mut pace = Pace::new(400);
+        pace.begin(7_654_321);
+        let mut taken = Vec::new();
+        while pace.due() < 1_007_000_000 {
+            // The second of three has no room.
+            let lane = pace.lanes(3).find(|&lane| lane != 1).expect("another lane");
+            taken.push((pace.due(), lane));
+            pace.advance(lane);
+        }
+        assert_eq!(taken.len(), 400);
+        assert_eq!(taken[..3], [(7_000_000, 0), (9_500_000, 2), (12_000_000, 0)]);
+    }
+}

@@ -1,0 +1,164 @@
+//! What drives a run, whatever its load: waiting until something is ready or due, the time, and the queue of the connections
+//! that have something to do.
+//!
+//! Owned here: the poll, the timer that wakes it, the start of the run, the queue. Not owned: the connections, which are
+//! numbers here (their tokens), and what they are for. The poll tells of a change once: a connection that leaves something
+//! undone has to be set runnable, and then the next wait does not wait.
+
+use crate::wake::Wake;
+use mio::event::Event;
+use mio::{Events, Poll, Registry, Token};
+use std::io;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The loop's means.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    poll: Poll,
+    events: Events,
+    wake: Wake,
+    start: Instant,
+    epoch_us: u64,
+    queue: Queue,
+}
+
+/// Connections that have something to do, each once.
+#[derive(Debug)]
+struct Queue {
+    indexes: Vec<usize>,
+    is_in: Vec<bool>,
+}
+
+impl Reactor {
+    /// For so many connections. The run begins now. Errors are sentences for the user.
+    pub(crate) fn new(connections_len: usize) -> Result<Self, String> {
+        let poll = Poll::new().map_err(|e| format!("cannot make a poll: {e}"))?;
+        let wake = Wake::new(poll.registry(), Token(connections_len)).map_err(|e| format!("no timer: {e}"))?;
+        let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_err(|e| e.to_string())?;
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(EVENTS_PER_TURN),
+            wake,
+            start: Instant::now(),
+            epoch_us: u64::try_from(epoch.as_micros()).map_err(|e| e.to_string())?,
+            queue: Queue { indexes: Vec::new(), is_in: vec![false; connections_len] },
+        })
+    }
+
+    /// Nanoseconds of the run.
+    pub(crate) fn now(&self) -> u64 {
+        nanos(self.start.elapsed())
+    }
+
+    /// Microseconds since the Unix epoch at time 0 of the run.
+    pub(crate) fn epoch_us(&self) -> u64 {
+        self.epoch_us
+    }
+
+    /// Where connections are registered, each under its number.
+    pub(crate) fn registry(&self) -> &Registry {
+        self.poll.registry()
+    }
+
+    /// Waits until a connection is ready, or until this time of the run; not at all if one is runnable. What is ready is
+    /// told of and becomes runnable.
+    pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
+        self.poll(until).map_err(|e| format!("poll: {e}"))?;
+        for event in &self.events {
+            let Token(index) = event.token();
+            // The timer's number is the one behind the connections.
+            if index < self.queue.is_in.len() {
+                on_ready(index, event);
+                self.queue.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, until: u64) -> io::Result<()> {
+        let wait_ns = if self.queue.indexes.is_empty() { until.saturating_sub(self.now()) } else { 0 };
+        let timeout = self.wake.timeout_until(wait_ns)?;
+        match self.poll.poll(&mut self.events, Some(timeout)) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a connection its turn, this one or the next.
+    pub(crate) fn set_runnable(&mut self, index: usize) {
+        self.queue.push(index);
+    }
+
+    /// Gives each connection its turn.
+    pub(crate) fn set_all_runnable(&mut self) {
+        for index in 0..self.queue.is_in.len() {
+            self.queue.push(index);
+        }
+    }
+
+    /// Those that are runnable, in place of what is in `turn`; from now on they may be set so for the next turn.
+    pub(crate) fn take_runnable(&mut self, turn: &mut Vec<usize>) {
+        turn.clear();
+        std::mem::swap(&mut self.queue.indexes, turn);
+        for &index in &*turn {
+            if let Some(is_in) = self.queue.is_in.get_mut(index) {
+                *is_in = false;
+            }
+        }
+    }
+}
+
+impl Queue {
+    fn push(&mut self, index: usize) {
+        if let Some(is_in) = self.is_in.get_mut(index)
+            && !std::mem::replace(is_in, true)
+        {
+            self.indexes.push(index);
+        }
+    }
+}
+
+/// A time as a run counts it.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What one wait tells of at most; the rest comes with the next.
+const EVENTS_PER_TURN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_in_a_turn_once_and_may_be_in_the_next() {
+        let mut reactor = Reactor::new(3).expect("a reactor");
+        // The last is the timer's.
+        [2, 0, 2, 3].into_iter().for_each(|index| reactor.set_runnable(index));
+        let mut turn = vec![7];
+        reactor.take_runnable(&mut turn);
+        assert_eq!(turn, [2, 0]);
+        reactor.set_runnable(2);
+        reactor.set_all_runnable();
+        reactor.take_runnable(&mut turn);
+        assert_eq!(turn, [2, 0, 1]);
+        reactor.take_runnable(&mut turn);
+        assert!(turn.is_empty());
+    }
+
+    #[test]
+    fn waits_until_the_time_unless_something_is_runnable() {
+        let mut reactor = Reactor::new(1).expect("a reactor");
+        let until = reactor.now() + 5_000_000;
+        while reactor.now() < until {
+            reactor.wait(until, |index, _| panic!("{index} is ready")).expect("a wait");
+        }
+        let mut turn = Vec::new();
+        reactor.take_runnable(&mut turn);
+        assert!(turn.is_empty());
+        reactor.set_runnable(0);
+        let far = reactor.now() + 60_000_000_000;
+        reactor.wait(far, |index, _| panic!("{index} is ready")).expect("a wait");
+        assert!(reactor.now() < far);
+    }
+}

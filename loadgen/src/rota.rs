@@ -1,0 +1,257 @@
+//! Which node has something to do, and when: each once to begin with, then each by its timers or, without a schedule, one
+//! after the other as fast as it goes.
+//!
+//! Owned here: the timers, two for each node; how far each lane has come in its nodes. Not owned: the clock, connections,
+//! and how it is done.
+
+use crate::args::Args;
+use crate::fleet::Flight;
+use crate::node::Step;
+use crate::reactor::nanos;
+use crate::schedule::Schedule;
+
+/// What all nodes have to do.
+#[derive(Debug)]
+pub(crate) struct Rota {
+    order: Order,
+    is_max: bool,
+    period_ns: u64,
+    /// `None` if there are no reads.
+    read_period_ns: Option<u64>,
+    /// Reads for each renewal, with --max.
+    reads: f64,
+    nodes: u32,
+    /// Nodes whose first renewal has ended.
+    started: u32,
+    /// A node's renewals have the timer of twice its number, its reads the one after that. It is not armed while what it
+    /// stands for is under way.
+    schedule: Schedule,
+    /// When the schedule was looked at last.
+    last_fire: u64,
+    fired: Vec<(u32, u64)>,
+    rounds: Vec<Round>,
+    rng: fastrand::Rng,
+}
+
+/// In which order it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// There is nothing to do.
+    Nothing,
+    /// A renewal of every node, once.
+    Once,
+    /// Round after round.
+    Rounds,
+    /// By the timers.
+    Timers,
+}
+
+/// How far a lane has come in its nodes.
+#[derive(Clone, Debug)]
+struct Round {
+    /// The next node is the one of this place.
+    place: u32,
+    /// Nodes of this lane.
+    len: u32,
+    /// With --max, for the renewals made.
+    reads_owed: f64,
+}
+
+/// What a node has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Its Lease is read, to check it.
+    Read,
+    /// It renews its Lease, or creates it.
+    Renew,
+}
+
+/// A duty that is due by its timer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Due {
+    pub(crate) node: u32,
+    pub(crate) duty: Duty,
+    /// In nanoseconds of the run.
+    pub(crate) due: u64,
+    /// For how long nobody looked, though it was due.
+    pub(crate) late_ns: u64,
+}
+
+impl Rota {
+    /// Nothing to do yet.
+    pub(crate) fn new(args: &Args) -> Self {
+        let lanes = args.connections();
+        let round = |lane: u32| Round { place: 0, len: (args.nodes - lane).div_ceil(lanes), reads_owed: 0.0 };
+        Self {
+            order: Order::Nothing,
+            is_max: args.max,
+            period_ns: nanos(args.period),
+            read_period_ns: args.read_period_ns(),
+            reads: args.reads,
+            nodes: args.nodes,
+            started: 0,
+            schedule: Schedule::new(args.nodes as usize * 2),
+            last_fire: 0,
+            fired: Vec::new(),
+            rounds: (0..lanes).map(round).collect(),
+            rng: fastrand::Rng::new(),
+        }
+    }
+
+    /// From now on every node has its first renewal to do.
+    pub(crate) fn begin_once(&mut self) {
+        self.order = Order::Once;
+    }
+
+    /// From now on the load is on. Timers are due at random within their first period.
+    pub(crate) fn begin_load(&mut self, now: u64) {
+        self.order = if self.is_max { Order::Rounds } else { Order::Timers };
+        self.rounds.iter_mut().for_each(|round| round.place = 0);
+        if self.is_max {
+            return;
+        }
+        for node in 0..self.nodes {
+            self.schedule.arm(node * 2, now + self.rng.u64(0..self.period_ns));
+            if let Some(period) = self.read_period_ns {
+                self.schedule.arm(node * 2 + 1, now + self.rng.u64(0..period));
+            }
+        }
+    }
+
+    /// From now on there is nothing to do.
+    pub(crate) fn end(&mut self) {
+        self.order = Order::Nothing;
+    }
+
+    /// Nodes whose first renewal has ended.
+    pub(crate) fn started(&self) -> u32 {
+        self.started
+    }
+
+    /// When the next duty is due by the timers, if that is before `horizon`; else `horizon`.
+    pub(crate) fn next_due(&self, horizon: u64) -> u64 {
+        if self.order == Order::Timers { self.schedule.next_due(horizon) } else { horizon }
+    }
+
+    /// Tells of what is due by the timers.
+    pub(crate) fn fire(&mut self, now: u64, mut tell: impl FnMut(Due)) {
+        if self.order != Order::Timers {
+            return;
+        }
+        self.schedule.fire(now, &mut self.fired);
+        for (timer, due) in self.fired.drain(..) {
+            // A timer that was armed since the last look, for a time before it, had to wait for the server and not for us.
+            let late_ns = now - due.max(self.last_fire).min(now);
+            let duty = if timer % 2 == 0 { Duty::Renew } else { Duty::Read };
+            tell(Due { node: timer / 2, duty, due, late_ns });
+        }
+        self.last_fire = now;
+    }
+
+    /// How many nodes have something to do over the lane of this number without a timer, one after the other.
+    pub(crate) fn round_len(&self, lane: usize) -> u32 {
+        let is_on = matches!(self.order, Order::Once | Order::Rounds);
+        self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.len)
+    }
+
+    /// The next of them, and what.
+    pub(crate) fn next(&mut self, lane: usize) -> Option<(u32, Duty)> {
+        let lanes_len = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX);
+        let round = self.rounds.get_mut(lane)?;
+        if self.order == Order::Rounds && round.place >= round.len {
+            round.place = 0;
+        }
+        if round.place >= round.len {
+            return None;
+        }
+        let node = u32::try_from(lane).unwrap_or(u32::MAX) + round.place * lanes_len;
+        if self.order == Order::Rounds && round.reads_owed >= 1.0 {
+            round.reads_owed -= 1.0;
+            return Some((node, Duty::Read));
+        }
+        round.place += 1;
+        Some((node, Duty::Renew))
+    }
+
+    /// A renewal that [`next`](Self::next) gave is under way: reads are owed for it.
+    pub(crate) fn renewed(&mut self, lane: usize) {
+        if let Some(round) = self.rounds.get_mut(lane).filter(|_| self.order == Order::Rounds) {
+            round.reads_owed += self.reads;
+        }
+    }
+
+    /// A renewal, or a read, is over: its timer is armed again, from when it was due.
+    pub(crate) fn done(&mut self, flight: Flight) {
+        match self.order {
+            Order::Once => self.started += 1,
+            Order::Timers => {
+                let is_read = flight.step == Step::Read;
+                let period = if is_read { self.read_period_ns } else { Some(self.period_ns) };
+                let Some(period) = period else { return };
+                let jitter = self.rng.u64(0..=period / JITTER_FRACTION);
+                self.schedule.arm(flight.node * 2 + u32::from(is_read), flight.due + period + jitter);
+            }
+            Order::Nothing | Order::Rounds => {}
+        }
+    }
+}
+
+/// A kubelet prolongs its period by up to 0.04 of it.
+const JITTER_FRACTION: u64 = 25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn rota(flags: &str) -> Rota {
+        let flags = format!("loadgen --nodes 5 --connections 2 --period 1s {flags}");
+        Rota::new(&Args::try_parse_from(flags.split_whitespace()).expect("valid flags"))
+    }
+
+    fn flight(node: u32, step: Step, due: u64) -> Flight {
+        Flight { step, ..crate::fleet::Fleet::begin_read(node, due) }
+    }
+
+    #[test]
+    fn without_timers_lanes_go_round_their_nodes_with_the_reads_that_are_owed() {
+        let mut rota = rota("--max --reads 0.5");
+        assert_eq!(rota.round_len(0), 0);
+        rota.begin_once();
+        assert_eq!((rota.round_len(0), rota.round_len(1)), (3, 2));
+        let once: Vec<_> = std::iter::from_fn(|| rota.next(0)).collect();
+        assert_eq!(once, [(0, Duty::Renew), (2, Duty::Renew), (4, Duty::Renew)]);
+        (0..5).for_each(|node| rota.done(flight(node, Step::Post, 0)));
+        assert_eq!(rota.started(), 5);
+        rota.begin_load(0);
+        let rounds: Vec<_> = (0..7)
+            .filter_map(|_| {
+                let next = rota.next(1)?;
+                if next.1 == Duty::Renew {
+                    rota.renewed(1);
+                }
+                Some(next)
+            })
+            .collect();
+        let (renew, read) = (Duty::Renew, Duty::Read);
+        assert_eq!(rounds, [(1, renew), (3, renew), (1, read), (1, renew), (3, renew), (1, read), (1, renew)]);
+        assert_eq!(rota.next_due(7), 7);
+    }
+
+    #[test]
+    fn a_timer_comes_again_a_period_after_it_was_due() {
+        let mut rota = rota("--reads 2");
+        rota.begin_load(1_000);
+        assert_eq!(rota.round_len(0), 0);
+        let mut fired = Vec::new();
+        rota.fire(1_000_001_000, |due| fired.push(due));
+        assert_eq!(fired.iter().filter(|due| due.duty == Duty::Read).count(), 5);
+        assert_eq!(fired.len(), 10);
+        let Due { node, due, .. } = *fired.iter().find(|due| due.duty == Duty::Renew).expect("a renewal");
+        rota.done(flight(node, Step::Put, due));
+        let again = rota.next_due(3_000_000_000);
+        assert!((due + 1_000_000_000..=due + 1_040_000_000).contains(&again), "{due} {again}");
+        rota.end();
+        assert_eq!(rota.next_due(3_000_000_000), 3_000_000_000);
+    }
+}
