@@ -15,8 +15,8 @@ use crate::lease::{ApiVersion, Lease};
 use crate::limits::NAMESPACE_WAIT_MS;
 use crate::metrics::RequestKind;
 use crate::options::WriteOptions;
+use crate::permits::Permit;
 use crate::table::Table;
-use std::rc::Rc;
 
 /// A request that has been checked, up to the question whether its namespace exists.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub struct Postponed {
     /// Known once it is on its way out of the API.
     outcome: Option<Outcome>,
     due_ms: u64,
-    /// Counts it as long as it is there.
-    _held: Option<Rc<()>>,
+    /// None until somebody has let it wait.
+    permit: Option<Permit>,
 }
 
 /// What a request counts as, and how an error is written.
@@ -55,13 +55,13 @@ impl Postponed {
             warnings: Warnings::default(),
             outcome: None,
             due_ms,
-            _held: None,
+            permit: None,
         }
     }
 
-    /// Holds what counts the requests that wait.
-    pub fn hold(&mut self, counter: Rc<()>) {
-        self._held = Some(counter);
+    /// Keeps a permit for as long as it waits.
+    pub fn hold(&mut self, permit: Permit) {
+        self.permit = Some(permit);
     }
 
     pub(super) fn warn(&mut self, warnings: Warnings) {

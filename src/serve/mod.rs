@@ -16,12 +16,12 @@ use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{PREFACE, StreamKey};
 use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX};
+use crate::permits::Permits;
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// To whom a watcher belongs.
@@ -56,8 +56,8 @@ pub struct Service {
     /// Requests that wait for a change in the cluster: when each has waited long enough, and on which connection it is.
     /// Those that have been answered, or whose connections have gone, stay until then.
     pub postponed: VecDeque<(u64, Token)>,
-    /// One more of these than requests that wait.
-    postponing: Rc<()>,
+    /// Of requests that wait.
+    postponing: Permits,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -75,7 +75,7 @@ impl Service {
             watchers,
             trust,
             postponed: VecDeque::new(),
-            postponing: Rc::default(),
+            postponing: Permits::new(POSTPONED_MAX),
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
@@ -88,10 +88,10 @@ impl Service {
         connection: Token,
         now: Now,
     ) -> Result<Box<Postponed>, Reply> {
-        if Rc::strong_count(&self.postponing) > POSTPONED_MAX {
+        let Some(permit) = self.postponing.take() else {
             return Err(self.api.settle(&mut self.table, *postponed, now));
-        }
-        postponed.hold(Rc::clone(&self.postponing));
+        };
+        postponed.hold(permit);
         self.postponed.push_back((postponed.due_ms(), connection));
         Ok(postponed)
     }
