@@ -154,11 +154,12 @@ impl Feed {
 
     /// Writes a request; false if the server takes none now.
     fn send(&mut self, lane: &mut Lane, tag: Tag, work: &mut Work, turn: Turn<'_>) -> bool {
-        self.writes += u64::from(tag.ask == Ask::Put);
         let now_us = self.epoch_us + turn.now / 1_000;
         let request = self.requests.write(tag, &mut work.leases, now_us);
         let sent = lane.link.send(turn.origin, &request, tag);
-        if !sent {
+        if sent {
+            self.writes += u64::from(tag.ask == Ask::Put);
+        } else {
             work.leases.end(tag.lease);
             lane.notes.follow.push((tag.lease, tag.ask));
         }
