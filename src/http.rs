@@ -1,4 +1,4 @@
-//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and later `http2` read and
+//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and `http2` read and
 //! write these; the API knows only these.
 
 use crate::api_error::{ApiError, Status};
@@ -52,7 +52,7 @@ pub trait FieldLines {
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
-/// A request without its body. Borrowed from the connection's buffer.
+/// A request without its body, borrowed from its connection.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {
     /// Method.

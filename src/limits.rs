@@ -7,6 +7,10 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Field lines of a request head; more is 431.
 pub const HEAD_FIELDS_MAX: usize = 128;
 
+/// Bytes of a field section that an HTTP/1.1 connection keeps between two requests, so that the same one need not be read
+/// again. A kubelet's are some 300.
+pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
+
 /// Bytes of a request target; more is 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 

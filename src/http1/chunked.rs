@@ -231,7 +231,7 @@ fn is_field_byte(byte: u8) -> bool {
 }
 
 /// A byte of a token (RFC 9110 §5.6.2), of which a field's name is made.
-fn is_token_byte(byte: u8) -> bool {
+pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 

@@ -1,0 +1,53 @@
+//! What a request is refused for before the API sees it.
+
+/// Why a request is refused before the API sees it. The connection ends with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// 400: the message breaks the grammar or its framing is ambiguous.
+    Malformed(&'static str),
+    /// The first bytes are no request line of any HTTP: there is nobody to read an answer in HTTP/1.1.
+    NotHttp,
+    /// 413: the body is longer than is taken.
+    BodyTooLarge,
+    /// 414: the target is longer than [`TARGET_BYTES_MAX`](crate::limits::TARGET_BYTES_MAX).
+    TargetTooLong,
+    /// 417: an expectation other than `100-continue`.
+    ExpectationUnknown,
+    /// 431: the head is longer than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) or has more lines than [`HEAD_FIELDS_MAX`](crate::limits::HEAD_FIELDS_MAX).
+    HeadTooLarge,
+    /// 501: a transfer coding other than chunked.
+    CodingUnknown,
+    /// 505: not HTTP/1.0 or HTTP/1.1.
+    VersionUnknown,
+}
+
+impl RequestError {
+    /// Status code of the refusal.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Malformed(_) | Self::NotHttp => 400,
+            Self::BodyTooLarge => 413,
+            Self::TargetTooLong => 414,
+            Self::ExpectationUnknown => 417,
+            Self::HeadTooLarge => 431,
+            Self::CodingUnknown => 501,
+            Self::VersionUnknown => 505,
+        }
+    }
+
+    /// A few words on it.
+    #[must_use]
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Malformed(what) => what,
+            Self::NotHttp => "this is not HTTP",
+            Self::BodyTooLarge => "the body is too large",
+            Self::TargetTooLong => "the request target is too long",
+            Self::ExpectationUnknown => "unknown expectation",
+            Self::HeadTooLarge => "the request head is too large",
+            Self::CodingUnknown => "unknown transfer coding",
+            Self::VersionUnknown => "unknown HTTP version",
+        }
+    }
+}

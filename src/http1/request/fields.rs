@@ -1,0 +1,319 @@
+//! The fields of a request head (RFC 9110 §5, RFC 9112 §5): what they say of the message and of the connection.
+//!
+//! A client sends the same fields with every request, but for the length of the body. So the section that was read last is
+//! kept with what it says, and the same bytes are compared and not read again: of a renewal's instructions a third.
+
+use super::error::RequestError;
+use crate::http::FieldLines;
+use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
+
+/// The field section of the last request, read.
+#[derive(Debug, Default)]
+pub(super) struct Fields {
+    /// As it came, with the empty line that ends it. Empty if none is kept.
+    section: Vec<u8>,
+    lines: Vec<Line>,
+    /// Of a request of HTTP/1.1; HTTP/1.0 says other things with the same fields.
+    is_1_1: bool,
+    said: Said,
+}
+
+/// Where a field line stands in its section.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    name: Span,
+    value: Span,
+}
+
+/// A part of a section.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u16,
+    end: u16,
+}
+
+impl Span {
+    /// The place of `part`, which is lent from `section`. Every section fits, since its head is bounded.
+    fn of(part: &[u8], section: &[u8]) -> Result<Self, RequestError> {
+        let start = part.as_ptr().addr().wrapping_sub(section.as_ptr().addr());
+        match (u16::try_from(start), u16::try_from(start.wrapping_add(part.len()))) {
+            (Ok(start), Ok(end)) => Ok(Self { start, end }),
+            _ => Err(RequestError::HeadTooLarge),
+        }
+    }
+}
+
+/// What a section says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Said {
+    accept: Option<Span>,
+    content_type: Option<Span>,
+    user_agent: Option<Span>,
+    /// How the length of the body is known.
+    pub(super) body: BodyLength,
+    /// Further requests may follow (RFC 9112 §9.3).
+    pub(super) keep_alive: bool,
+    /// `Upgrade` names `h2c`, and `Connection` that (RFC 7540 §3.2).
+    pub(super) wants_h2c: bool,
+    /// The client waits for 100 (Continue).
+    pub(super) expects_continue: bool,
+}
+
+/// How the length of a body is known (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyLength {
+    /// `Content-Length`, or 0 if there is none; what is beyond all numbers is the greatest.
+    Bytes(usize),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+impl Default for BodyLength {
+    fn default() -> Self {
+        Self::Bytes(0)
+    }
+}
+
+impl Fields {
+    /// Length of the section that is kept, if `bytes` begins with it.
+    pub(super) fn prefix_of(&self, bytes: &[u8]) -> Option<usize> {
+        (!self.section.is_empty() && bytes.starts_with(&self.section)).then_some(self.section.len())
+    }
+
+    /// Reads `section`, which ends with the empty line, unless it is the one that was read last.
+    ///
+    /// # Errors
+    /// [`RequestError`] if a line breaks the grammar, or lines contradict each other; nothing is kept then.
+    pub(super) fn read(&mut self, section: &[u8], is_1_1: bool) -> Result<(), RequestError> {
+        if self.is_1_1 == is_1_1 && self.section == section {
+            return Ok(());
+        }
+        self.section.clear();
+        self.lines.clear();
+        let mut storage = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
+        let fields = match httparse::parse_headers(section, &mut storage) {
+            Ok(httparse::Status::Complete((_, fields))) => fields,
+            Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLarge),
+            Ok(httparse::Status::Partial) | Err(_) => return Err(RequestError::Malformed("malformed field line")),
+        };
+        self.said = Said::of(section, fields, is_1_1)?;
+        self.lines.reserve_exact(fields.len());
+        for field in fields {
+            self.lines
+                .push(Line { name: Span::of(field.name.as_bytes(), section)?, value: Span::of(field.value, section)? });
+        }
+        self.section.extend_from_slice(section);
+        self.is_1_1 = is_1_1;
+        Ok(())
+    }
+
+    /// What the section says.
+    pub(super) fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// `Accept`, the first line of that name.
+    pub(super) fn accept(&self) -> Option<&[u8]> {
+        self.said.accept.map(|span| self.part(span))
+    }
+
+    /// `Content-Type`, the first line of that name.
+    pub(super) fn content_type(&self) -> Option<&[u8]> {
+        self.said.content_type.map(|span| self.part(span))
+    }
+
+    /// `User-Agent`, the first line of that name.
+    pub(super) fn user_agent(&self) -> Option<&[u8]> {
+        self.said.user_agent.map(|span| self.part(span))
+    }
+
+    /// Gives back the memory of a section that is too long to be kept until the next request.
+    pub(super) fn shrink(&mut self) {
+        if self.section.len() > FIELDS_KEPT_BYTES_MAX {
+            *self = Self::default();
+        }
+    }
+
+    fn part(&self, span: Span) -> &[u8] {
+        self.section.get(usize::from(span.start)..usize::from(span.end)).unwrap_or_default()
+    }
+}
+
+impl FieldLines for Fields {
+    fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8])) {
+        for line in &self.lines {
+            each(self.part(line.name), self.part(line.value));
+        }
+    }
+}
+
+impl Said {
+    /// Picks out the fields that matter here. The length of the name comes first, so that most lines cost one compare.
+    fn of(section: &[u8], fields: &[httparse::Header<'_>], is_1_1: bool) -> Result<Self, RequestError> {
+        let mut said = Self::default();
+        let (mut content_length, mut coding) = (None, None);
+        let (mut close, mut keep_alive, mut upgrade, mut names_h2c) = (false, false, false, false);
+        let mut hosts = 0_u32;
+        for field in fields {
+            let (name, value) = (field.name, field.value);
+            let is = |other: &str| name.eq_ignore_ascii_case(other);
+            match name.len() {
+                4 if is("host") => {
+                    hosts += 1;
+                    if !is_host(value) {
+                        return Err(RequestError::Malformed("malformed Host"));
+                    }
+                }
+                6 if is("accept") && said.accept.is_none() => said.accept = Some(Span::of(value, section)?),
+                6 if is("expect") => {
+                    if !value.eq_ignore_ascii_case(b"100-continue") {
+                        return Err(RequestError::ExpectationUnknown);
+                    }
+                    // RFC 9110 §10.1.1: one of HTTP/1.0 is to be ignored.
+                    said.expects_continue = is_1_1;
+                }
+                7 if is("upgrade") => names_h2c |= tokens(value).any(|protocol| protocol == b"h2c"),
+                10 if is("user-agent") && said.user_agent.is_none() => {
+                    said.user_agent = Some(Span::of(value, section)?);
+                }
+                10 if is("connection") => {
+                    for token in tokens(value) {
+                        close |= token.eq_ignore_ascii_case(b"close");
+                        keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
+                        upgrade |= token.eq_ignore_ascii_case(b"upgrade");
+                    }
+                }
+                12 if is("content-type") && said.content_type.is_none() => {
+                    said.content_type = Some(Span::of(value, section)?);
+                }
+                14 if is("content-length") && content_length.replace(value).is_some() => {
+                    return Err(RequestError::Malformed("Content-Length stands twice"));
+                }
+                17 if is("transfer-encoding") && coding.replace(value).is_some() => {
+                    return Err(RequestError::Malformed("Transfer-Encoding stands twice"));
+                }
+                _ => {}
+            }
+        }
+        // RFC 9112 §3.2: exactly one, which HTTP/1.0 may leave out.
+        if hosts > 1 || (hosts == 0 && is_1_1) {
+            return Err(RequestError::Malformed("Host must stand once"));
+        }
+        said.body = BodyLength::of(content_length, coding, is_1_1)?;
+        said.keep_alive = !close && (is_1_1 || keep_alive);
+        said.wants_h2c = upgrade && names_h2c && is_1_1;
+        Ok(said)
+    }
+}
+
+impl BodyLength {
+    /// What `Content-Length` and `Transfer-Encoding` say together.
+    fn of(content_length: Option<&[u8]>, coding: Option<&[u8]>, is_1_1: bool) -> Result<Self, RequestError> {
+        if let Some(coding) = coding {
+            // RFC 9112 §6.1: with both fields, or from HTTP/1.0, the framing is not to be trusted.
+            if content_length.is_some() {
+                return Err(RequestError::Malformed("both Content-Length and Transfer-Encoding"));
+            }
+            if !is_1_1 {
+                return Err(RequestError::Malformed("Transfer-Encoding in HTTP/1.0"));
+            }
+            if coding.eq_ignore_ascii_case(b"chunked") {
+                return Ok(Self::Chunked);
+            }
+            let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
+            let mut codings = tokens(coding);
+            return Err(if codings.next_back().is_some_and(is_chunked) && codings.all(is_known_coding) {
+                RequestError::CodingUnknown
+            } else {
+                RequestError::Malformed("Transfer-Encoding does not end with chunked")
+            });
+        }
+        let Some(digits) = content_length else { return Ok(Self::Bytes(0)) };
+        if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+            return Err(RequestError::Malformed("Content-Length is no number"));
+        }
+        let append = |bytes: usize, digit: &u8| bytes.saturating_mul(10).saturating_add(usize::from(digit - b'0'));
+        Ok(Self::Bytes(digits.iter().fold(0, append)))
+    }
+}
+
+/// The members of a list without quoted strings (RFC 9110 §5.6.1).
+fn tokens(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no authority.
+/// The host is of no use here, so its form alone is checked.
+fn is_host(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
+}
+
+/// Codings that stand in the registry (RFC 9112 §7.2) and are not implemented: 501, not 400.
+fn is_known_coding(coding: &[u8]) -> bool {
+    [&b"gzip"[..], b"x-gzip", b"deflate", b"compress", b"x-compress"].iter().any(|c| coding.eq_ignore_ascii_case(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RENEWAL: &[u8] =
+        b"Host: h:1\r\nuser-agent: u\r\nAccept: a\r\naccept: b\r\nContent-Type: c\r\nContent-Length: 12\r\n\r\n";
+
+    fn lines(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut lines = Vec::new();
+        fields.for_each(&mut |name, value| lines.push((name.to_vec(), value.to_vec())));
+        lines
+    }
+
+    #[test]
+    fn what_a_section_says_is_picked_out_and_its_lines_are_there() {
+        let mut fields = Fields::default();
+        fields.read(RENEWAL, true).expect("well-formed");
+        assert_eq!(fields.accept(), Some(&b"a"[..]));
+        assert_eq!(fields.content_type(), Some(&b"c"[..]));
+        assert_eq!(fields.user_agent(), Some(&b"u"[..]));
+        assert_eq!(fields.said().body, BodyLength::Bytes(12));
+        assert!(fields.said().keep_alive);
+        assert_eq!(lines(&fields).len(), 6);
+        assert_eq!(lines(&fields)[3], (b"accept".to_vec(), b"b".to_vec()));
+    }
+
+    #[test]
+    fn only_the_same_bytes_of_the_same_version_are_not_read_again() {
+        let mut fields = Fields::default();
+        assert_eq!(fields.prefix_of(RENEWAL), None);
+        fields.read(RENEWAL, true).expect("well-formed");
+        assert_eq!(fields.prefix_of(&[RENEWAL, b"body"].concat()), Some(RENEWAL.len()));
+        assert_eq!(fields.prefix_of(&RENEWAL[..RENEWAL.len() - 1]), None);
+        fields.read(RENEWAL, false).expect("well-formed");
+        assert!(!fields.said().keep_alive, "HTTP/1.0 says another thing with it");
+        fields.read(b"\r\n", false).expect("no field at all");
+        assert_eq!((fields.accept(), lines(&fields)), (None, vec![]));
+        assert_eq!(fields.said().body, BodyLength::Bytes(0));
+    }
+
+    #[test]
+    fn a_section_that_is_refused_leaves_none_behind() {
+        let mut fields = Fields::default();
+        fields.read(RENEWAL, true).expect("well-formed");
+        for broken in [&b"Host: h\r\nContent-Length: x\r\n\r\n"[..], b"Host: h\r\nX : y\r\n\r\n", b"\r\n"] {
+            fields.read(broken, true).expect_err("broken");
+            assert_eq!(fields.prefix_of(broken), None);
+            assert_eq!(fields.prefix_of(RENEWAL), None);
+            fields.read(broken, true).expect_err("still broken");
+        }
+    }
+
+    #[test]
+    fn a_long_section_is_not_kept() {
+        let long = format!("Host: h\r\nX: {}\r\n\r\n", "x".repeat(FIELDS_KEPT_BYTES_MAX));
+        let mut fields = Fields::default();
+        fields.read(long.as_bytes(), true).expect("well-formed");
+        fields.shrink();
+        assert_eq!((fields.prefix_of(long.as_bytes()), fields.section.capacity()), (None, 0));
+        fields.read(RENEWAL, true).expect("well-formed");
+        fields.shrink();
+        assert_eq!(fields.prefix_of(RENEWAL), Some(RENEWAL.len()));
+    }
+}

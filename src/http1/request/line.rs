@@ -1,0 +1,135 @@
+//! Request lines (RFC 9112 §3): method, target and version.
+
+use super::error::RequestError;
+use crate::http::Method;
+use crate::http1::chunked::is_token_byte;
+use crate::limits::TARGET_BYTES_MAX;
+use memchr::{memchr, memmem, memrchr};
+
+/// A request line, borrowed from the connection's buffer.
+#[derive(Debug)]
+pub(super) struct RequestLine<'h> {
+    pub(super) method: Method,
+    target: &'h str,
+    /// HTTP/1.1 and not HTTP/1.0.
+    pub(super) is_1_1: bool,
+}
+
+impl<'h> RequestLine<'h> {
+    /// Reads `line`, which ends with its CRLF.
+    ///
+    /// # Errors
+    /// [`RequestError`] if it breaks the grammar, speaks another version or its target is too long.
+    pub(super) fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
+        let text = line.strip_suffix(b"\r\n").ok_or_else(|| malformed(line))?;
+        // One space each; a target has none.
+        let (Some(method_end), Some(target_end)) = (memchr(b' ', text), memrchr(b' ', text)) else {
+            return Err(malformed(line));
+        };
+        let is_1_1 = match &text[target_end + 1..] {
+            b"HTTP/1.1" => true,
+            b"HTTP/1.0" => false,
+            other if other.starts_with(b"HTTP/") => return Err(RequestError::VersionUnknown),
+            _ => return Err(malformed(line)),
+        };
+        let token = &text[..method_end];
+        let method = Method::from_bytes(token);
+        if method == Method::Other && (token.is_empty() || !token.iter().copied().all(is_token_byte)) {
+            return Err(malformed(line));
+        }
+        let target = text.get(method_end + 1..target_end).ok_or_else(|| malformed(line))?;
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(RequestError::TargetTooLong);
+        }
+        Ok(Self { method, target: checked_target(target)?, is_1_1 })
+    }
+
+    /// Path and query of the target, in origin form or in absolute form (RFC 9112 §3.2).
+    pub(super) fn path_and_query(&self) -> (&'h str, &'h str) {
+        let absolute = if self.target.starts_with('/') { None } else { self.target.split_once("://") };
+        let target = match absolute {
+            Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphabetic()) && !scheme.is_empty() => {
+                rest.find(['/', '?']).map_or("/", |at| &rest[at..])
+            }
+            _ => self.target,
+        };
+        match memchr(b'?', target.as_bytes()) {
+            Some(at) => (&target[..at], &target[at + 1..]),
+            None => (target, ""),
+        }
+    }
+}
+
+/// Whether the peer speaks something like HTTP decides whether it is told.
+#[cold]
+fn malformed(line: &[u8]) -> RequestError {
+    if memmem::find(line, b"HTTP/").is_some() {
+        RequestError::Malformed("malformed request line")
+    } else {
+        RequestError::NotHttp
+    }
+}
+
+/// A target in origin form, in absolute form, or the asterisk (RFC 9112 §3.2). Bytes beyond ASCII are let through where
+/// they are UTF-8, as Go does; what may be in a path is for whoever routes it.
+fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
+    let malformed = RequestError::Malformed("malformed request target");
+    // Of all bytes, without a branch for each.
+    let has_bad = target.iter().fold(false, |bad, &byte| bad | (byte <= b' ') | (byte == 0x7f));
+    let text = if has_bad { None } else { str::from_utf8(target).ok() }.ok_or(malformed)?;
+    if text.starts_with('/') || text == "*" || text.contains("://") { Ok(text) } else { Err(malformed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_three_parts_come_out_and_the_target_in_two() {
+        for (line, method, path, query, is_1_1) in [
+            ("GET / HTTP/1.1\r\n", Method::Get, "/", "", true),
+            ("PUT /a/b?c=d?e HTTP/1.0\r\n", Method::Put, "/a/b", "c=d?e", false),
+            ("POST http://h:1/c?y HTTP/1.1\r\n", Method::Post, "/c", "y", true),
+            ("GET http://h HTTP/1.1\r\n", Method::Get, "/", "", true),
+            ("GET http://h?q HTTP/1.1\r\n", Method::Get, "", "q", true),
+            ("OPTIONS * HTTP/1.1\r\n", Method::Options, "*", "", true),
+            ("get /x HTTP/1.1\r\n", Method::Other, "/x", "", true),
+            ("M-SEARCH /\u{e4} HTTP/1.1\r\n", Method::Other, "/\u{e4}", "", true),
+        ] {
+            let parsed = RequestLine::parse(line.as_bytes()).unwrap_or_else(|error| panic!("{line:?}: {error:?}"));
+            assert_eq!((parsed.method, parsed.path_and_query()), (method, (path, query)), "{line:?}");
+            assert_eq!(parsed.is_1_1, is_1_1, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused_by_what_is_wrong_with_it() {
+        for (line, status) in [
+            (&b"GET / HTTP/1.2\r\n"[..], 505),
+            (b"GET / HTTP/2.0\r\n", 505),
+            (b"GET / HTTP/1.1", 400),
+            (b"GET / HTTP/1.1 \r\n", 400),
+            (b"GET  / HTTP/1.1\r\n", 400),
+            (b"GET /  HTTP/1.1\r\n", 400),
+            (b"GET / a HTTP/1.1\r\n", 400),
+            (b"GET /\ta HTTP/1.1\r\n", 400),
+            (b"GET /\ra HTTP/1.1\r\n", 400),
+            (b"GET /\x7f HTTP/1.1\r\n", 400),
+            (b"GET /\xff HTTP/1.1\r\n", 400),
+            (b"GET /\0 HTTP/1.1\r\n", 400),
+            (b"GET HTTP/1.1\r\n", 400),
+            (b"GET  HTTP/1.1\r\n", 400),
+            (b" / HTTP/1.1\r\n", 400),
+            (b" HTTP/1.1\r\n", 400),
+            (b"G(T / HTTP/1.1\r\n", 400),
+            (b"GET a HTTP/1.1\r\n", 400),
+            (b"GET / http/1.1\r\n", 400),
+            (b"\r\n", 400),
+        ] {
+            let error = RequestLine::parse(line).expect_err("no request line");
+            assert_eq!(error.status(), status, "{:?}: {error:?}", String::from_utf8_lossy(line));
+        }
+        assert_eq!(RequestLine::parse(b"GET /x\r\n").expect_err("HTTP/0.9"), RequestError::NotHttp);
+        assert_eq!(RequestLine::parse(b"\x16\x03\x01\x02\0\r\n").expect_err("TLS"), RequestError::NotHttp);
+    }
+}

@@ -1,0 +1,261 @@
+//! Requests out of a connection's bytes (RFC 9112 §2–§7), the server's side.
+//!
+//! Owned here: where one message ends and the next begins, and so every guard against request smuggling. A message
+//! whose end two readers could see in two places is refused and the connection with it. Not owned: the bytes, which
+//! stay in the connection's [`ByteBuf`] until a message is whole; the body is lent from there, without a copy.
+
+mod error;
+mod fields;
+mod line;
+
+pub use error::RequestError;
+
+use crate::buffer::ByteBuf;
+use crate::http::{Method, RequestHead};
+use crate::http1::chunked::{ChunkError, ChunkedDecoder};
+use crate::limits::{HEAD_BYTES_MAX, TARGET_BYTES_MAX};
+use fields::{BodyLength, Fields};
+use line::RequestLine;
+use memchr::{memchr, memchr_iter};
+
+/// Cuts one connection's bytes into requests. After an error it must not be called again: where the next message
+/// would start is unknown.
+#[derive(Debug)]
+pub struct RequestParser {
+    /// Bytes of a body; more is refused.
+    body_bytes_max: usize,
+    /// Bytes at the front that are known to hold no end of a head.
+    scanned_bytes: usize,
+    /// A head has come and its body is awaited.
+    awaited: Option<Awaited>,
+    /// The fields of the last head.
+    fields: Fields,
+}
+
+/// A message whose head is here and whose body is not.
+#[derive(Debug)]
+struct Awaited {
+    head_bytes: usize,
+    framing: Framing,
+    /// The client waits for 100 (Continue) and has not been told.
+    owes_continue: bool,
+}
+
+/// How the length of a body is known (RFC 9112 §6.3).
+#[derive(Debug)]
+enum Framing {
+    /// `Content-Length`, or 0 if there is none.
+    Length(usize),
+    /// `Transfer-Encoding: chunked`; `payload_bytes` stand decoded behind the head.
+    Chunked { decoder: ChunkedDecoder, payload_bytes: usize },
+}
+
+/// What became of the bytes at hand.
+#[derive(Debug)]
+pub enum Step<R> {
+    /// A message is not whole yet.
+    Incomplete {
+        /// 100 (Continue) is to be sent now. Said once for a message.
+        send_continue: bool,
+    },
+    /// A request was served and its bytes consumed.
+    Served {
+        /// What serving it gave.
+        result: R,
+        /// How the connection goes on.
+        after: Persistence,
+    },
+}
+
+/// What the request said of the connection (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Persistence {
+    /// Further requests may follow.
+    pub keep_alive: bool,
+    /// The client is of HTTP/1.1 and understands chunks.
+    pub chunks: bool,
+    /// Method was HEAD: the response has no body.
+    pub head_only: bool,
+    /// The client would go on in HTTP/2 (RFC 7540 §3.2).
+    pub wants_h2c: bool,
+}
+
+impl RequestParser {
+    /// A parser that takes bodies of at most `body_bytes_max`.
+    #[must_use]
+    pub fn new(body_bytes_max: usize) -> Self {
+        Self { body_bytes_max, scanned_bytes: 0, awaited: None, fields: Fields::default() }
+    }
+
+    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is lent from `buf` and
+    /// may be changed in place.
+    ///
+    /// # Errors
+    /// See [`RequestError`]; nothing of the refused message has reached `serve`.
+    pub fn next<R>(
+        &mut self,
+        buf: &mut ByteBuf,
+        serve: impl FnOnce(&RequestHead<'_>, &mut [u8], Persistence) -> R,
+    ) -> Result<Step<R>, RequestError> {
+        let head_bytes = match &self.awaited {
+            Some(awaited) => {
+                if let Framing::Length(length) = awaited.framing
+                    && buf.len() < awaited.head_bytes + length
+                {
+                    return Ok(self.incomplete());
+                }
+                awaited.head_bytes
+            }
+            None => match self.find_head(buf)? {
+                Some(head_bytes) => head_bytes,
+                None => return Ok(Step::Incomplete { send_continue: false }),
+            },
+        };
+
+        let (head, rest) = buf.filled_mut().split_at_mut(head_bytes);
+        let line_bytes = memchr(b'\n', head).map_or(head_bytes, |at| at + 1);
+        let (line, section) = head.split_at(line_bytes);
+        let line = RequestLine::parse(line)?;
+        self.fields.read(section, line.is_1_1)?;
+        let said = self.fields.said();
+        let rest_bytes = rest.len();
+        let mut awaited = match self.awaited.take() {
+            Some(awaited) => awaited,
+            None => Awaited {
+                head_bytes,
+                framing: Framing::of(said.body, self.body_bytes_max)?,
+                owes_continue: said.expects_continue,
+            },
+        };
+
+        let (body_bytes, framed_bytes) = match &mut awaited.framing {
+            Framing::Length(length) if rest_bytes < *length => {
+                self.awaited = Some(awaited);
+                return Ok(self.incomplete());
+            }
+            Framing::Length(length) => (*length, *length),
+            Framing::Chunked { decoder, payload_bytes } => {
+                let source = rest.get_mut(*payload_bytes..).unwrap_or_default();
+                let progress = decoder.decode(source, 0).map_err(|e| match e {
+                    ChunkError::Malformed => RequestError::Malformed("the chunked coding is broken"),
+                    ChunkError::TooLarge => RequestError::BodyTooLarge,
+                })?;
+                let framed_bytes = *payload_bytes + progress.consumed;
+                *payload_bytes += progress.produced;
+                let body_bytes = *payload_bytes;
+                if !progress.done {
+                    self.awaited = Some(awaited);
+                    // Everything was read: what is left behind the payload is free.
+                    buf.remove(head_bytes + body_bytes, framed_bytes - body_bytes);
+                    return Ok(self.incomplete());
+                }
+                (body_bytes, framed_bytes)
+            }
+        };
+
+        let after = Persistence {
+            keep_alive: said.keep_alive,
+            chunks: line.is_1_1,
+            head_only: line.method == Method::Head,
+            wants_h2c: said.wants_h2c,
+        };
+        let (path, query) = line.path_and_query();
+        let request = RequestHead {
+            method: line.method,
+            path,
+            query,
+            accept: self.fields.accept(),
+            content_type: self.fields.content_type(),
+            user_agent: self.fields.user_agent(),
+            fields: &self.fields,
+        };
+        let result = serve(&request, &mut rest[..body_bytes], after);
+        buf.consume(head_bytes + framed_bytes);
+        self.fields.shrink();
+        Ok(Step::Served { result, after })
+    }
+
+    /// Whether a message has begun and is not whole: what tells a slow client from an idle one.
+    #[must_use]
+    pub fn is_within_message(&self, buf: &ByteBuf) -> bool {
+        self.awaited.is_some() || !buf.is_empty()
+    }
+
+    /// Whether a head is here whose body is not.
+    #[must_use]
+    pub fn is_body_awaited(&self) -> bool {
+        self.awaited.is_some()
+    }
+
+    /// Length of the head at the front of `buf`, once it is all there.
+    fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<usize>, RequestError> {
+        // Empty lines before a request line are skipped (RFC 9112 §2.2); a CR alone may be half of one.
+        while let [b'\r', b'\n', ..] = buf.filled() {
+            buf.consume(2);
+            self.scanned_bytes = 0;
+        }
+        let bytes = buf.filled();
+        let mut end = None;
+        if self.scanned_bytes == 0 {
+            end = self.repeated_head(bytes);
+        }
+        if end.is_none() {
+            end = find_head_end(bytes, self.scanned_bytes.saturating_sub(3))?;
+        }
+        let head = &bytes[..end.unwrap_or(bytes.len())];
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(too_large(head));
+        }
+        self.scanned_bytes = if end.is_some() { 0 } else { bytes.len() };
+        Ok(end)
+    }
+
+    /// Length of the head at the front of `bytes`, if its fields are those of the head before. They hold no other end.
+    fn repeated_head(&self, bytes: &[u8]) -> Option<usize> {
+        let line_bytes = memchr(b'\n', bytes)? + 1;
+        let section_bytes = self.fields.prefix_of(&bytes[line_bytes..])?;
+        Some(line_bytes + section_bytes)
+    }
+
+    fn incomplete<R>(&mut self) -> Step<R> {
+        let send_continue = self.awaited.as_mut().is_some_and(|a| std::mem::take(&mut a.owes_continue));
+        Step::Incomplete { send_continue }
+    }
+}
+
+/// Where the first head of `bytes` ends, of which none does before `from`.
+///
+/// A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2): the first is refused here,
+/// the second where lines are read.
+fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<usize>, RequestError> {
+    for at in memchr_iter(b'\n', &bytes[from..]) {
+        let at = from + at;
+        if at == 0 || bytes[at - 1] != b'\r' {
+            return Err(RequestError::Malformed("a line ends without CR"));
+        }
+        if bytes[at + 1..].starts_with(b"\r\n") {
+            return Ok(Some(at + 3));
+        }
+    }
+    Ok(None)
+}
+
+impl Framing {
+    fn of(body: BodyLength, body_bytes_max: usize) -> Result<Self, RequestError> {
+        match body {
+            BodyLength::Bytes(bytes) if bytes > body_bytes_max => Err(RequestError::BodyTooLarge),
+            BodyLength::Bytes(bytes) => Ok(Self::Length(bytes)),
+            BodyLength::Chunked => Ok(Self::Chunked { decoder: ChunkedDecoder::new(body_bytes_max), payload_bytes: 0 }),
+        }
+    }
+}
+
+/// Which part of an oversized head is at fault.
+#[cold]
+fn too_large(head: &[u8]) -> RequestError {
+    let line = memchr(b'\r', head).unwrap_or(head.len());
+    if line > TARGET_BYTES_MAX { RequestError::TargetTooLong } else { RequestError::HeadTooLarge }
+}
+
+#[cfg(test)]
+mod tests;
