@@ -309,7 +309,11 @@ fn long_lists_behind_closed_windows() {
         .call("GET", &format!("{target}?watch=true&resourceVersion=1&timeoutSeconds=1"), "")
         .expect_status(200, "a watch that begins with nothing");
     client.call("DELETE", &target, "").expect_failure(429, "TooManyRequests", "a long deletion");
+    // {"v":"meta.k8s.io/v1","rv":-1,"start":"n/","remaining":0}: nothing is left, says whoever sends it.
+    let forged = "?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6LTEsInN0YXJ0Ijoibi8iLCJyZW1haW5pbmciOjB9";
+    client.call("GET", &format!("{target}{forged}"), "").expect_failure(429, "TooManyRequests", "a forged token");
     client.call("GET", &format!("{target}?limit=5"), "").expect_status(200, "a page");
+    client.call("DELETE", &format!("{target}?limit=5&dryRun=All"), "").expect_status(200, "a short deletion");
     client.call("GET", &lease::path("n", "a0"), "").expect_status(200, "all else");
     drop(frames);
     let is_over = (0..100).any(|_| {

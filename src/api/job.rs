@@ -169,17 +169,17 @@ impl Job {
         }
     }
 
-    /// Whether one step may not be enough to look at all of it. Such a one may hold much, and all of them share the core.
+    /// Whether it is more than a step's work. Such a one may hold much, and all of them share the core.
     #[must_use]
-    pub(super) fn may_be_long(&self) -> bool {
+    pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
             Stage::Collect { snapshot, limit, .. } => (snapshot, *limit),
+            Stage::Delete { snapshot, deletion, .. } if deletion.limit != 0 => (snapshot, deletion.limit),
             Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => (snapshot, usize::MAX),
             Stage::Body { .. } | Stage::Send { .. } => return false,
         };
         // Of a page with a selector nobody knows how many do not count.
-        let looks = if self.selector.is_everything() { snapshot.remaining().min(limit) } else { snapshot.remaining() };
-        looks > JOB_KEYS_PER_STEP
+        snapshot.is_long(if self.selector.is_everything() { limit } else { usize::MAX })
     }
 
     /// Where it keeps a permit until it is over.

@@ -25,7 +25,7 @@ use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
-use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, LONG_JOBS_MAX};
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::permits::Permits;
@@ -109,7 +109,7 @@ impl Reply {
     }
 
     /// Whether its body is long enough to be compressed, as far as that is known.
-    fn may_be_long(&self) -> bool {
+    fn may_be_compressed(&self) -> bool {
         match self {
             Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
             Self::Job(_) => true,
@@ -211,7 +211,7 @@ impl Api {
             reply = refusal(request, &error);
         }
         if route.is_resource()
-            && reply.may_be_long()
+            && reply.may_be_compressed()
             && gzip::is_accepted(request.fields)
             && let Some(permit) = self.gzip_permits.take()
         {
@@ -232,9 +232,9 @@ impl Api {
     /// Lets a list or a watch begin, unless it is one of those of which too many are under way.
     fn admit(&self, reply: &mut Reply) -> Result<(), ApiError> {
         let place = match reply {
-            Reply::Job(job) if job.may_be_long() => job.permit_mut(),
+            Reply::Job(job) if job.is_long() => job.permit_mut(),
             Reply::Watch(spec) => match &mut spec.start {
-                WatchStart::Initial { snapshot, permit, .. } if snapshot.remaining() > JOB_KEYS_PER_STEP => permit,
+                WatchStart::Initial { snapshot, permit, .. } if snapshot.is_long(usize::MAX) => permit,
                 WatchStart::After(_) | WatchStart::Initial { .. } | WatchStart::Refused(_) => return Ok(()),
             },
             Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),

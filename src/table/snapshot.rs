@@ -12,7 +12,7 @@
 //! ```
 
 use crate::lease::ResourceVersion;
-use crate::limits::CATCH_UP_EVENTS_PER_STEP;
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::table::event_log::Event;
 use crate::table::object::{Key, Object};
 use crate::table::{Slot, Table};
@@ -78,13 +78,16 @@ pub struct Snapshot {
     gone: usize,
     /// Leases of the range at the version that have not been given out; not known while it is behind.
     remaining: usize,
+    /// Leases of the range when it was made, and changes by which it was behind then.
+    there: usize,
+    behind: u64,
 }
 
 impl Snapshot {
     /// The range as it stands now.
     #[must_use]
     pub fn now(table: &Table, range: Range) -> Self {
-        let remaining = count(table, &range);
+        let there = count(table, &range);
         let (start, end) = range.bounds();
         let version = table.version();
         Self {
@@ -98,7 +101,9 @@ impl Snapshot {
             is_counted: false,
             come: 0,
             gone: 0,
-            remaining,
+            remaining: there,
+            there,
+            behind: 0,
         }
     }
 
@@ -119,8 +124,8 @@ impl Snapshot {
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
-        let is_behind = version < table.version();
-        let snapshot = Self { version, absorbed: version, is_behind, ..Self::now(table, range) };
+        let behind = table.version().0.saturating_sub(version.0);
+        let snapshot = Self { version, absorbed: version, is_behind: behind > 0, behind, ..Self::now(table, range) };
         match table.log().since(version) {
             Some(_) => Ok(snapshot),
             None => Err(Forgotten),
@@ -171,6 +176,13 @@ impl Snapshot {
         self.remaining = remaining;
         self.is_counted = true;
         Some(self)
+    }
+
+    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work. What a client has said of it
+    /// does not count: a token can say what it likes.
+    #[must_use]
+    pub fn is_long(&self, keys_max: usize) -> bool {
+        self.there.min(keys_max) > JOB_KEYS_PER_STEP || self.behind > CATCH_UP_EVENTS_PER_STEP as u64
     }
 
     /// The version of all that comes out.
