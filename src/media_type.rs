@@ -200,8 +200,8 @@ impl fmt::Display for Unacceptable {
     }
 }
 
-/// In the order in which kube-apiserver names them.
-const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// Of bodies, in the order in which kube-apiserver names them.
+pub(crate) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.

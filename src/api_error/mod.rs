@@ -8,7 +8,7 @@ mod quote;
 mod status;
 
 use crate::lease::{GROUP, KIND, RESOURCE};
-use crate::media_type::Unacceptable;
+use crate::media_type::{MEDIA_TYPES, Unacceptable};
 pub use field::{FieldError, FieldErrorKind};
 pub use quote::go_quoted;
 pub(crate) use quote::is_unprintable;
@@ -200,9 +200,6 @@ impl InvalidSubject {
         }
     }
 }
-
-/// Media types of a request body, in the order in which kube-apiserver names them.
-const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl ApiError {
     /// The `Status` that tells a client of this error. There is no catch-all arm: a new variant does not compile until
