@@ -5,8 +5,7 @@ use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
 use crate::http2::StreamKey;
 use crate::limits::{
-    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN, REQUESTS_PER_TURN,
-    WRITE_STALL_MS_MAX,
+    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, READ_BYTES_PER_TURN, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use crate::serve::{Budget, Peer, Protocol, Served, Service};
 use crate::tls::config::ALPN_HTTP_2;
@@ -27,8 +26,10 @@ pub struct Conn {
     stopped: Stopped,
     /// Open watches that have more to say than there was room for.
     behind: Vec<WatcherKey>,
-    /// Milliseconds since when the peer has owed what it owes: the rest of a message, or a read of our output.
+    /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
     waiting_since_ms: u64,
+    /// Bytes of output that it has read since then.
+    read_bytes: usize,
     /// Milliseconds at which a timer is set for it.
     pub(crate) armed_ms: u64,
     /// It stands in the run queue, or in that of the handshakes.
@@ -99,6 +100,7 @@ impl Conn {
             stopped: Stopped::No,
             behind: Vec::new(),
             waiting_since_ms: now.ms,
+            read_bytes: 0,
             armed_ms: u64::MAX,
             is_queued: false,
             handshake_queued_ms: None,
@@ -164,11 +166,13 @@ impl Conn {
             self.phase = Phase::Closed;
             return Next::Close;
         };
-        if self.output.len() < queued_bytes {
+        self.read_bytes += queued_bytes - self.output.len();
+        if self.output.is_empty() && queued_bytes > 0 || self.read_bytes >= WRITE_STALL_BYTES_MIN {
             self.waiting_since_ms = now.ms;
+            self.read_bytes = 0;
         }
         self.output.release(pool);
-        let has_room = self.output.len() < QUEUED_BYTES_HIGH;
+        let has_room = self.has_room(service);
         if has_room {
             for key in self.behind.drain(..) {
                 service.watchers.unpark(key);
@@ -200,20 +204,27 @@ impl Conn {
         pool: &mut Pool,
         now: Now,
     ) -> Option<Fill> {
-        if self.output.len() >= QUEUED_BYTES_HIGH {
+        if !self.has_room(service) {
             self.put_behind(key, service);
             return Some(Fill::Idle);
         }
+        let room = service.room_for(&self.credentials);
         let output = self.output.buffer(pool);
         let was_empty = output.is_empty();
-        let fill = self.protocol.fill_watch(service, stream, key, now, output)?;
+        let fill = self.protocol.fill_watch(service, stream, key, now, output, room)?;
         if was_empty && !output.is_empty() {
-            self.waiting_since_ms = now.ms;
+            self.begin_waiting(now);
         }
-        if fill == Fill::More && output.len() >= QUEUED_BYTES_HIGH {
+        if fill == Fill::More && !self.has_room(service) {
             self.put_behind(key, service);
         }
         Some(fill)
+    }
+
+    /// The peer owes something from now on.
+    fn begin_waiting(&mut self, now: Now) {
+        self.waiting_since_ms = now.ms;
+        self.read_bytes = 0;
     }
 
     /// Leaves a watcher alone until there is room again.
@@ -230,13 +241,13 @@ impl Conn {
 
     /// Whether more may be queued.
     #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.output.len() < QUEUED_BYTES_HIGH
+    pub fn has_room(&self, service: &Service) -> bool {
+        self.output.len() < service.room_for(&self.credentials)
     }
 
-    /// Takes out the watchers of the connection, which is over.
-    pub fn remove_watchers(&mut self, service: &mut Service) {
-        self.protocol.remove_watchers(&mut service.watchers);
+    /// Lets go of what is under way on the connection, which is over.
+    pub fn drop_work(&mut self, service: &mut Service) {
+        self.protocol.drop_work(&mut service.watchers);
     }
 
     /// Keeps what a long response needs of the log.
@@ -304,7 +315,7 @@ impl Conn {
         pool: &mut Pool,
         now: Now,
     ) -> io::Result<()> {
-        let mut budget = Budget { requests: REQUESTS_PER_TURN };
+        let mut budget = Budget::for_turn(service.room_for(&self.credentials));
         let mut read_bytes = 0;
         self.stopped = Stopped::No;
         loop {
@@ -326,8 +337,9 @@ impl Conn {
                 let was_within = self.protocol.is_within_message(&self.input);
                 let read = self.transport.receive(&mut self.input, pool)?;
                 read_bytes += read;
-                if read > 0 && !was_within && self.phase == Phase::Open {
-                    self.waiting_since_ms = now.ms;
+                // While output waits it is the reading of that which the peer owes, whatever it sends.
+                if read > 0 && !was_within && self.output.is_empty() && self.phase == Phase::Open {
+                    self.begin_waiting(now);
                 }
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
@@ -344,6 +356,7 @@ impl Conn {
             if self.transport.is_eof() {
                 // All that was asked for whole has been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
+                self.drop_work(service);
                 return Ok(());
             }
             if !self.transport.is_readable() || !may_read {
@@ -373,14 +386,18 @@ impl Conn {
         let served = self.protocol.serve(service, peer, now, &mut self.input, output, budget);
         // A frame that has come whole begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
-        if is_frame_done || was_empty && !output.is_empty() {
-            self.waiting_since_ms = now.ms;
+        let is_full = output.len() >= budget.room;
+        if was_empty && (is_frame_done || !output.is_empty()) {
+            self.begin_waiting(now);
         }
         match served {
             Served::Starved | Served::Watching => return false,
-            Served::Busy if output.len() >= QUEUED_BYTES_HIGH => self.stopped = Stopped::Room,
+            Served::Busy if is_full => self.stopped = Stopped::Room,
             Served::Busy => self.stopped = Stopped::Budget,
-            Served::Close => self.phase = Phase::Closing,
+            Served::Close => {
+                self.phase = Phase::Closing;
+                self.drop_work(service);
+            }
         }
         true
     }
@@ -407,5 +424,103 @@ impl Conn {
             self.phase = Phase::Closed;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Api;
+    use crate::lease::{ResourceVersion, Time};
+    use crate::limits::{QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+    use crate::table::Table;
+    use crate::tls::trust::Trust;
+    use mio::{Events, Interest, Poll};
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A connection in the clear, the peer's end of it, and a clock that the test moves.
+    struct World {
+        poll: Poll,
+        conn: Conn,
+        peer: TcpStream,
+        service: Service,
+        pool: Pool,
+        now: Now,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+            let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
+            let (socket, _) = listener.accept().expect("accepts");
+            socket.set_nonblocking(true).expect("a socket");
+            peer.set_nonblocking(true).expect("a socket");
+            let poll = Poll::new().expect("a poll");
+            let mut transport = Transport::cleartext(mio::net::TcpStream::from_std(socket));
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            poll.registry().register(transport.socket_mut(), Token(0), interest).expect("registers");
+            let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
+            let table = Table::new(ResourceVersion(1), 16, 1 << 16);
+            let service = Service::new(Api::new(), table, Arc::new(Trust::nobody()));
+            Self { poll, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
+        }
+
+        fn turn(&mut self) {
+            let mut events = Events::with_capacity(8);
+            self.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("polls");
+            events.iter().for_each(|event| self.conn.transport_mut().on_event(event));
+            self.conn.on_ready(Token(0), &mut self.service, &mut self.pool, self.now);
+            self.conn.flush(&mut self.service, &mut self.pool, self.now);
+        }
+
+        /// Asks until the server has so much to send that it takes no more requests.
+        fn ask_and_read_nothing(&mut self) {
+            let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
+            let mut rest = &requests[..];
+            // To the end of the requests, so that what comes next is the beginning of one.
+            while self.conn.has_room(&self.service) || rest.len() < requests.len() {
+                let written = self.peer.write(rest).unwrap_or(0);
+                rest = &rest[written..];
+                if rest.is_empty() {
+                    rest = &requests;
+                }
+                self.turn();
+            }
+        }
+    }
+
+    #[test]
+    fn who_does_not_read_buys_no_time_by_sending() {
+        let mut world = World::new();
+        world.ask_and_read_nothing();
+        let deadline_ms = world.conn.deadline_ms();
+        assert!(deadline_ms <= world.now.ms + WRITE_STALL_MS_MAX);
+        world.now.ms += WRITE_STALL_MS_MAX / 2;
+        // An empty line before a request is skipped (RFC 9112 §2.2).
+        world.peer.write_all(b"\r\n").expect("room in the kernel");
+        world.turn();
+        assert_eq!(world.conn.deadline_ms(), deadline_ms);
+        // Reading does.
+        let mut drain = vec![0; 1 << 20];
+        while world.conn.queued_bytes() >= QUEUED_BYTES_HIGH {
+            let _ = world.peer.read(&mut drain);
+            world.turn();
+        }
+        assert_eq!(world.conn.waiting_since_ms, world.now.ms);
+    }
+
+    #[test]
+    fn a_crowd_leaves_each_little_room() {
+        let mut world = World::new();
+        assert_eq!(world.service.room_for(&world.conn.credentials), QUEUED_BYTES_HIGH);
+        assert_eq!(world.service.room_for(&Credentials::unproven()), QUEUED_BYTES_LOW);
+        world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
+        world.ask_and_read_nothing();
+        assert!(world.conn.queued_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+        world.service.queued_bytes = 0;
+        assert!(world.conn.has_room(&world.service), "the crowd has gone");
     }
 }

@@ -27,7 +27,7 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// heads; more ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Lists and deletions of one HTTP/2 connection that go on by a step in one turn; the others follow in the next.
+/// Steps of lists and deletions that one connection gets in one turn; the others follow in the next.
 pub const JOB_STEPS_PER_TURN: usize = 8;
 
 /// Bytes read from one connection in one turn before the others have theirs.
@@ -51,6 +51,14 @@ pub const HANDSHAKES_PER_TURN: usize = 8;
 /// written, no list continued. The last piece may pass it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
+/// The same for a peer without a certificate, which gets refusals and needs few of them, and for everybody while more than
+/// [`QUEUED_BYTES_TOTAL_HIGH`] is queued: a connection costs no more than its buffers then.
+pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
+
+/// Bytes of output queued on all connections together, above which each gets only [`QUEUED_BYTES_LOW`]. Many peers that do
+/// not read would have the memory otherwise that the Leases are in.
+pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
+
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
 /// a whole one, most of which is their encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
@@ -67,13 +75,15 @@ pub const POSTPONED_MAX: usize = 64;
 /// Items of a list in YAML, which is made in one go; JSON and protobuf have no such bound.
 pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
 
-/// Milliseconds that a list or a deletion of a collection may take, however it is read. kube-apiserver's
-/// `--request-timeout`.
+/// Milliseconds after which a list, a deletion of a collection, or the telling of what is there at the beginning of a watch
+/// gets no further step. kube-apiserver's `--request-timeout`. A peer that reads slowly can put the next step off by
+/// [`WRITE_STALL_MS_MAX`] for each piece.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Lists, deletions of collections and watches that begin with what is there, of those that take more than one step, under
-/// way at once; further ones are 429, and clients come again after a second. Each may hold a handle of a million Leases and what has changed since; and as many lists of
-/// a million, 0.8 s of the core each, still end within [`JOB_MS_MAX`], where one more would make all of them fail.
+/// way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million Leases and
+/// what has changed since; and as many lists of a million, 0.9 s of the core each, just end within [`JOB_MS_MAX`]. Clients
+/// have no shares in it: whoever may list is an administrator, or comes through kube-apiserver, which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Keys that a list or a deletion of a collection looks at in one step.
@@ -136,8 +146,13 @@ pub const BODY_MS_MAX: u64 = 60_000;
 /// drop one of theirs.
 pub const IDLE_MS_MAX: u64 = 180_000;
 
-/// Milliseconds in which a peer must read something of what is queued for it.
+/// Milliseconds in which a peer must read what is queued for it, or [`WRITE_STALL_BYTES_MIN`] of it; and in which the
+/// windows of an HTTP/2 stream must let a whole piece through.
 pub const WRITE_STALL_MS_MAX: u64 = 60_000;
+
+/// Bytes of what is queued for a peer that it must read in [`WRITE_STALL_MS_MAX`]. Less would hold what is under way for as
+/// long as it likes.
+pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 
 /// Milliseconds that an orderly stop waits for what is under way.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;

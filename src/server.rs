@@ -297,6 +297,7 @@ impl Server {
             watchers: self.service.watchers.len(),
             watch_events: self.service.watchers.events(),
             connections_with_jobs: self.with_jobs.len(),
+            queued_bytes: self.service.queued_bytes,
         });
         Ok(())
     }
@@ -454,7 +455,7 @@ impl Server {
             bytes += entry.conn.queued_bytes() - queued_bytes;
             match fill {
                 None => self.service.watchers.remove(key),
-                Some(Fill::More) if entry.conn.has_room() => again.push(key),
+                Some(Fill::More) if entry.conn.has_room(&self.service) => again.push(key),
                 Some(Fill::More | Fill::Idle) => {}
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
@@ -488,7 +489,7 @@ impl Server {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
         let queued_bytes = if next == Next::Close { 0 } else { entry.conn.queued_bytes() };
         let before = std::mem::replace(&mut entry.queued_bytes, queued_bytes);
-        self.service.api.metrics.queued_bytes_changed(before, queued_bytes);
+        self.service.queued_bytes = self.service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
         match next {
             Next::Close => self.close(token),
             Next::Again if std::mem::replace(&mut entry.conn.is_queued, true) => {}
@@ -500,7 +501,7 @@ impl Server {
 
     fn close(&mut self, token: Token) {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
-        entry.conn.remove_watchers(&mut self.service);
+        entry.conn.drop_work(&mut self.service);
         // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
         self.conns.remove(slot_of(token));
     }

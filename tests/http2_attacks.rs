@@ -15,8 +15,8 @@ use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
-    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX,
-    UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
+    BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP,
+    JOB_STEPS_PER_TURN, LONG_JOBS_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::Table;
@@ -348,7 +348,7 @@ impl InMemory {
         self.input.fill(octets.len());
         let mut out = Vec::new();
         let from = Peer { connection: Token(0), credentials: &self.credentials };
-        let mut budget = Budget { requests: 100 };
+        let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
         self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut out, &mut budget);
         out
     }
@@ -394,7 +394,33 @@ fn slow_readers_cost_their_stream() {
     // The next one gets a window that is too small.
     connection.recv(&[get(3, "/version"), window_update(3, 5)].concat());
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX);
+    // An octet now and then buys no time.
+    connection.now.ms += WRITE_STALL_MS_MAX / 2;
+    connection.recv(&window_update(3, 1));
+    assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX / 2);
     assert_eq!(connection.wait_out(), (cancel(3), false));
+}
+
+/// A list is the work of many requests: a turn makes a few, and the others follow in those after it.
+#[test]
+fn many_lists_at_once_are_made_over_many_turns() {
+    let heads = |out: &[u8]| {
+        let (mut rest, mut heads) = (out, 0);
+        while let [a, b, c, frame_type, ..] = rest {
+            heads += usize::from(*frame_type == HEADERS);
+            rest = &rest[9 + u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+        }
+        heads
+    };
+    let mut connection = InMemory::new();
+    let asked = 3 * JOB_STEPS_PER_TURN;
+    let lists = (0..asked).flat_map(|n| get(2 * u32::try_from(n).unwrap() + 1, &lease::collection("n")));
+    let out = connection.recv(&[hello(&[]), lists.collect()].concat());
+    assert_eq!(heads(&out), JOB_STEPS_PER_TURN);
+    for turn in 2..=3 {
+        assert_eq!(heads(&connection.recv(&[])), JOB_STEPS_PER_TURN, "turn {turn}");
+    }
+    assert!(connection.recv(&[]).is_empty());
 }
 
 #[test]

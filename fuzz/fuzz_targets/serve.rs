@@ -7,7 +7,7 @@ use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::lease::{ResourceVersion, Time};
-use coordination_apiserver::limits::{QUEUED_BYTES_HIGH, REQUESTS_PER_TURN};
+use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::tls::trust::Trust;
@@ -64,7 +64,7 @@ impl World {
         loop {
             self.turns += 1;
             assert!(self.turns < TURNS_MAX, "this goes on for ever");
-            let mut budget = Budget { requests: REQUESTS_PER_TURN };
+            let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let served =
                 self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut self.output, &mut budget);
@@ -86,7 +86,7 @@ impl World {
         service.watchers.on_timeout(*now);
         let mut again = Vec::new();
         while let Some((key, owner)) = service.watchers.pop_dirty() {
-            match protocol.fill_watch(service, owner.stream, key, *now, output) {
+            match protocol.fill_watch(service, owner.stream, key, *now, output, QUEUED_BYTES_HIGH) {
                 None => service.watchers.remove(key),
                 Some(Fill::More) => again.push(key),
                 Some(Fill::Idle | Fill::Ended(_)) => {}

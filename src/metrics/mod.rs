@@ -37,8 +37,6 @@ pub struct Metrics {
     watches_started: u64,
     watches_expired: u64,
     watches_timed_out: u64,
-    /// Sum over all connections; each change of one is told by [`Metrics::queued_bytes_changed`].
-    queued_bytes: usize,
     last: TurnEnd,
     expired: ExpiredScan,
 }
@@ -56,6 +54,8 @@ pub struct TurnEnd {
     pub watch_events: u64,
     /// Connections with a long response under way that is no watch.
     pub connections_with_jobs: usize,
+    /// Bytes that wait, on all connections, until a socket takes them.
+    pub queued_bytes: usize,
 }
 
 /// Bounds of the turns' durations, in microseconds: from a turn that found one request to one that stalls the others.
@@ -84,7 +84,6 @@ impl Metrics {
             watches_started: 0,
             watches_expired: 0,
             watches_timed_out: 0,
-            queued_bytes: 0,
             last: TurnEnd::default(),
             expired: ExpiredScan::default(),
         }
@@ -130,13 +129,6 @@ impl Metrics {
             WatchEnd::Unsuitable => return,
         };
         *count += 1;
-    }
-
-    /// What waits on one connection to be sent was `before` bytes and is `after`.
-    #[inline]
-    pub fn queued_bytes_changed(&mut self, before: usize, after: usize) {
-        debug_assert!(self.queued_bytes >= before, "more bytes left than came");
-        self.queued_bytes = self.queued_bytes.saturating_sub(before).saturating_add(after);
     }
 
     /// A turn is over.
@@ -241,7 +233,7 @@ impl Metrics {
         out.single_gauge(
             "coordination_queued_bytes",
             "Bytes that wait, on all connections, until a socket takes them.",
-            self.queued_bytes,
+            self.last.queued_bytes,
         );
         for (name, help, count) in [
             (
@@ -287,15 +279,13 @@ mod tests {
         metrics.count_watch_end(WatchEnd::Expired);
         metrics.count_tls_handshake(true);
         metrics.count_tls_handshake(false);
-        metrics.queued_bytes_changed(0, 10);
-        metrics.queued_bytes_changed(10, 4);
-        metrics.queued_bytes_changed(0, 3);
         metrics.end_turn(TurnEnd {
             duration_us: 30,
             connections: 2,
             watchers: 1,
             watch_events: 2,
             connections_with_jobs: 0,
+            queued_bytes: 7,
         });
         let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
         for (series, value) in [

@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::http::{Body, ContentType, RequestHead, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
-use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
+use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX};
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
@@ -84,10 +84,10 @@ impl Http1 {
         budget: &mut Budget,
     ) -> Served {
         loop {
-            if output.len() >= QUEUED_BYTES_HIGH {
+            if output.len() >= budget.room {
                 return Served::Busy;
             }
-            if self.is_postponed() && !self.resume(service, from.connection, now, output) {
+            if self.is_postponed() && !self.resume(service, from.connection, now, output, budget) {
                 return Served::Starved;
             }
             match &mut self.in_progress {
@@ -96,7 +96,7 @@ impl Http1 {
                 InProgress::Upgrade(_) => return Served::Busy,
                 InProgress::Begun(..) => {
                     let InProgress::Begun(job, after) = std::mem::take(&mut self.in_progress) else { continue };
-                    self.in_progress = begin_job(job, after, service, now, output);
+                    self.in_progress = begin_job(job, after, service, now, output, budget);
                     if self.is_streaming() {
                         return Served::Busy;
                     }
@@ -104,7 +104,7 @@ impl Http1 {
                 }
                 InProgress::Job(job, stream) => {
                     let stream = *stream;
-                    match step_job(job, stream, service, now, output) {
+                    match step_job(job, stream, service, now, output, budget) {
                         Some(true) => {
                             self.in_progress = InProgress::Nothing;
                             if !stream.keep_alive {
@@ -121,7 +121,7 @@ impl Http1 {
             if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
                 return Served::Close;
             }
-            if budget.requests == 0 {
+            if budget.requests == 0 || budget.job_steps == 0 {
                 return Served::Busy;
             }
             budget.requests -= 1;
@@ -138,7 +138,7 @@ impl Http1 {
                     output.extend_from_slice(SWITCHING_PROTOCOLS);
                     return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
                 }
-                respond(reply, after, service, from.connection, now, output)
+                respond(reply, after, service, from.connection, now, output, budget)
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
@@ -161,7 +161,14 @@ impl Http1 {
     }
 
     /// Goes on with a request that was postponed. Whether none is any more.
-    fn resume(&mut self, service: &mut Service, connection: Token, now: Now, output: &mut Vec<u8>) -> bool {
+    fn resume(
+        &mut self,
+        service: &mut Service,
+        connection: Token,
+        now: Now,
+        output: &mut Vec<u8>,
+        budget: &mut Budget,
+    ) -> bool {
         let (postponed, after) = match std::mem::take(&mut self.in_progress) {
             InProgress::Postponed(postponed, after) => (postponed, after),
             other => {
@@ -171,7 +178,7 @@ impl Http1 {
         };
         match service.api.resume(&mut service.table, postponed, now) {
             Ok(reply) => {
-                self.in_progress = respond(reply, after, service, connection, now, output);
+                self.in_progress = respond(reply, after, service, connection, now, output, budget);
                 true
             }
             Err(postponed) => {
@@ -181,20 +188,21 @@ impl Http1 {
         }
     }
 
-    /// Appends events to an open watch. `None` if none is open or `key` is not it.
+    /// Appends events to an open watch, until about `room` bytes wait. `None` if none is open or `key` is not it.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
+        room: usize,
     ) -> Option<Fill> {
         let InProgress::Watch(own, stream) = self.in_progress else { return None };
         if own != key {
             return None;
         }
         let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-        let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
+        let fill = service.watchers.fill(key, &service.table, now, output, room + OpenChunk::HEAD_BYTES);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
@@ -215,9 +223,9 @@ impl Http1 {
         }
     }
 
-    /// Takes out the watcher of an open watch.
-    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
-        if let InProgress::Watch(key, _) = self.in_progress {
+    /// Lets go of what is under way.
+    pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
+        if let InProgress::Watch(key, _) = std::mem::take(&mut self.in_progress) {
             watchers.remove(key);
         }
     }
@@ -325,16 +333,17 @@ fn respond(
     connection: Token,
     now: Now,
     output: &mut Vec<u8>,
+    budget: &mut Budget,
 ) -> InProgress {
     match reply {
         Reply::Response(response) => {
             push_response(&response, after, service, output);
             InProgress::Nothing
         }
-        Reply::Job(job) => begin_job(job, after, service, now, output),
+        Reply::Job(job) => begin_job(job, after, service, now, output, budget),
         Reply::Postponed(postponed) => match service.postpone(postponed, connection, now) {
             Ok(postponed) => InProgress::Postponed(postponed, after),
-            Err(reply) => respond(reply, after, service, connection, now, output),
+            Err(reply) => respond(reply, after, service, connection, now, output, budget),
         },
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
@@ -357,7 +366,9 @@ fn begin_job(
     service: &mut Service,
     now: Now,
     output: &mut Vec<u8>,
+    budget: &mut Budget,
 ) -> InProgress {
+    budget.job_steps = budget.job_steps.saturating_sub(1);
     let mut body = Vec::new();
     let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
     let is_whole = !matches!(stepped, Ok(false));
@@ -394,9 +405,17 @@ fn push_head_of_stream(head: &Response, after: Persistence, service: &Service, o
 }
 
 /// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
-fn step_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
+fn step_job(
+    job: &mut Job,
+    stream: Stream,
+    service: &mut Service,
+    now: Now,
+    output: &mut Vec<u8>,
+    budget: &mut Budget,
+) -> Option<bool> {
+    budget.job_steps = budget.job_steps.saturating_sub(1);
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
+    let stepped = job.step(&mut service.table, now, output, budget.room + OpenChunk::HEAD_BYTES);
     if let Some(chunk) = chunk {
         chunk.end(output);
     }

@@ -15,7 +15,10 @@ use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{PREFACE, StreamKey};
-use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX};
+use crate::limits::{
+    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, JOB_STEPS_PER_TURN, POSTPONED_MAX,
+    QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
+};
 use crate::permits::Permits;
 use crate::table::Table;
 use crate::tls::trust::Trust;
@@ -58,6 +61,8 @@ pub struct Service {
     pub postponed: VecDeque<(u64, Token)>,
     /// Of requests that wait.
     postponing: Permits,
+    /// Bytes that wait, on all connections, until a socket takes them.
+    pub queued_bytes: usize,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -76,8 +81,19 @@ impl Service {
             trust,
             postponed: VecDeque::new(),
             postponing: Permits::new(POSTPONED_MAX),
+            queued_bytes: 0,
             date: HttpDate::default(),
             scratch: Scratch::default(),
+        }
+    }
+
+    /// Bytes that may wait for a peer like this, above which nothing more is made for it until it has read some.
+    #[must_use]
+    pub fn room_for(&self, credentials: &Credentials) -> usize {
+        if credentials.is_nobody() || self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH {
+            QUEUED_BYTES_LOW
+        } else {
+            QUEUED_BYTES_HIGH
         }
     }
 
@@ -121,11 +137,23 @@ pub enum Served {
     Close,
 }
 
-/// How much one connection may do in one turn.
+/// How much one connection may do in one turn, and how much may wait for it to be read.
 #[derive(Debug)]
 pub struct Budget {
     /// Requests.
     pub requests: usize,
+    /// Steps of lists and deletions of a collection, the first ones included: each is the work of many requests.
+    pub job_steps: usize,
+    /// Bytes of output above which nothing more is made, see [`Service::room_for`].
+    pub room: usize,
+}
+
+impl Budget {
+    /// What each connection gets in a turn, with `room` for its output.
+    #[must_use]
+    pub fn for_turn(room: usize) -> Self {
+        Self { requests: REQUESTS_PER_TURN, job_steps: JOB_STEPS_PER_TURN, room }
+    }
 }
 
 /// The protocol that a connection speaks.
@@ -193,7 +221,7 @@ impl Protocol {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`. `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`, until about `room` bytes wait. `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -201,10 +229,11 @@ impl Protocol {
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
+        room: usize,
     ) -> Option<Fill> {
         match (self, stream) {
-            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output),
-            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output),
+            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output, room),
+            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output, room),
             _ => None,
         }
     }
@@ -265,12 +294,12 @@ impl Protocol {
         }
     }
 
-    /// Takes out all watchers of a connection that is over.
-    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
+    /// Lets go of all that is under way: nobody will have it any more.
+    pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         match self {
             Self::Undecided => {}
-            Self::Http1(http1) => http1.remove_watchers(watchers),
-            Self::Http2(http2) => http2.remove_watchers(watchers),
+            Self::Http1(http1) => http1.drop_work(watchers),
+            Self::Http2(http2) => http2.drop_work(watchers),
         }
     }
 

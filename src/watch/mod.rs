@@ -24,7 +24,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
-use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
+use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
@@ -151,8 +151,8 @@ struct Watcher<O> {
 /// How a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// It gets what was there first.
-    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, _permit: Option<Permit> },
+    /// It gets what was there first, until this time at the latest.
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, until_ms: u64, _permit: Option<Permit> },
     /// It gets an error and no more.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
@@ -225,7 +225,8 @@ impl<O: Copy> Watchers<O> {
             WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let version = snapshot.version();
-                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark, _permit: permit }, version)
+                let (snapshot, until_ms) = (Box::new(snapshot), now.ms.saturating_add(JOB_MS_MAX));
+                (Progress::Initial { snapshot, end_bookmark, until_ms, _permit: permit }, version)
             }
         };
         let is_initial = matches!(progress, Progress::Initial { .. });
@@ -249,6 +250,13 @@ impl<O: Copy> Watchers<O> {
         });
         let key = WatcherKey { slot, generation };
         if is_initial {
+            // Without a change nobody else takes out those that are through.
+            if self.initial.len() > KEYS_SWEPT_MIN + self.watchers.len() {
+                let watchers = &mut self.watchers;
+                self.initial.retain(|key| {
+                    matches!(find(watchers, *key), Some(Watcher { progress: Progress::Initial { .. }, .. }))
+                });
+            }
             self.initial.push(key);
         }
         self.arm_timer(key);
@@ -276,7 +284,7 @@ impl<O: Copy> Watchers<O> {
             self.narrow.remove(group.as_str());
         }
         // Its timer stays until it is due, which may be in an hour; many such are swept out together.
-        if self.timers.len() > TIMERS_SWEPT_MIN + 4 * self.watchers.len() {
+        if self.timers.len() > KEYS_SWEPT_MIN + 4 * self.watchers.len() {
             let watchers = &mut self.watchers;
             self.timers.retain(|Reverse((_, key))| find(watchers, *key).is_some());
         }
@@ -396,7 +404,13 @@ impl<O: Copy> Watchers<O> {
             self.remove(key);
             return Fill::Ended(WatchEnd::Unsuitable);
         }
+        let over = now.ms >= watcher.end_ms;
         match filled {
+            // One that still gets what was there first has no version yet that a bookmark could name.
+            Ok(true) if over && matches!(watcher.progress, Progress::Initial { .. }) => {
+                self.remove(key);
+                return Fill::Ended(WatchEnd::TimedOut);
+            }
             Ok(true) => return Fill::More,
             Ok(false) => {}
             Err(error) => {
@@ -405,7 +419,6 @@ impl<O: Copy> Watchers<O> {
                 return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
             }
         }
-        let over = now.ms >= watcher.end_ms;
         if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
             watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
             self.events += 1;
@@ -522,7 +535,10 @@ impl<O> Watcher<O> {
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
-        if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
+        if let Progress::Initial { snapshot, end_bookmark, until_ms, .. } = &mut self.progress {
+            if now.ms >= *until_ms {
+                return Err(too_old(self.cursor, table));
+            }
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
             *looks += JOB_KEYS_PER_STEP as u64;
             let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
@@ -586,8 +602,8 @@ impl<O> Watcher<O> {
     }
 }
 
-/// Timers below which it is not worth to look for those whose watchers have gone.
-const TIMERS_SWEPT_MIN: usize = 1024;
+/// Keys in a queue below which it is not worth to look for those whose watchers have gone.
+const KEYS_SWEPT_MIN: usize = 1024;
 
 /// kube-apiserver's words for a watch that cannot go on (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
 #[cold]

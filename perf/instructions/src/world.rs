@@ -5,7 +5,7 @@ use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::lease::{ResourceVersion, Time};
-use coordination_apiserver::limits::{BUFFER_BYTES, REQUESTS_PER_TURN};
+use coordination_apiserver::limits::{BUFFER_BYTES, QUEUED_BYTES_HIGH};
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::tls::trust::Trust;
@@ -76,7 +76,7 @@ impl World {
             rest = later;
         }
         loop {
-            let mut budget = Budget { requests: REQUESTS_PER_TURN };
+            let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(connection), credentials: &end.credentials };
             let served = end.protocol.serve(service, from, *now, &mut end.input, &mut end.output, &mut budget);
             match served {
@@ -104,7 +104,7 @@ impl World {
             let Some(end) = ends.get_mut(owner.connection.0) else { continue };
             // The peer has read what came before.
             end.output.clear();
-            match end.protocol.fill_watch(service, owner.stream, key, *now, &mut end.output) {
+            match end.protocol.fill_watch(service, owner.stream, key, *now, &mut end.output, QUEUED_BYTES_HIGH) {
                 None => service.watchers.remove(key),
                 Some(Fill::More) => again.push(key),
                 Some(Fill::Idle | Fill::Ended(_)) => {}

@@ -16,9 +16,7 @@ use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
-use crate::limits::{
-    BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
-};
+use crate::limits::{BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, WRITE_STALL_MS_MAX};
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use bytes::Bytes;
@@ -38,7 +36,7 @@ pub struct Http2 {
     postponed: Vec<StreamKey>,
     /// When each request began whose body is awaited, or was when it began; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
-    /// When each response last could not go on for want of a window, or could not then; oldest first.
+    /// Since when a piece of each response waits for a window, or waited; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests whose bodies are not whole: the fields of their heads, and what there is of the bodies.
     received_bytes: usize,
@@ -53,6 +51,7 @@ struct Turn<'t> {
     from: Peer<'t>,
     now: Now,
     output: &'t mut Vec<u8>,
+    budget: &'t mut Budget,
 }
 
 impl Http2 {
@@ -76,7 +75,8 @@ impl Http2 {
         let config = http2::Config::default();
         let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output).ok()?;
         let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
-        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
+        let budget = &mut Budget::for_turn(service.room_for(from.credentials));
+        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output, budget });
         Some(http2)
     }
 
@@ -106,13 +106,13 @@ impl Http2 {
         budget: &mut Budget,
     ) -> Served {
         let mut has_more = false;
-        let turn = &mut Turn { service, from, now, output };
+        let turn = &mut Turn { service, from, now, output, budget };
         self.resume(turn);
         loop {
-            if turn.output.len() >= QUEUED_BYTES_HIGH {
+            if turn.output.len() >= turn.budget.room {
                 return Served::Busy;
             }
-            if budget.requests == 0 {
+            if turn.budget.requests == 0 {
                 has_more = !input.is_empty();
                 break;
             }
@@ -122,14 +122,12 @@ impl Http2 {
                 Err(error) => {
                     tracing::debug!(%error, "HTTP/2 connection ends");
                     turn.service.api.metrics.count_malformed_request();
-                    self.remove_watchers(&mut turn.service.watchers);
-                    self.streams.clear();
                     return Served::Close;
                 }
             };
             let is_last = received.event.is_none();
             if let Some(event) = received.event {
-                self.on_event(event, turn, budget);
+                self.on_event(event, turn);
             }
             input.consume(received.consumed);
             if is_last {
@@ -137,7 +135,7 @@ impl Http2 {
             }
         }
         self.send_more(turn);
-        if turn.output.len() >= QUEUED_BYTES_HIGH {
+        if turn.output.len() >= turn.budget.room {
             return Served::Busy;
         }
         has_more |= self.step_jobs(turn);
@@ -147,7 +145,7 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// Appends events to the watch `key` on `stream`. `None` if it is not open.
+    /// Appends events to the watch `key` on `stream`, until about `room` bytes wait. `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -155,6 +153,7 @@ impl Http2 {
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
+        room: usize,
     ) -> Option<Fill> {
         let Work::Sending { unsent, source: source @ Source::Watch(_), stalled_ms } =
             work_mut(&mut self.streams, stream)?
@@ -164,8 +163,8 @@ impl Http2 {
         if !matches!(source, Source::Watch(own) if *own == key) {
             return None;
         }
-        let room = self.connection.send_room(stream);
-        if !unsent.is_empty() || room == 0 {
+        let window = self.connection.send_room(stream);
+        if !unsent.is_empty() || window == 0 {
             // When its window opens it is filled again; until then it is left alone, for a while.
             self.connection.want_write(stream);
             service.watchers.park(key);
@@ -177,7 +176,7 @@ impl Http2 {
         }
         let events = &mut service.scratch.body;
         events.clear();
-        let bytes_max = room.min(QUEUED_BYTES_HIGH.saturating_sub(output.len()));
+        let bytes_max = window.min(room.saturating_sub(output.len()));
         let fill = service.watchers.fill(key, &service.table, now, events, bytes_max);
         let is_end = matches!(fill, Fill::Ended(_));
         if is_end {
@@ -292,19 +291,25 @@ impl Http2 {
         self.connection.stream_count() == 0 && input.is_empty()
     }
 
-    /// Takes out the watchers of all streams.
-    pub fn remove_watchers(&mut self, watchers: &mut Watchers<Owner>) {
-        for stream in self.streams.iter().flatten() {
+    /// Lets go of what is under way on all streams.
+    pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
+        for stream in self.streams.drain(..).flatten() {
             if let Work::Sending { source: Source::Watch(key), .. } = stream.work {
                 watchers.remove(key);
             }
         }
+        self.jobs.clear();
+        self.jobs_open = 0;
+        self.postponed.clear();
+        self.receiving.clear();
+        self.stalled.clear();
+        self.received_bytes = 0;
     }
 
     /// Keeps what jobs under way need, before the log forgets it.
     pub fn absorb(&mut self, table: &Table) {
         for stream in self.streams.iter_mut().flatten() {
-            if let Work::Begun(job) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
+            if let Work::Begun(job, _) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
                 job.absorb(table);
             }
         }

@@ -8,7 +8,7 @@ use crate::clock::Now;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, Response};
 use crate::http2::{self, ErrorCode, Event, StreamKey};
-use crate::serve::{Budget, Service};
+use crate::serve::Service;
 
 /// What there is of a request whose body is awaited.
 #[derive(Debug, Default)]
@@ -42,10 +42,10 @@ const SPARE_MAX: usize = 256;
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 
 impl Http2 {
-    pub(super) fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>, budget: &mut Budget) {
+    pub(super) fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
         match event {
             Event::Request { stream, head, end_stream } => {
-                budget.requests -= 1;
+                turn.budget.requests -= 1;
                 if end_stream {
                     let fields = std::mem::take(&mut turn.service.scratch.fields);
                     self.dispatch(stream, &fields, head, &mut [], turn);

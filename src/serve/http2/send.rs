@@ -12,9 +12,7 @@ use crate::clock::Now;
 use crate::hpack::FieldName;
 use crate::http::{Body, Response};
 use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
-use crate::limits::{
-    JOB_STEPS_PER_TURN, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX,
-};
+use crate::limits::{LIST_WHOLE_BYTES_MAX, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX};
 use crate::serve::Owner;
 use bytes::{Buf, Bytes};
 
@@ -24,6 +22,11 @@ impl Http2 {
         // The stream may be gone by now; then there is nobody to tell.
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
+            // Those that came before it have their steps first.
+            Reply::Job(job) if !self.jobs.is_empty() => {
+                self.put_begun(key, job, head_only);
+                Ok(())
+            }
             Reply::Job(job) => self.start_job(key, job, head_only, turn),
             Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
                 Ok(postponed) => {
@@ -71,7 +74,7 @@ impl Http2 {
         if rest.len() >= UNSENT_BYTES_COUNTED {
             let unsent = |stream: &Stream| match &stream.work {
                 Work::Sending { unsent, .. } => unsent.len(),
-                Work::Begun(_) | Work::Receiving(..) | Work::Postponed(..) => 0,
+                Work::Begun(..) | Work::Receiving(..) | Work::Postponed(..) => 0,
             };
             let unsent_bytes: usize = self.streams.iter().flatten().map(unsent).sum();
             if unsent_bytes + rest.len() > UNSENT_BYTES_MAX {
@@ -104,6 +107,11 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
+        if turn.budget.job_steps == 0 {
+            self.put_begun(key, job, head_only);
+            return Ok(());
+        }
+        turn.budget.job_steps -= 1;
         let mut body = Vec::new();
         // No more than the windows let through, or a client that opens none would have much kept for it.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
@@ -111,9 +119,7 @@ impl Http2 {
         let is_whole = !matches!(stepped, Ok(false));
         let response = match stepped {
             Ok(false) if !job.has_head() => {
-                self.put(key, Work::Begun(job));
-                self.jobs_open += 1;
-                self.jobs.push_back(key);
+                self.put_begun(key, job, head_only);
                 return Ok(());
             }
             Ok(false) => job.head(),
@@ -187,11 +193,10 @@ impl Http2 {
 
     /// Sends what waited for windows that are open now.
     pub(super) fn send_more(&mut self, turn: &mut Turn<'_>) {
-        while turn.output.len() < QUEUED_BYTES_HIGH
+        while turn.output.len() < turn.budget.room
             && let Some(key) = self.connection.poll_writable()
         {
             let Some(Work::Sending { unsent, source, stalled_ms }) = work_mut(&mut self.streams, key) else { continue };
-            *stalled_ms = None;
             if !unsent.is_empty() {
                 let is_end = matches!(source, Source::End);
                 let Ok(sent) = self.connection.send_data(key, unsent, is_end, turn.output) else {
@@ -200,10 +205,11 @@ impl Http2 {
                 };
                 unsent.advance(sent);
                 if !unsent.is_empty() {
-                    self.stall(key, turn.now);
+                    // An octet now and then buys no time: it goes on waiting since it began to.
                     continue;
                 }
             }
+            *stalled_ms = None;
             match source {
                 Source::End => self.forget(key),
                 Source::Job(_) => self.jobs.push_back(key),
@@ -214,14 +220,14 @@ impl Http2 {
 
     /// One step of each job that can go on. Whether there are more.
     pub(super) fn step_jobs(&mut self, turn: &mut Turn<'_>) -> bool {
-        for _ in 0..self.jobs.len().min(JOB_STEPS_PER_TURN) {
-            if turn.output.len() >= QUEUED_BYTES_HIGH {
+        for _ in 0..self.jobs.len() {
+            if turn.output.len() >= turn.budget.room || turn.budget.job_steps == 0 {
                 break;
             }
             let Some(key) = self.jobs.pop_front() else { break };
-            if let Some(job) = self.take_begun(key) {
+            if let Some((job, head_only)) = self.take_begun(key) {
                 // The stream may be gone by now; then there is nobody to tell.
-                let _ = self.start_job(key, job, false, turn);
+                let _ = self.start_job(key, job, head_only, turn);
                 continue;
             }
             let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
@@ -237,7 +243,8 @@ impl Http2 {
             }
             let piece = &mut turn.service.scratch.body;
             piece.clear();
-            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
+            turn.budget.job_steps -= 1;
+            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(turn.budget.room)) else {
                 // The body cannot be finished; a reset is the way to say so.
                 self.cancel(key, turn.service, turn.output);
                 continue;
@@ -273,8 +280,8 @@ impl Http2 {
         }
     }
 
-    /// A stream whose window is opened an octet at a time stands in the queue each time that it stalls anew; those that
-    /// stand for nothing any more are swept out before they are many.
+    /// A stream stands in the queue for each piece that has stalled; those that stand for nothing any more are swept out
+    /// before they are many.
     pub(super) fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

@@ -22,15 +22,15 @@ pub(super) enum Work {
     Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Receiving>),
-    /// The request is worked on; the response has no head yet.
-    Begun(Box<Job>),
+    /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
+    Begun(Box<Job>, bool),
     /// The head of the response is out.
     Sending {
         /// The piece that has not gone.
         unsent: Bytes,
         /// Where more comes from.
         source: Source,
-        /// Milliseconds since when it waits for a window; none if it does not.
+        /// Milliseconds since when that, or the next piece, waits for a window; none if it does not.
         stalled_ms: Option<u64>,
     },
 }
@@ -58,16 +58,23 @@ impl Http2 {
         self.streams[key.slot()] = Some(Stream { key, work });
     }
 
+    /// Leaves a job whose response has no head for its next step.
+    pub(super) fn put_begun(&mut self, key: StreamKey, job: Box<Job>, head_only: bool) {
+        self.put(key, Work::Begun(job, head_only));
+        self.jobs_open += 1;
+        self.jobs.push_back(key);
+    }
+
     /// Takes a job whose response has no head from its stream.
-    pub(super) fn take_begun(&mut self, key: StreamKey) -> Option<Box<Job>> {
-        if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(_))) {
+    pub(super) fn take_begun(&mut self, key: StreamKey) -> Option<(Box<Job>, bool)> {
+        if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(..))) {
             return None;
         }
-        let Some(Stream { work: Work::Begun(job), .. }) = self.streams.get_mut(key.slot())?.take() else {
+        let Some(Stream { work: Work::Begun(job, head_only), .. }) = self.streams.get_mut(key.slot())?.take() else {
             return None;
         };
         self.jobs_open -= 1;
-        Some(job)
+        Some((job, head_only))
     }
 
     /// Nothing is under way on a stream any more.
@@ -75,7 +82,7 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) else {
             return;
         };
-        if matches!(stream.work, Work::Begun(_) | Work::Sending { source: Source::Job(_), .. }) {
+        if matches!(stream.work, Work::Begun(..) | Work::Sending { source: Source::Job(_), .. }) {
             self.jobs_open -= 1;
         }
     }
