@@ -133,6 +133,6 @@ fuzz_target!(|data: &[u8]| {
         is_open = world.recv(&[]);
         assert!(is_open || world.protocol.is_idle(&world.input) || world.service.watchers.len() < 100);
     }
-    world.protocol.remove_watchers(&mut world.service.watchers);
+    world.protocol.drop_work(&mut world.service.watchers);
     assert!(world.service.watchers.is_empty(), "watchers of a connection end with it");
 });
