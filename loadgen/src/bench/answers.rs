@@ -10,6 +10,7 @@ use super::list::items_in;
 use super::tally::Tally;
 use crate::http::Told;
 use crate::node;
+use crate::stats::ErrorKind;
 
 /// What came of the requests so far.
 #[derive(Debug)]
@@ -96,6 +97,16 @@ impl Work {
         }
         self.done += 1;
         self.tally.answered(asked, now);
+    }
+
+    /// The run is over, and a request is still in flight.
+    #[cold]
+    pub(super) fn abandon(&mut self, tag: Tag) {
+        let why = match tag.ask {
+            Ask::Version | Ask::List | Ask::DeleteCollection => format!("{:?}", tag.ask),
+            Ask::Get | Ask::Post | Ask::Put | Ask::Read => format!("{:?} of {}", tag.ask, node::name_of(tag.lease)),
+        };
+        self.lose(tag.lease, ErrorKind::Unanswered.name(), Some(&why));
     }
 
     /// A request has no answer.

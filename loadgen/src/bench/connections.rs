@@ -2,7 +2,7 @@
 
 use super::args::BenchArgs;
 use super::idle::Idle;
-use super::lane::Lane;
+use super::lane::{Lane, Tag};
 use super::lease::Leases;
 use super::watch::WatchLane;
 use crate::link::{Connect, Link};
@@ -83,6 +83,11 @@ impl Connections {
     /// Whether nothing is in flight on any lane.
     pub(super) fn are_lanes_idle(&self) -> bool {
         self.lanes.iter().all(|lane| lane.link.len() == 0)
+    }
+
+    /// Gives up what is in flight on the lanes, which are of no more use.
+    pub(super) fn take_in_flight(&mut self) -> Vec<Tag> {
+        self.lanes.iter_mut().flat_map(|lane| lane.link.take_in_flight()).collect()
     }
 
     /// Whether there are watchers.

@@ -71,6 +71,9 @@ impl Bench {
         while self.course.phase() != Phase::Over {
             self.turn(&mut runnable)?;
         }
+        for tag in self.connections.take_in_flight() {
+            self.work.abandon(tag);
+        }
         if let Some(words) = self.connections.missing(&self.work.leases).filter(|_| self.work.watch_from() > 0) {
             self.work.tally.violated(words);
         }

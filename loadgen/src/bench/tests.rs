@@ -70,6 +70,15 @@ fn broken_promises_are_reported() {
             assert!(!report.is_fine() && report.json_line().contains(words), "{fault:?}: {}", report.table());
         }
     }
+    // Both at once, since each waits for the answer until nobody would any more.
+    std::thread::scope(|scope| {
+        for http in ["--http2", "--http1"] {
+            scope.spawn(move || {
+                let report = run(Fault::NeverAnswers, &format!("renew --connections 2 {http}"));
+                assert_eq!(json(&report)["errors"]["unanswered"], 1, "{http}: {}", report.table());
+            });
+        }
+    });
     for fault in [Fault::DropsEvent, Fault::RepeatsEvent, Fault::SwapsEvents] {
         let report = run(fault, "renew --watchers 1 --connections 2");
         let line = json(&report);

@@ -32,6 +32,7 @@ pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
                 let (status, body, last) = match fake.reply(&method, &target, &body) {
                     Reply::Answer(status, body) => (status, body, false),
                     Reply::Last(status, body) => (status, body, true),
+                    Reply::Nothing => continue,
                     Reply::Close => return,
                     Reply::Reset(_) | Reply::Abort(_) => panic!("a fault of HTTP/2"),
                 };

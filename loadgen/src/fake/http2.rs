@@ -94,6 +94,7 @@ impl Session<'_> {
             }
             Reply::Reset(code) => self.connection.reset(stream, code, &mut self.out),
             Reply::Abort(code) => self.connection.abort(code, &mut self.out),
+            Reply::Nothing => {}
             Reply::Close => return false,
         }
         true

@@ -49,6 +49,8 @@ pub(crate) enum Fault {
     GoesAway,
     /// The same on the first answer of every connection.
     AlwaysGoesAway,
+    /// The 30th renewal is applied and never answered; the connection stays.
+    NeverAnswers,
     /// HTTP/2: the 30th renewal's stream is refused.
     RefusesStream,
     /// HTTP/2: the streams of all renewals of one node are refused.
@@ -68,6 +70,8 @@ enum Reply {
     Answer(u16, String),
     /// An answer, the last one on the connection.
     Last(u16, String),
+    /// None, and the connection stays.
+    Nothing,
     /// The connection is closed.
     Close,
     /// HTTP/2: the stream is reset with this code.
@@ -219,6 +223,7 @@ impl Fake {
         match fault {
             Fault::AnswersSomethingElse => Reply::Answer(200, wrong),
             Fault::GoesAway => Reply::Last(200, text),
+            Fault::NeverAnswers => Reply::Nothing,
             _ => Reply::Answer(200, text),
         }
     }
