@@ -52,6 +52,11 @@ impl Accounts {
         self.window[0].0
     }
 
+    /// When it ended, likewise.
+    pub(super) fn measured_until(&self) -> u64 {
+        self.window[1].0
+    }
+
     /// How long it took.
     pub(super) fn seconds(&self) -> f64 {
         let [(from, _), (to, _)] = self.window;

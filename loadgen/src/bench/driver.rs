@@ -74,6 +74,7 @@ impl Bench {
         for tag in self.connections.take_in_flight() {
             self.work.abandon(tag);
         }
+        self.feed.abandon(&mut self.work.tally);
         if let Some(words) = self.connections.missing(&self.work.leases).filter(|_| self.work.watch_from() > 0) {
             self.work.tally.violated(words);
         }
@@ -89,7 +90,7 @@ impl Bench {
     }
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
-        let due = self.feed.due(&self.course).unwrap_or(u64::MAX);
+        let due = self.feed.due(&self.course, &self.work.tally).unwrap_or(u64::MAX);
         self.reactor.wait(due.min(self.next_housekeeping), |index, event| {
             if let Some(link) = self.connections.link(index) {
                 link.handle_readiness(event);
@@ -124,7 +125,7 @@ impl Bench {
             }
             Some(Role::Watchers(lane)) => {
                 let more = lane.receive(origin, scratch, &mut self.heard, now)?;
-                self.heard.count_into(&mut self.work.tally, self.reactor.epoch_us() + now / 1_000);
+                self.heard.count_into(&mut self.work.tally, now, self.reactor.epoch_us());
                 more
             }
             Some(Role::Idle(link)) => {
@@ -174,7 +175,7 @@ impl Bench {
             return Err(format!("{}: nothing was heard for 60 s, in {:?}", self.target.url, self.course.phase()));
         }
         let stop = self.interrupted.load(Ordering::Relaxed);
-        while let Some(next) = self.course.next(&self.work, &self.connections, stop, now) {
+        while let Some(next) = self.course.next(&self.work, &self.connections, &self.feed, stop, now) {
             self.enter(next, now)?;
         }
         Ok(())
@@ -183,8 +184,11 @@ impl Bench {
     fn enter(&mut self, next: Phase, now: u64) -> Result<(), String> {
         let before = self.course.phase();
         self.accounts.note(before, next, || self.reactor.now());
-        let measured_since = self.accounts.measured_since();
-        self.work.tally.count_from((next == Phase::Measuring).then_some(measured_since));
+        if next == Phase::Measuring {
+            self.work.tally.begin(self.accounts.measured_since());
+        } else if before == Phase::Measuring {
+            self.work.tally.end(self.accounts.measured_until());
+        }
         if matches!((next, self.args.verb), (Phase::Attaching, _) | (Phase::Measuring, Verb::Resume)) {
             for index in self.connections.watch_indexes() {
                 self.open(index, now)?;
@@ -193,8 +197,8 @@ impl Bench {
         if matches!(next, Phase::Preparing | Phase::Asking | Phase::Writing | Phase::Measuring) {
             self.work.restart();
         }
-        // A load that goes on is not begun again.
-        if (before, next) != (Phase::Warming, Phase::Measuring) {
+        // A load that goes on is not begun again, and when it ends it may owe something still.
+        if (before, next) != (Phase::Warming, Phase::Measuring) && next < Phase::Draining {
             self.feed.restart(&mut self.connections.lanes, now);
         }
         self.course.enter(next, now);

@@ -9,7 +9,9 @@ use super::lane::{Ask, Lane, Tag};
 use super::pace::Pace;
 use super::phase::{Course, Phase};
 use super::requests::Requests;
+use super::tally::Tally;
 use crate::http::Origin;
+use crate::stats::ErrorKind;
 
 /// What feeds the lanes.
 #[derive(Debug)]
@@ -37,7 +39,8 @@ impl Feed {
     /// Nothing was asked for yet. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(super) fn new(args: &BenchArgs, epoch_us: u64) -> Self {
         Self {
-            pace: args.rate.map(Pace::new),
+            // Other verbs come once for each Lease, or one after the other.
+            pace: args.rate.filter(|_| args.verb.is_endless()).map(Pace::new),
             requests: Requests::new(&args.namespace),
             epoch_us,
             is_starved: false,
@@ -50,9 +53,33 @@ impl Feed {
         self.requests.collection()
     }
 
-    /// When the next request is due by the rate, if there is one and the load is on.
-    pub(super) fn due(&self, course: &Course) -> Option<u64> {
-        self.pace.as_ref().filter(|_| course.is_loaded()).map(Pace::due)
+    /// When the next request is due by the rate, if there is one and the load wants it.
+    pub(super) fn due(&self, course: &Course, tally: &Tally) -> Option<u64> {
+        self.pace.as_ref().filter(|_| self.is_loaded(course, tally)).map(Pace::due)
+    }
+
+    /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from before
+    /// its beginning count too: what was due in it has its turn behind them.
+    pub(super) fn is_owed(&self, tally: &Tally) -> bool {
+        self.pace.as_ref().is_some_and(|pace| tally.is_over(pace.due()))
+    }
+
+    /// The run is over: what is owed has no answer.
+    pub(super) fn abandon(&mut self, tally: &mut Tally) {
+        let Some(pace) = &mut self.pace else { return };
+        let mut owed = 0;
+        while tally.is_over(pace.due()) {
+            owed += u64::from(tally.is_measured(pace.due()));
+            pace.advance(0);
+        }
+        if owed > 0 {
+            tally.all_failed(owed, ErrorKind::Unanswered.name(), || format!("{owed} were due and could not be sent"));
+        }
+    }
+
+    /// Whether the load wants another request: it is on, or it is over and one is owed.
+    fn is_loaded(&self, course: &Course, tally: &Tally) -> bool {
+        course.is_loaded() || (course.phase() == Phase::Draining && self.is_owed(tally))
     }
 
     /// There is something else to ask for: the next time all lanes get of it.
@@ -71,7 +98,7 @@ impl Feed {
     /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others too,
     /// which it tells.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, turn: Turn<'_>) -> bool {
-        if turn.course.is_loaded() && self.pace.is_some() {
+        if self.pace.is_some() && self.is_loaded(turn.course, &work.tally) {
             self.feed_by_rate(lanes, work, turn);
             return true;
         }
@@ -92,12 +119,15 @@ impl Feed {
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) {
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= turn.now) {
             let due = pace.due();
+            if !self.is_loaded(turn.course, &work.tally) {
+                return;
+            }
             let has_room = |&index: &usize| lanes.get(index).is_some_and(|lane| lane.link.has_room());
             let Some(index) = pace.lanes(lanes.len()).find(has_room) else { return };
             let Some(lane) = lanes.get_mut(index) else { return };
             let Some((lease, ask)) = self.next(index, lane, work, turn) else { return };
             self.send(lane, Tag { lease, ask, asked: due }, work, turn);
-            work.tally.sent(turn.now - due);
+            work.tally.sent(due, turn.now);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
             }
@@ -121,12 +151,14 @@ impl Feed {
             return Some((lease, ask));
         }
         let course = turn.course;
+        let is_loaded = self.is_loaded(course, &work.tally);
         let ask = match (course.phase(), course.verb()) {
             (Phase::Preparing, _) if lane.notes.is_fresh => Ask::Post,
             (Phase::Preparing, _) => Ask::Get,
             (Phase::Asking, _) => return (index == 0 && lane.ring.take_first_turn()).then_some((0, Ask::Version)),
-            (Phase::Writing, _) | (Phase::Warming | Phase::Measuring, Verb::Echo | Verb::Renew) => Ask::Put,
-            (Phase::Warming | Phase::Measuring, Verb::Read) => Ask::Read,
+            (Phase::Writing, _) => Ask::Put,
+            (_, Verb::Echo | Verb::Renew) if is_loaded => Ask::Put,
+            (_, Verb::Read) if is_loaded => Ask::Read,
             (Phase::Measuring, Verb::Create) => Ask::Post,
             // What is begun is also counted, so nothing is begun when the time is over.
             (Phase::Measuring, Verb::List) => {
@@ -138,7 +170,7 @@ impl Feed {
             }
             _ => return None,
         };
-        if !course.is_loaded() {
+        if !is_loaded {
             let lease = lane.ring.next_once()?;
             work.leases.begin(lease);
             return Some((lease, ask));

@@ -10,6 +10,7 @@
 use super::answers::Work;
 use super::args::{BenchArgs, Verb};
 use super::connections::Connections;
+use super::feed::Feed;
 use crate::link::DRAIN_NS;
 use crate::reactor::nanos;
 
@@ -84,7 +85,14 @@ impl Course {
     }
 
     /// The next phase, if this one is over; `stop` ends it before its time.
-    pub(super) fn next(&self, work: &Work, connections: &Connections, stop: bool, now: u64) -> Option<Phase> {
+    pub(super) fn next(
+        &self,
+        work: &Work,
+        connections: &Connections,
+        feed: &Feed,
+        stop: bool,
+        now: u64,
+    ) -> Option<Phase> {
         let verb = self.verb;
         let all_done = work.done() >= self.leases;
         let next = match self.phase {
@@ -105,9 +113,8 @@ impl Course {
             Phase::Warming if now - self.since >= self.warm_up_ns => Phase::Measuring,
             Phase::Measuring if self.is_measured(work, connections, now) => Phase::Draining,
             Phase::Draining if now - self.since >= DRAIN_NS => Phase::Over,
-            Phase::Draining if connections.are_lanes_idle() && connections.missing(&work.leases).is_none() => {
-                Phase::Over
-            }
+            Phase::Draining if !connections.are_lanes_idle() || feed.is_owed(&work.tally) => return None,
+            Phase::Draining if connections.missing(&work.leases).is_none() => Phase::Over,
             Phase::Writing | Phase::Warming | Phase::Measuring | Phase::Draining | Phase::Over => return None,
         };
         Some(next)

@@ -7,17 +7,18 @@ use process_account::Memory;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 
 /// What is counted during a run.
 #[derive(Debug)]
 pub(super) struct Tally {
-    /// When the measured time began, in nanoseconds of the run; `None` before and after it.
-    measured_since: Option<u64>,
+    /// The measured time, in nanoseconds of the run.
+    window: Range<u64>,
     /// In tenths of a microsecond, of what was asked for, or due, in the measured time.
     latency: Histogram<u64>,
     /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
     event_delay: Histogram<u64>,
-    /// From when a request was due until it was sent, with a rate.
+    /// From when a request was due in the measured time until it was sent, with a rate.
     lateness: Histogram<u64>,
     /// Requests answered in the measured time.
     requests: u64,
@@ -51,7 +52,7 @@ impl Tally {
         let histogram =
             || Histogram::new_with_bounds(1, UNITS_MAX, 3).expect("bounds and digits are as the crate wants");
         Self {
-            measured_since: None,
+            window: u64::MAX..u64::MAX,
             latency: histogram(),
             event_delay: histogram(),
             lateness: histogram(),
@@ -65,30 +66,47 @@ impl Tally {
         }
     }
 
-    /// From now on what comes is in the measured time, which began then, or is not.
-    pub(super) fn count_from(&mut self, measured_since: Option<u64>) {
-        self.measured_since = measured_since;
+    /// The measured time began then.
+    pub(super) fn begin(&mut self, since: u64) {
+        self.window = since..u64::MAX;
     }
 
-    /// A request that was asked for, or due, at `asked` has been answered at `now`.
+    /// It was over then.
+    pub(super) fn end(&mut self, until: u64) {
+        self.window.end = until;
+    }
+
+    /// Whether this time of the run is in the measured one.
+    pub(super) fn is_measured(&self, at: u64) -> bool {
+        self.window.contains(&at)
+    }
+
+    /// Whether the measured time is over and this was before its end.
+    pub(super) fn is_over(&self, at: u64) -> bool {
+        self.window.end < u64::MAX && at < self.window.end
+    }
+
+    /// A request that was asked for, or due, at `asked` has been answered at `now`. What is answered too late for the
+    /// rate counts among the latencies all the same: those are the longest.
     pub(super) fn answered(&mut self, asked: u64, now: u64) {
-        let Some(since) = self.measured_since else { return };
-        self.requests += 1;
-        if asked >= since {
+        if self.is_measured(now) {
+            self.requests += 1;
+        }
+        if self.is_measured(asked) {
             record(&mut self.latency, now.saturating_sub(asked));
         }
     }
 
-    /// A request was sent, so long after it was due.
-    pub(super) fn sent(&mut self, late_ns: u64) {
-        if self.measured_since.is_some() {
-            record(&mut self.lateness, late_ns);
+    /// A request that was due then is sent at `now`.
+    pub(super) fn sent(&mut self, due: u64, now: u64) {
+        if self.is_measured(due) {
+            record(&mut self.lateness, now.saturating_sub(due));
         }
     }
 
-    /// So many events have come; of some is known how long it took from the renewal.
-    pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>) {
-        if self.measured_since.is_some() {
+    /// So many events have come at `now`; of some is known how long it took from the renewal.
+    pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
+        if self.is_measured(now) {
             self.events += events;
             delays_ns.for_each(|delay_ns| record(&mut self.event_delay, delay_ns));
         }
@@ -97,10 +115,16 @@ impl Tally {
     /// A request did not come to what it should.
     #[cold]
     pub(super) fn failed(&mut self, kind: String, words: impl FnOnce() -> String) {
+        self.all_failed(1, kind, words);
+    }
+
+    /// So many requests did not, all of them alike.
+    #[cold]
+    pub(super) fn all_failed(&mut self, count: u64, kind: String, words: impl FnOnce() -> String) {
         if self.first.len() < FIRST_MAX {
             self.first.push(format!("{kind}: {}", words()));
         }
-        *self.errors.entry(kind).or_default() += 1;
+        *self.errors.entry(kind).or_default() += count;
     }
 
     /// A promise was broken.
@@ -247,6 +271,7 @@ fn json_of(histogram: &Histogram<u64>) -> Option<Value> {
     let at = |quantile| ms(histogram.value_at_quantile(quantile));
     (!histogram.is_empty()).then(|| {
         json!({
+            "count": histogram.len(),
             "ms_p50": at(0.5), "ms_p90": at(0.9), "ms_p99": at(0.99), "ms_p99_9": at(0.999), "ms_max": ms(histogram.max()),
         })
     })
@@ -280,3 +305,22 @@ const UNITS_MAX: u64 = 600_000_000;
 const FIRST_MAX: usize = 10;
 /// A process with this share of a core has no time left.
 const BUSY: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_of_what_was_asked_for_in_the_measured_time_and_the_rate_of_what_was_answered_in_it() {
+        let mut tally = Tally::new();
+        tally.answered(10, 20);
+        tally.begin(1_000);
+        tally.answered(999, 1_000);
+        tally.answered(1_000, 1_500);
+        tally.end(2_000);
+        tally.answered(1_999, 5_000_000);
+        tally.answered(2_000, 5_000_000);
+        assert_eq!((tally.requests, tally.latency.len()), (2, 2));
+        assert!((49_900..=50_100).contains(&tally.latency.max()), "{}", tally.latency.max());
+    }
+}

@@ -57,6 +57,21 @@ fn an_honest_server_passes() {
     }
 }
 
+/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency told.
+#[test]
+fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
+    for http in ["--http2 --streams 2", "--http1"] {
+        let report = run(Fault::Stalls, &format!("renew --rate 500 --connections 2 {http}"));
+        assert!(report.is_fine(), "{http}: {}", report.table());
+        let line = json(&report);
+        let due = line["measured_s"].as_f64().expect("a time") * 500.0;
+        let told = line["latency"]["count"].as_f64().expect("a count");
+        assert!((due - told).abs() <= 2.0, "{http}: {due} {told}: {}", report.table());
+        assert!(line["requests"].as_f64() < Some(due / 2.0), "{http}: {}", report.table());
+        assert!(line["latency"]["ms_max"].as_f64() > Some(150.0), "{http}: {}", report.table());
+    }
+}
+
 #[test]
 fn broken_promises_are_reported() {
     for (fault, words) in [

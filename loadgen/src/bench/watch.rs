@@ -64,10 +64,12 @@ impl Heard {
         Self { events: 0, renewed: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts what was heard, at this time in microseconds since the Unix epoch, and forgets it.
-    pub(super) fn count_into(&mut self, tally: &mut Tally, now_us: u64) {
+    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, and forgets
+    /// it.
+    pub(super) fn count_into(&mut self, tally: &mut Tally, now: u64, epoch_us: u64) {
+        let now_us = epoch_us + now / 1_000;
         let delay_ns = |renewed| now_us.saturating_sub(renewed).saturating_mul(1_000);
-        tally.heard(std::mem::take(&mut self.events), self.renewed.drain(..).map(delay_ns));
+        tally.heard(std::mem::take(&mut self.events), self.renewed.drain(..).map(delay_ns), now);
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
 }

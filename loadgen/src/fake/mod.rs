@@ -51,6 +51,8 @@ pub(crate) enum Fault {
     AlwaysGoesAway,
     /// The 30th renewal is applied and never answered; the connection stays.
     NeverAnswers,
+    /// The server does nothing at all for 400 ms before it looks at the 30th renewal.
+    Stalls,
     /// HTTP/2: the 30th renewal's stream is refused.
     RefusesStream,
     /// HTTP/2: the streams of all renewals of one node are refused.
@@ -197,6 +199,8 @@ impl Fake {
         let fault = if state.renewals == 30 { self.fault } else { Fault::None };
         match fault {
             Fault::Forgets => _ = state.leases.remove(name),
+            // The others wait for the lock.
+            Fault::Stalls => std::thread::sleep(STALL),
             Fault::RefusesStream => return Reply::Reset(ErrorCode::REFUSED_STREAM),
             Fault::ResetsStream => return Reply::Reset(ErrorCode::INTERNAL_ERROR),
             Fault::AbortsConnection => return Reply::Abort(ErrorCode::ENHANCE_YOUR_CALM),
@@ -295,6 +299,8 @@ fn read_more(stream: &mut dyn Stream, input: &mut Vec<u8>) -> bool {
     }
 }
 
+/// How long the server does nothing.
+const STALL: Duration = Duration::from_millis(400);
 /// How long events may have to wait.
 const READ_TIMEOUT: Duration = Duration::from_millis(1);
 
