@@ -126,7 +126,9 @@ impl Feed {
             let Some(index) = pace.lanes(lanes.len()).find(has_room) else { return };
             let Some(lane) = lanes.get_mut(index) else { return };
             let Some((lease, ask)) = self.next(index, lane, work, turn) else { return };
-            self.send(lane, Tag { lease, ask, asked: due }, work, turn);
+            if !self.send(lane, Tag { lease, ask, asked: due }, work, turn) {
+                return;
+            }
             work.tally.sent(due, turn.now);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);

@@ -72,6 +72,15 @@ fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
     }
 }
 
+/// The server takes two requests at once, of a generator that would have 32 in flight.
+#[test]
+fn what_the_server_does_not_take_now_is_still_due() {
+    let report = run(Fault::IsNarrow, "renew --rate 2000 --connections 1 --http2");
+    assert!(report.is_fine(), "{}", report.table());
+    let line = json(&report);
+    assert_eq!(line["latency"]["count"], line["generator"]["lateness"]["count"], "{}", report.table());
+}
+
 #[test]
 fn broken_promises_are_reported() {
     for (fault, words) in [
