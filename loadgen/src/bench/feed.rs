@@ -21,6 +21,8 @@ pub(super) struct Feed {
     epoch_us: u64,
     /// Some lanes were not given all that they could take.
     is_starved: bool,
+    /// A request is due by the rate and no lane can take it: it waits for the server, not for the time.
+    is_blocked: bool,
     /// Renewals asked for.
     writes: u64,
 }
@@ -44,6 +46,7 @@ impl Feed {
             requests: Requests::new(&args.namespace),
             epoch_us,
             is_starved: false,
+            is_blocked: false,
             writes: 0,
         }
     }
@@ -53,9 +56,9 @@ impl Feed {
         self.requests.collection()
     }
 
-    /// When the next request is due by the rate, if there is one and the load wants it.
+    /// When the next request is due by the rate, if there is one, the load wants it, and it can be sent then.
     pub(super) fn due(&self, course: &Course, tally: &Tally) -> Option<u64> {
-        self.pace.as_ref().filter(|_| self.is_loaded(course, tally)).map(Pace::due)
+        self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, tally)).map(Pace::due)
     }
 
     /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from before
@@ -115,20 +118,21 @@ impl Feed {
         all
     }
 
-    /// One request for each that is due, to whichever lane has room.
+    /// One request for each that is due, to whichever lane can take it.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) {
+        self.is_blocked = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= turn.now) {
             let due = pace.due();
             if !self.is_loaded(turn.course, &work.tally) {
                 return;
             }
-            let has_room = |&index: &usize| lanes.get(index).is_some_and(|lane| lane.link.has_room());
-            let Some(index) = pace.lanes(lanes.len()).find(has_room) else { return };
-            let Some(lane) = lanes.get_mut(index) else { return };
-            let Some((lease, ask)) = self.next(index, lane, work, turn) else { return };
-            if !self.send(lane, Tag { lease, ask, asked: due }, work, turn) {
+            let mut order = pace.lanes(lanes.len());
+            let mut takes =
+                |&index: &usize| lanes.get_mut(index).is_some_and(|lane| self.ask(index, lane, due, work, turn));
+            let Some(index) = order.find(&mut takes) else {
+                self.is_blocked = true;
                 return;
-            }
+            };
             work.tally.sent(due, turn.now);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
@@ -138,12 +142,16 @@ impl Feed {
 
     /// Gives one lane what it can take.
     fn fill(&mut self, index: usize, lane: &mut Lane, work: &mut Work, turn: Turn<'_>) {
-        while lane.link.has_room() {
-            let Some((lease, ask)) = self.next(index, lane, work, turn) else { return };
-            if !self.send(lane, Tag { lease, ask, asked: turn.now }, work, turn) {
-                return;
-            }
+        while self.ask(index, lane, turn.now, work, turn) {}
+    }
+
+    /// Gives one lane one request, asked for, or due, at `asked`; false if it can take none, or there is none for it.
+    fn ask(&mut self, index: usize, lane: &mut Lane, asked: u64, work: &mut Work, turn: Turn<'_>) -> bool {
+        if !lane.link.has_room() {
+            return false;
         }
+        let Some((lease, ask)) = self.next(index, lane, work, turn) else { return false };
+        self.send(lane, Tag { lease, ask, asked }, work, turn)
     }
 
     /// What a lane asks for next, if there is something.
@@ -198,5 +206,36 @@ impl Feed {
             lane.notes.follow.push((tag.lease, tag.ask));
         }
         sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use crate::http::{MediaType, Version};
+    use clap::Parser as _;
+
+    /// Nobody listens to the lanes, so they have no room.
+    #[test]
+    fn a_request_that_no_lane_can_take_waits_for_no_time_and_is_unanswered_at_the_end() {
+        let words = "loadgen bench renew --rate 100 --leases 5 --connections 2";
+        let args = Args::try_parse_from(words.split(' ')).expect("valid");
+        let Some(Command::Bench(args)) = args.command else { panic!("no bench") };
+        let mut lanes: Vec<Lane> = (0..2).map(|index| Lane::new(index, &args)).collect();
+        let (mut feed, mut work, mut course) = (Feed::new(&args, 0), Work::new(&args), Course::new(&args));
+        let origin = Origin::new(Version::Http2, false, "127.0.0.1", MediaType::Json);
+        course.enter(Phase::Measuring, 0);
+        work.tally.begin(5_000_000);
+        assert_eq!(feed.due(&course, &work.tally), Some(0));
+        let turn = Turn { origin: &origin, course: &course, writes_max: u64::MAX, now: 25_000_000 };
+        assert!(feed.feed(&mut lanes, &[], &mut work, turn));
+        assert_eq!(feed.due(&course, &work.tally), None);
+        work.tally.end(30_000_000);
+        assert!(feed.is_owed(&work.tally));
+        // That of 0 ms was not measured; those of 10 and 20 ms, behind it, were.
+        feed.abandon(&mut work.tally);
+        assert_eq!(work.tally.errors()["unanswered"], 2);
+        assert!(!feed.is_owed(&work.tally));
     }
 }

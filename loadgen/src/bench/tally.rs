@@ -136,6 +136,12 @@ impl Tally {
         }
     }
 
+    /// Requests that did not come to what they should, by kind.
+    #[cfg(test)]
+    pub(super) fn errors(&self) -> &BTreeMap<String, u64> {
+        &self.errors
+    }
+
     /// Neither errors nor violations.
     fn is_fine(&self) -> bool {
         self.errors.is_empty() && self.violations == 0
