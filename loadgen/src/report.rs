@@ -4,7 +4,7 @@ use crate::args::Args;
 use crate::fleet::Fleet;
 use crate::stats::Verb;
 use hdrhistogram::Histogram;
-use process_account::Memory;
+use process_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -139,21 +139,19 @@ impl Results {
     /// Whether the generator itself was what limited the results, and the figures that say so.
     fn generator_words(&self) -> String {
         let (cpu, late_ms) = (self.cpu_share(), self.lateness_p99_ms());
-        let verdict = if self.generator_was_the_limit() { "it WAS the limit" } else { "it was not the limit" };
+        let is_limit = self.limit() == Some(Limit::Generator);
+        let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
         let lateness = if self.args.max {
             String::new()
         } else {
             format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
         };
-        format!(
-            "Generator: {:.0} % of a core (bound: {:.0} %){lateness}: {verdict}.",
-            cpu * 100.0,
-            CPU_SHARE_MAX * 100.0
-        )
+        format!("Generator: {:.0} % of a core (bound: {:.0} %){lateness}: {verdict}.", cpu * 100.0, BUSY_SHARE * 100.0)
     }
 
-    fn generator_was_the_limit(&self) -> bool {
-        self.cpu_share() >= CPU_SHARE_MAX || (!self.args.max && self.lateness_p99_ms() > LATE_MS_MAX)
+    fn limit(&self) -> Option<Limit> {
+        let late_ms_p99 = (!self.args.max).then(|| self.lateness_p99_ms());
+        Limit::of(self.server_cpu_share(), Some(self.cpu_share()), late_ms_p99)
     }
 
     fn cpu_share(&self) -> f64 {
@@ -222,8 +220,8 @@ impl Results {
                 "cpu_share": round(self.cpu_share()),
                 "lateness_ms_p99": round(self.lateness_p99_ms()),
                 "crowded": stats.crowded,
-                "was_the_limit": self.generator_was_the_limit(),
             },
+            "limit": self.limit().map(Limit::name),
             "server_cpu_share": self.server_cpu_share().map(round),
             "server_cpu_us_per_request": self.server_cpu_us_per_request().map(round),
             "server_memory_kib": timing.server_memory.map(|memory| json!({
@@ -282,8 +280,3 @@ fn ms(us: u64) -> f64 {
 fn round(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
-
-/// Above this share of a core the generator, which has one thread, has no time left to be punctual.
-const CPU_SHARE_MAX: f64 = 0.9;
-/// Requests that the loop takes up later than this after they were due are late by the generator's fault.
-const LATE_MS_MAX: f64 = 10.0;

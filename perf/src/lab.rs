@@ -5,6 +5,7 @@ use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
 use crate::turns::Turns;
 use crate::{Against, Args};
+use process_account::Limit;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -267,13 +268,15 @@ impl Lab {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let run = H2load::of(&text).ok_or_else(|| format!("{told}: cannot read its results: {text}"))?;
             let cpu_us = before.zip(after).map(|(before, after)| whole(after.saturating_sub(before)) / 1_000.0);
+            let server_share = cpu_us.map(|us| us / 1e6 / run.seconds);
             let json = json!({
                 "requests": run.succeeded,
                 "requests_per_second": run.per_second,
                 "measured_s": run.seconds,
                 "server_cpu_us": cpu_us,
                 "server_cpu_us_per_request": cpu_us.map(|us| us / whole(run.succeeded.max(1))),
-                "server_cpu_share": cpu_us.map(|us| us / 1e6 / run.seconds),
+                "server_cpu_share": server_share,
+                "limit": Limit::of(server_share, None, None).map(Limit::name),
                 "server_memory_kib": { "end": process_account::memory(&pids).map(|memory| memory.resident_kib) },
                 "latency": { "ms_max": run.ms_max },
                 "errors": { "failed": requests - run.succeeded.min(requests) },

@@ -59,13 +59,9 @@ impl Measurement {
         }
     }
 
-    /// What was in the way of more.
-    pub(crate) fn limit(&self) -> &'static str {
-        match (self.server_share, self.generator_share) {
-            (Some(server), _) if server >= BUSY => "server",
-            (_, Some(generator)) if generator >= BUSY => "generator",
-            _ => "-",
-        }
+    /// What was in the way of more, as the load says.
+    pub(crate) fn limit(&self) -> &str {
+        self.told["limit"].as_str().unwrap_or("-")
     }
 
     /// A line of JSON, without its end.
@@ -222,12 +218,19 @@ fn mib(kib: u64) -> f64 {
     kib as f64 / 1024.0
 }
 
-/// A process with this share of a core has no time left.
-const BUSY: f64 = 0.95;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_limit_is_what_the_load_says() {
+        let limit = |json: Value| {
+            let told = Told { json, command: String::new() };
+            Measurement::of_bench("g", "s", "this", "request", told).limit().to_owned()
+        };
+        assert_eq!(limit(json!({ "limit": "generator", "server_cpu_share": 1.0 })), "generator");
+        assert_eq!(limit(json!({ "limit": null, "server_cpu_share": 1.0 })), "-");
+    }
 
     #[test]
     fn the_median_of_the_rounds() {

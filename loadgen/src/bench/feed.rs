@@ -120,7 +120,8 @@ impl Feed {
 
     /// One request for each that is due, to whichever lane can take it.
     fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) {
-        self.is_blocked = false;
+        // What comes due while others wait for room would have to wait too.
+        let was_blocked = std::mem::take(&mut self.is_blocked);
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= turn.now) {
             let due = pace.due();
             if !self.is_loaded(turn.course, &work.tally) {
@@ -133,7 +134,7 @@ impl Feed {
                 self.is_blocked = true;
                 return;
             };
-            work.tally.sent(due, turn.now);
+            work.tally.sent(due, turn.now, was_blocked);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
             }

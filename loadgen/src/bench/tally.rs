@@ -3,7 +3,7 @@
 use super::accounts::Accounts;
 use super::args::BenchArgs;
 use hdrhistogram::Histogram;
-use process_account::Memory;
+use process_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,8 +18,12 @@ pub(super) struct Tally {
     latency: Histogram<u64>,
     /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
     event_delay: Histogram<u64>,
-    /// From when a request was due in the measured time until it was sent, with a rate.
+    /// With a rate, from when a request was due in the measured time until it was sent: the generator's own lateness, so
+    /// without those that found no room.
     lateness: Histogram<u64>,
+    /// Requests that were due in the measured time and found no connection with room, or no Lease free: they waited for the
+    /// server, or for the watchers.
+    crowded: u64,
     /// Requests answered in the measured time.
     requests: u64,
     /// Events that came in the measured time.
@@ -56,6 +60,7 @@ impl Tally {
             latency: histogram(),
             event_delay: histogram(),
             lateness: histogram(),
+            crowded: 0,
             requests: 0,
             events: 0,
             list_bytes: 0,
@@ -97,9 +102,14 @@ impl Tally {
         }
     }
 
-    /// A request that was due then is sent at `now`.
-    pub(super) fn sent(&mut self, due: u64, now: u64) {
-        if self.is_measured(due) {
+    /// A request that was due then is sent at `now`; it had to wait for room if it was `crowded`.
+    pub(super) fn sent(&mut self, due: u64, now: u64, crowded: bool) {
+        if !self.is_measured(due) {
+            return;
+        }
+        if crowded {
+            self.crowded += 1;
+        } else {
             record(&mut self.lateness, now.saturating_sub(due));
         }
     }
@@ -140,6 +150,11 @@ impl Tally {
     #[cfg(test)]
     pub(super) fn errors(&self) -> &BTreeMap<String, u64> {
         &self.errors
+    }
+
+    /// Within which time 99 % of the requests were sent that found room, with a rate.
+    fn late_ms_p99(&self) -> Option<f64> {
+        (!self.lateness.is_empty()).then(|| ms(self.lateness.value_at_quantile(0.99)))
     }
 
     /// Neither errors nor violations.
@@ -208,8 +223,9 @@ impl Report {
                 "cpu_share": generator_share,
                 "cpu_us_per_request": per(self.accounts.generator_us(), count(tally.requests)),
                 "lateness": json_of(&tally.lateness),
-                "was_the_limit": generator_share >= Some(BUSY) && server_share.is_some_and(|share| share < BUSY),
+                "crowded": tally.crowded,
             },
+            "limit": Limit::of(server_share, generator_share, tally.late_ms_p99()).map(Limit::name),
             "errors": errors,
             "violations": tally.violations,
             "first_errors": tally.first,
@@ -264,6 +280,19 @@ impl Report {
             _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
         }
         _ = writeln!(out, "generator: {:.1} % of a core", self.accounts.generator_us() / 1e4 / seconds);
+        if let Some(ms) = tally.late_ms_p99() {
+            _ = writeln!(
+                out,
+                "generator: 99 % of the requests that found room sent within {ms:.2} ms after they were due"
+            );
+        }
+        if tally.crowded > 0 {
+            _ = writeln!(
+                out,
+                "{} requests found no room, and waited: the server, or --connections times --streams, was too little",
+                tally.crowded
+            );
+        }
         let errors: u64 = tally.errors.values().sum();
         _ = writeln!(out, "errors: {errors}, violations: {}", tally.violations);
         for words in &tally.first {
@@ -309,8 +338,6 @@ const UNIT_NS: u64 = 100;
 const UNITS_MAX: u64 = 600_000_000;
 /// Errors that are told in words.
 const FIRST_MAX: usize = 10;
-/// A process with this share of a core has no time left.
-const BUSY: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {
