@@ -19,7 +19,7 @@ pub(crate) struct Link<T> {
     since: u64,
     /// Attempts in vain since the last answer.
     attempts: u32,
-    /// When something was received last.
+    /// When something was received last, or the connection was begun.
     heard: u64,
     bodies: Bodies,
     in_flight_max: usize,
@@ -44,6 +44,8 @@ pub(crate) trait Connect {
     fn close(&mut self, registry: &Registry, now: u64);
     /// Notes what the poll said.
     fn handle_readiness(&mut self, event: &mio::event::Event);
+    /// When something was received last, or the connection was begun.
+    fn heard_at(&self) -> u64;
 }
 
 impl<T: Copy> Connect for Link<T> {
@@ -71,6 +73,10 @@ impl<T: Copy> Connect for Link<T> {
         if let Some(line) = &mut self.line {
             line.conn.handle_readiness(event);
         }
+    }
+
+    fn heard_at(&self) -> u64 {
+        self.heard
     }
 }
 

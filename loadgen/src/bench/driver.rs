@@ -33,7 +33,7 @@ pub(crate) struct Bench {
     accounts: Accounts,
     interrupted: Arc<AtomicBool>,
     next_housekeeping: u64,
-    /// When something was received last.
+    /// When something was received last, or a connection was begun.
     heard_at: u64,
     scratch: Vec<u8>,
 }
@@ -101,10 +101,10 @@ impl Bench {
             match self.receive(index) {
                 Ok(()) => {}
                 Err(broken) if broken.kind.is_none() => self.open_again(index)?,
-                Err(broken) => return Err(self.words(&broken)),
+                Err(broken) => return Err(self.words(&broken.why)),
             }
         }
-        self.send(runnable).map_err(|broken| self.words(&broken))?;
+        self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
         if now >= self.next_housekeeping {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
@@ -116,7 +116,6 @@ impl Bench {
     /// Receives on one connection, whatever it is for.
     fn receive(&mut self, index: usize) -> Result<(), Broken> {
         let now = self.reactor.now();
-        self.heard_at = now;
         let (origin, scratch) = (&self.target.origin, self.scratch.as_mut_slice());
         let more = match self.connections.role(index) {
             None => false,
@@ -136,6 +135,9 @@ impl Bench {
         };
         if more {
             self.reactor.set_runnable(index);
+        }
+        if let Some(link) = self.connections.link(index) {
+            self.heard_at = self.heard_at.max(link.heard_at());
         }
         Ok(())
     }
@@ -170,15 +172,21 @@ impl Bench {
                 self.open(index, now)?;
             }
         }
-        let silent_ns = now.saturating_sub(self.heard_at.max(self.course.since()));
-        if silent_ns > SILENCE_NS && self.args.verb != Verb::Nothing {
-            return Err(format!("{}: nothing was heard for 60 s, in {:?}", self.target.url, self.course.phase()));
+        if self.is_silent(now) {
+            return Err(self.words("nothing was heard for 60 s"));
         }
         let stop = self.interrupted.load(Ordering::Relaxed);
         while let Some(next) = self.course.next(&self.work, &self.connections, &self.feed, stop, now) {
             self.enter(next, now)?;
         }
         Ok(())
+    }
+
+    /// Whether the server is to be taken as gone.
+    fn is_silent(&self, now: u64) -> bool {
+        // Then there is nothing to hear.
+        let is_quiet = self.args.verb == Verb::Nothing && self.course.phase() == Phase::Measuring;
+        !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > SILENCE_NS
     }
 
     fn enter(&mut self, next: Phase, now: u64) -> Result<(), String> {
@@ -219,15 +227,17 @@ impl Bench {
     fn open_again(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
         let Some(Role::Lane(lane)) = self.connections.role(index) else {
-            let (url, phase) = (&self.target.url, self.course.phase());
-            return Err(format!("{url}: a watcher's or an idle connection was ended, in {phase:?}"));
+            return Err(self.words("a watcher's or an idle connection was ended"));
         };
         lane.link.close(self.reactor.registry(), now);
         self.open(index, now)
     }
 
-    fn words(&self, broken: &Broken) -> String {
-        format!("{}: {}, in {:?}", self.target.url, broken.why, self.course.phase())
+    /// Why the run ends before its time. What went wrong first is as often as not the reason.
+    #[cold]
+    fn words(&self, why: &str) -> String {
+        let first = self.work.tally.first_words().map(|words| format!("; the first error was {words}"));
+        format!("{}: {why}, in {:?}{}", self.target.url, self.course.phase(), first.unwrap_or_default())
     }
 }
 
@@ -235,3 +245,26 @@ impl Bench {
 const HOUSEKEEPING_NS: u64 = 10_000_000;
 /// Without a byte for so long, the server is taken to be gone.
 const SILENCE_NS: u64 = 60_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn silence_is_told_with_the_first_error_unless_there_is_nothing_to_hear() {
+        for (verb, is_silent) in [("renew", true), ("nothing", false)] {
+            let words = ["loadgen", "bench", verb, "--server", "http://127.0.0.1:1", "--watchers", "1"];
+            let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
+            let target = Target::of_args(&args.server, args.media_type()).expect("a target");
+            let mut bench = Bench::new(*args, target, Arc::default()).expect("a bench");
+            bench.course.enter(Phase::Attaching, 0);
+            assert!(!bench.is_silent(SILENCE_NS) && bench.is_silent(SILENCE_NS + 1), "{verb}");
+            bench.course.enter(Phase::Measuring, 0);
+            assert_eq!(bench.is_silent(SILENCE_NS + 1), is_silent);
+            bench.work.tally.failed("500".to_owned(), || "x".to_owned());
+            assert_eq!(bench.words("why"), "http://127.0.0.1:1: why, in Measuring; the first error was 500: x");
+        }
+    }
+}

@@ -126,7 +126,8 @@ impl Course {
             Verb::Create => work.done() >= self.leases,
             Verb::DeleteCollection => work.done() > 0,
             Verb::List => work.done() > 0 && self.is_long(now) && connections.are_lanes_idle(),
-            Verb::Resume => connections.events_min() >= self.leases.into(),
+            // A renewal that failed has no event.
+            Verb::Resume => connections.events_min() >= work.leases.all_writes(),
             Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => self.is_long(now),
         }
     }

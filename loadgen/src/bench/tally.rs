@@ -146,6 +146,11 @@ impl Tally {
         }
     }
 
+    /// The first error or violation, in words.
+    pub(super) fn first_words(&self) -> Option<&str> {
+        self.first.first().map(String::as_str)
+    }
+
     /// Requests that did not come to what they should, by kind.
     #[cfg(test)]
     pub(super) fn errors(&self) -> &BTreeMap<String, u64> {

@@ -18,11 +18,16 @@ fn args(flags: &str) -> BenchArgs {
 }
 
 fn run(fault: Fault, flags: &str) -> Report {
+    try_run(fault, flags).expect("the server is there")
+}
+
+fn try_run(fault: Fault, flags: &str) -> Result<Report, String> {
     let address = fake::start(fault, None);
+    let leases = if flags.contains("--leases") { "" } else { "--leases 20" };
     let args =
-        args(&format!("{flags} --server http://{address} --namespace n --leases 20 --warm-up 50ms --duration 200ms"));
+        args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
     let target = Target::of_args(&args.server, args.media_type()).expect("a target");
-    Bench::new(args, target, Arc::new(AtomicBool::new(false))).and_then(Bench::run).expect("the server is there")
+    Bench::new(args, target, Arc::new(AtomicBool::new(false))).and_then(Bench::run)
 }
 
 fn json(report: &Report) -> Value {
@@ -84,6 +89,34 @@ fn what_the_server_does_not_take_now_is_still_due() {
     let generator = &line["generator"];
     let sent = generator["lateness"]["count"].as_u64().zip(generator["crowded"].as_u64()).map(|(a, b)| a + b);
     assert_eq!(line["latency"]["count"].as_u64(), sent, "{}", report.table());
+}
+
+#[test]
+fn a_watch_that_is_not_accepted_or_ends_is_the_end_with_its_own_words() {
+    for http in ["--http2", "--http1"] {
+        for (fault, flags, expected) in [
+            (
+                Fault::RefusesWatches,
+                "renew --watchers 2",
+                "a watch was answered 403: {\"message\":\"not for you\"}, in ",
+            ),
+            (Fault::RefusesWatches, "nothing --watchers 2", "a watch was answered 403"),
+            (Fault::ExpiresWatches, "resume --watchers 2", "\"code\":410"),
+        ] {
+            let words = try_run(fault, &format!("{flags} {http}")).expect_err("no watch");
+            assert!(words.contains(expected), "{flags} {http}: {words}");
+        }
+    }
+}
+
+#[test]
+fn a_resumption_does_not_wait_for_the_event_of_a_renewal_that_failed() {
+    for http in ["--http2", "--http1"] {
+        let report = run(Fault::FailsOnce, &format!("resume --leases 40 --watchers 2 {http}"));
+        let line = json(&report);
+        assert_eq!((&line["errors"]["500"], &line["violations"]), (&1.into(), &0.into()), "{}", report.table());
+        assert_eq!(line["events"], 2 * 39, "{}", report.table());
+    }
 }
 
 #[test]

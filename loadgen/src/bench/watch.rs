@@ -6,6 +6,7 @@ use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::link::Link;
 use crate::node;
 use crate::object;
+use crate::stats::ErrorKind;
 use crate::time_text;
 use memchr::memmem::Finder;
 
@@ -72,6 +73,13 @@ impl Heard {
         tally.heard(std::mem::take(&mut self.events), self.renewed.drain(..).map(delay_ns), now);
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
+
+    /// Why a watch has ended, as far as it said so: an ERROR event is the last one.
+    #[cold]
+    fn ended_words(&self) -> String {
+        let last = self.wrong.last().map(|words| format!(": {words}"));
+        format!("a watch has ended{}", last.unwrap_or_default())
+    }
 }
 
 impl WatchLane {
@@ -116,7 +124,8 @@ impl WatchLane {
         self.link.flush(origin)
     }
 
-    /// Receives what has come. True if there is more.
+    /// Receives what has come. True if there is more. A watch that is not accepted, or that ends, is of no more use: what is
+    /// measured counts on all of them.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,
@@ -125,27 +134,43 @@ impl WatchLane {
         now: u64,
     ) -> Result<bool, Broken> {
         let seats = &mut self.seats;
-        self.link.receive(origin, scratch, now, |place, told| {
+        let mut lost = None;
+        let outcome = self.link.receive(origin, scratch, now, |place, told| {
             let Some(seat) = seats.get_mut(place) else { return Verdict::Cancel };
-            match told {
+            let why = match told {
                 Told::Answer { status: 200, body, end } => {
                     seat.is_watching = true;
                     // For some of the watchers, so that it costs little.
                     seat.handle(body, place % 8 == 0, heard);
-                    if end {
-                        heard.wrong.push("a watch has ended".to_owned());
-                    }
+                    end.then(|| (ErrorKind::Reset, heard.ended_words()))
                 }
-                Told::Answer { status, .. } => heard.wrong.push(format!("a watch was answered {status}")),
-                Told::Unserved | Told::Refused => heard.wrong.push("a watch was refused".to_owned()),
-                Told::Lost { why, .. } => heard.wrong.push(why.to_owned()),
-            }
+                Told::Answer { status, body, end } => {
+                    // As much as is told of it.
+                    let room = WORDS_BYTES_MAX - seat.partial.len().min(WORDS_BYTES_MAX);
+                    seat.partial.extend_from_slice(body.get(..room).unwrap_or(body));
+                    end.then(|| (ErrorKind::Status(status), seat.refused_words(status)))
+                }
+                Told::Unserved | Told::Refused => Some((ErrorKind::Refused, "a watch was refused".to_owned())),
+                Told::Lost { kind, why } => Some((kind, format!("a watch was lost: {why}"))),
+            };
+            lost = lost.take().or(why);
             Verdict::GoOn
-        })
+        });
+        // The connection may have ended with it; the watch is the better reason.
+        match lost {
+            Some((kind, why)) => Err(Broken { kind: Some(kind), why }),
+            None => outcome,
+        }
     }
 }
 
 impl Seat {
+    /// Why there is no watch, by an answer that is whole.
+    #[cold]
+    fn refused_words(&self, status: u16) -> String {
+        format!("a watch was answered {status}: {}", String::from_utf8_lossy(&self.partial).trim())
+    }
+
     fn handle(&mut self, body: &[u8], is_timed: bool, heard: &mut Heard) {
         let mut rest = body;
         while let Some(end) = memchr::memchr(b'\n', rest) {

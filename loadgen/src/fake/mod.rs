@@ -51,6 +51,8 @@ pub(crate) enum Fault {
     AlwaysGoesAway,
     /// The 30th renewal is applied and never answered; the connection stays.
     NeverAnswers,
+    /// A watch is answered 403.
+    RefusesWatches,
     /// The server does nothing at all for 400 ms before it looks at the 30th renewal.
     Stalls,
     /// HTTP/2: the 30th renewal's stream is refused.
@@ -170,6 +172,9 @@ impl Fake {
         let path = target.split('?').next().expect("a path");
         let name = path.rsplit('/').next().expect("a name").to_owned();
         let reply = match method {
+            "GET" if self.fault == Fault::RefusesWatches && target.contains("watch=true") => {
+                answer(403, "{\"message\":\"not for you\"}")
+            }
             "GET" if name == "leases" => Reply::Answer(200, list(&state)),
             "GET" => {
                 let Some(lease) = state.leases.get(&name) else { return answer(404, "{}") };
@@ -247,7 +252,7 @@ impl Fake {
 
     /// The beginning of a watch, if the request is for one.
     fn begin_watch(&self, target: &str) -> Option<Cursor> {
-        if !target.contains("watch=true") {
+        if !target.contains("watch=true") || self.fault == Fault::RefusesWatches {
             return None;
         }
         let from = target.split("resourceVersion=").nth(1).and_then(|rest| rest.split('&').next());
