@@ -85,6 +85,7 @@ fn run(args: Args) -> Result<bool, Stop> {
             .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
     }
     if let Some(Command::Bench(args)) = args.command {
+        args.check().map_err(Stop::Usage)?;
         let target = Target::of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
         let [broad, narrow] = args.watch_connections();
         allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));

@@ -37,7 +37,7 @@ pub(crate) struct BenchArgs {
     connections: Option<u32>,
 
     /// Requests in flight on one connection: streams, or with --http1 pipelined [default: 32; with --http1 1; of list and
-    /// delete-collection 1]
+    /// delete-collection always 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 
@@ -45,7 +45,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 700, value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
     pub(crate) body_bytes: u32,
 
-    /// Requests per second, counted from when they were due [default: as many as it takes]
+    /// Requests per second, counted from when they were due; of echo, read and renew [default: as many as it takes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) rate: Option<u32>,
 
@@ -58,7 +58,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Watchers of all Leases
+    /// Watchers of all Leases, beside nothing, read, renew or resume
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub(crate) watchers: u32,
 
@@ -71,7 +71,7 @@ pub(crate) struct BenchArgs {
     pub(crate) name_watchers: u32,
 
     /// The watchers of one Lease each are of others than are renewed
-    #[arg(long)]
+    #[arg(long, requires = "name_watchers")]
     pub(crate) other_names: bool,
 
     /// Watchers on one connection [default: 32; with --http1 1]
@@ -136,6 +136,28 @@ impl BenchArgs {
         if self.protobuf { MediaType::Protobuf } else { MediaType::Json }
     }
 
+    /// What makes no sense together, in a sentence for the user.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (verb, name) = (self.verb, self.verb.name());
+        let has_watchers = self.watchers > 0 || self.name_watchers > 0;
+        let refused = if self.rate.is_some() && !verb.is_endless() {
+            "has no --rate: it takes as long as it takes"
+        } else if has_watchers && !matches!(verb, Verb::Nothing | Verb::Read | Verb::Renew | Verb::Resume) {
+            "has no watchers: nothing, read, renew and resume have"
+        } else if self.watchers == 0 && verb == Verb::Resume {
+            "needs --watchers: they are what resumes"
+        } else if self.lag > 0 && (self.watchers == 0 || verb != Verb::Renew) {
+            "has no --lag: it is how far --watchers may be behind renewals"
+        } else if verb.is_bulk() && self.streams.is_some_and(|streams| streams > 1) {
+            "has no --streams: one answer is all that a connection has to do"
+        } else if verb == Verb::DeleteCollection && self.connections.is_some_and(|connections| connections > 1) {
+            "has no --connections: it is one request"
+        } else {
+            return Ok(());
+        };
+        Err(format!("bench {name} {refused}"))
+    }
+
     /// Connections of the requests.
     pub(crate) fn connections(&self) -> u32 {
         let connections = match self.server.version() {
@@ -149,7 +171,8 @@ impl BenchArgs {
     /// Requests in flight on one of them.
     pub(crate) fn streams(&self) -> u32 {
         let streams = match self.server.version() {
-            _ if self.verb.is_bulk() => 1,
+            // What is counted in a list must not come in pieces among those of another.
+            _ if self.verb.is_bulk() => return 1,
             Version::Http1 => 1,
             Version::Http2 => 32,
         };
@@ -167,5 +190,57 @@ impl BenchArgs {
     /// Connections of the watchers of all Leases, and of those of one.
     pub(crate) fn watch_connections(&self) -> [u32; 2] {
         [self.watchers, self.name_watchers].map(|watchers| watchers.div_ceil(self.watch_streams()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    fn parse(words: &str) -> Result<BenchArgs, String> {
+        let words = ["loadgen", "bench"].into_iter().chain(words.split_whitespace());
+        match Args::try_parse_from(words).map_err(|e| e.to_string())?.command {
+            Some(Command::Bench(args)) => args.check().map(|()| *args),
+            None => panic!("no bench"),
+        }
+    }
+
+    #[test]
+    fn what_can_only_fail_or_would_be_ignored_is_refused() {
+        for words in [
+            "create --watchers 1",
+            "create --rate 5",
+            "delete-collection --connections 2",
+            "delete-collection --name-watchers 1",
+            "delete-collection --streams 2",
+            "echo --watchers 1",
+            "list --http1 --watchers 1",
+            "list --rate 5",
+            "list --streams 2",
+            "nothing --rate 5",
+            "read --lag 5 --watchers 1",
+            "renew --lag 5",
+            "renew --other-names",
+            "resume",
+            "resume --name-watchers 1",
+            "resume --rate 5 --watchers 1",
+        ] {
+            let told = parse(words).expect_err(words);
+            assert!(told.starts_with("bench ") || words.ends_with("--other-names"), "{words}: {told}");
+        }
+        for words in [
+            "create --connections 2 --streams 3",
+            "echo --rate 5",
+            "list --connections 2",
+            "nothing --watchers 1 --idle 5",
+            "read --rate 5 --watchers 1",
+            "renew --lag 5 --watchers 1",
+            "renew --name-watchers 2 --other-names",
+            "resume --watchers 1 --name-watchers 1",
+        ] {
+            assert_eq!(parse(words).map(|args| args.verb.name()), Ok(words.split(' ').next().expect("a verb")));
+        }
     }
 }

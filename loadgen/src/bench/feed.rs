@@ -41,8 +41,7 @@ impl Feed {
     /// Nothing was asked for yet. `epoch_us` is time 0 of the run, in microseconds since the Unix epoch.
     pub(super) fn new(args: &BenchArgs, epoch_us: u64) -> Self {
         Self {
-            // Other verbs come once for each Lease, or one after the other.
-            pace: args.rate.filter(|_| args.verb.is_endless()).map(Pace::new),
+            pace: args.rate.map(Pace::new),
             requests: Requests::new(&args.namespace),
             epoch_us,
             is_starved: false,

@@ -47,7 +47,7 @@ pub(super) struct Notes {
     pub(super) follow: Vec<(u32, Ask)>,
     /// The last Lease that was prepared was not there.
     pub(super) is_fresh: bool,
-    /// The end of the last piece of a list, for what is counted in it.
+    /// The end of the last piece of a list, for what is counted in it; only one is under way on a connection.
     pub(super) tail: Vec<u8>,
 }
 
