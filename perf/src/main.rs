@@ -141,9 +141,11 @@ fn main() -> ExitCode {
 
 /// Whether `name` is the scenario's, or its group's, or, if it is nobody's, how it begins.
 fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
-    // A floor says nothing without what stands on it.
-    let is_above = |scenario: &Scenario| name == "floor" && FLOORS.iter().any(|(ours, ..)| *ours == scenario.name);
-    let is_exact = |scenario: &Scenario| scenario.group == name || scenario.name == name || is_above(scenario);
+    // A floor says nothing without what stands on it, and stands in another group if that is where its load belongs.
+    let is_of_floors = |scenario: &Scenario| {
+        name == "floor" && FLOORS.iter().any(|&(ours, floor, _)| [ours, floor].contains(&scenario.name.as_str()))
+    };
+    let is_exact = |scenario: &Scenario| scenario.group == name || scenario.name == name || is_of_floors(scenario);
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
@@ -277,6 +279,28 @@ mod tests {
         for text in ["", "go", "go=https://x", "=http://x,1", "go=x,1", "go=http://x,y", "this=http://x,1"] {
             assert!(parse_against(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn scenarios_are_meant_by_name_or_group_or_beginning_and_floors_with_what_stands_on_them() {
+        let all = scenario::all(false);
+        let meant = |name: &str| -> Vec<&str> {
+            all.iter()
+                .filter(|scenario| is_meant(&all, scenario, name))
+                .map(|scenario| scenario.name.as_str())
+                .collect()
+        };
+        assert_eq!(meant("stalls"), ["stalls"]);
+        assert_eq!(meant("fan-out-1"), ["fan-out-1"]);
+        assert_eq!(meant("fan-out-10"), ["fan-out-10"]);
+        assert_eq!(meant("table-1"), ["table-1000", "table-10000", "table-100000", "table-1000000"]);
+        assert_eq!(meant("nodes-1000000"), ["nodes-1000000"]);
+        assert!(meant("nothing").is_empty());
+        let mut of_floors: Vec<&str> = FLOORS.into_iter().flat_map(|(ours, floor, _)| [ours, floor]).collect();
+        let mut floor = meant("floor");
+        of_floors.sort_unstable();
+        floor.sort_unstable();
+        assert_eq!(floor, of_floors);
     }
 
     #[test]
