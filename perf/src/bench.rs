@@ -13,7 +13,7 @@ pub(crate) struct Bench<'l> {
     lab: &'l Lab,
     shared: Server,
     others: Vec<Server>,
-    /// Of a Lease in JSON, as the shared server writes it.
+    /// Of a Lease in JSON, as a server of ours wrote it last: what a floor gives back is as long.
     body_bytes: usize,
 }
 
@@ -31,9 +31,8 @@ impl<'l> Bench<'l> {
                 for server in std::iter::once(&self.shared).chain(others) {
                     let Some(told) = self.lab.load(server, *wire, &self.timed(arguments)) else { continue };
                     let told = told?;
-                    if server.name == OURS && !arguments.iter().any(|argument| argument == "--protobuf") {
-                        let bytes = told.json["body_bytes"].as_u64().and_then(|bytes| usize::try_from(bytes).ok());
-                        self.body_bytes = bytes.unwrap_or(self.body_bytes);
+                    if server.name == OURS {
+                        self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
                     }
                     tell(Measurement::of_bench(group, name, &server.name, unit, told));
                 }
@@ -56,6 +55,7 @@ impl<'l> Bench<'l> {
                 let server = self.lab.start_server(Placement::Together)?;
                 let arguments = self.paced(bench("renew", *leases));
                 let told = self.lab.load(&server, H1_CLEAR, &arguments).ok_or("no cleartext")??;
+                self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
                 tell(Measurement::of_bench(group, name, OURS, "request", told));
             }
             Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
@@ -201,5 +201,29 @@ fn of_nodes(group: &'static str, scenario: String, verb: &str, told: &Told) -> M
     }
 }
 
-/// What a Lease takes on the wire, until one was seen.
-const BODY_BYTES: usize = 700;
+/// Bytes of a Lease in JSON, if the load was of such.
+fn json_bytes(told: &Told) -> Option<usize> {
+    let bytes = told.json["body_bytes"].as_u64().filter(|&bytes| bytes > 0);
+    bytes.filter(|_| told.json["media_type"] == "application/json").and_then(|bytes| usize::try_from(bytes).ok())
+}
+
+/// What a Lease of the load generator's takes in JSON, until one was seen.
+const BODY_BYTES: usize = 803;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_length_of_a_lease_is_learned_from_those_in_json() {
+        for (media_type, bytes, expected) in [
+            ("application/json", 803, Some(803)),
+            ("application/json", 0, None),
+            ("application/vnd.kubernetes.protobuf", 320, None),
+        ] {
+            let json = json!({ "media_type": media_type, "body_bytes": bytes });
+            assert_eq!(json_bytes(&Told { json, command: String::new() }), expected);
+        }
+    }
+}

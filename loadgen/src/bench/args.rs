@@ -41,8 +41,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 
-    /// Bytes of the body with echo
-    #[arg(long, value_name = "COUNT", default_value_t = 700, value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
+    /// Bytes of the body with echo; a Lease of renew has as many in JSON as is the default
+    #[arg(long, value_name = "COUNT", default_value_t = 803, value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
     pub(crate) body_bytes: u32,
 
     /// Requests per second, counted from when they were due; of echo, read and renew [default: as many as it takes]
