@@ -1,9 +1,8 @@
 //! How the scenarios are measured, each once when it is asked for.
 
 use crate::lab::{Lab, OURS, Placement, Server, Stop, parse};
-use crate::measurement::{Measurement, Told};
+use crate::measurement::{Measurement, Told, errors_in, errors_of};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
-use serde_json::Value;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -82,9 +81,13 @@ impl<'l> Bench<'l> {
                 arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
                 let told = self.lab.load(&server, *wire, &arguments).ok_or("no TLS")??;
-                tell(of_nodes(group, name.clone(), "renew", &told));
+                // Each error is in one row: those of reads in theirs, all others with the renewals.
+                let read_errors = errors_of(&told.json, "read");
+                let renewals = of_nodes(group, name.clone(), "renew", &told);
+                tell(Measurement { errors: renewals.errors - read_errors, ..renewals });
                 if *reads {
-                    tell(of_nodes(group, format!("{name}-read"), "read", &told));
+                    let read = of_nodes(group, format!("{name}-read"), "read", &told);
+                    tell(Measurement { errors: read_errors, ..read });
                 }
             }
         }
@@ -164,13 +167,12 @@ impl<'l> Bench<'l> {
             if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {
                 object.insert("beside".to_owned(), work.json);
             }
+            let errors_beside = errors_in(&told.json["beside"]);
             let mut measured = Measurement::of_bench(group, &format!("stall-{name}"), OURS, "request", told);
             // The server does something else beside: its time is not the renewals'.
             if name != "alone" {
                 measured.cpu_us = None;
-                let beside = &measured.told["beside"];
-                measured.errors += beside["violations"].as_u64().unwrap_or(0)
-                    + beside["errors"].as_object().map_or(0, |errors| errors.values().filter_map(Value::as_u64).sum());
+                measured.errors += errors_beside;
             }
             let scenario = format!("turns-{name}");
             let turns = Measurement {

@@ -17,9 +17,9 @@ mod turns;
 use bench::Bench;
 use clap::Parser;
 use lab::{Lab, OURS, Stop};
-use measurement::Table;
+use measurement::{Table, Told};
 use scenario::{FLOORS, Scenario};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -183,10 +183,15 @@ fn run(args: &Args, all: &[Scenario]) -> Result<bool, String> {
             let progress = format!("[{:>4} s] round {}: {}", began.elapsed().as_secs(), round + 1, scenario.name);
             _ = writeln!(std::io::stderr(), "{progress}");
             let mut lines = Vec::new();
+            let mut told = Value::Null;
             let outcome = bench.run(scenario, |measurement| {
                 lines.push(measurement.json_line(&context, round));
-                for words in measurement.told["first_errors"].as_array().into_iter().flatten() {
-                    complain(&format!("{}: {words}", measurement.scenario));
+                // Two rows may be of one load.
+                if measurement.told != told {
+                    for words in Told::first_words(&measurement.told) {
+                        complain(&format!("{}: {words}", measurement.scenario));
+                    }
+                    told = measurement.told.clone();
                 }
                 table.push(measurement);
             });

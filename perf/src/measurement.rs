@@ -100,9 +100,23 @@ pub(crate) struct Told {
     pub(crate) command: String,
 }
 
-fn errors_in(told: &Value) -> u64 {
-    let errors = told["errors"].as_object().map_or(0, |errors| errors.values().filter_map(Value::as_u64).sum());
-    errors + told["violations"].as_u64().unwrap_or(0)
+impl Told {
+    /// The first of what went wrong, in words, in the load and in what was done beside it.
+    pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
+        let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
+        lists.into_iter().flatten().filter_map(Value::as_array).flatten().filter_map(Value::as_str)
+    }
+}
+
+/// Errors and violations that a load tells of.
+pub(crate) fn errors_in(told: &Value) -> u64 {
+    errors_of(told, "") + told["violations"].as_u64().unwrap_or(0)
+}
+
+/// Errors whose kind begins with this: what simulated nodes tell begins with the verb.
+pub(crate) fn errors_of(told: &Value, verb: &str) -> u64 {
+    let errors = told["errors"].as_object().into_iter().flatten();
+    errors.filter(|(kind, _)| kind.starts_with(verb)).filter_map(|(_, count)| count.as_u64()).sum()
 }
 
 /// The measurements of a run, by scenario in the order in which they came first, and server.
@@ -230,6 +244,20 @@ mod tests {
         };
         assert_eq!(limit(json!({ "limit": "generator", "server_cpu_share": 1.0 })), "generator");
         assert_eq!(limit(json!({ "limit": null, "server_cpu_share": 1.0 })), "-");
+    }
+
+    #[test]
+    fn errors_are_counted_by_verb_and_told_once() {
+        let told = json!({
+            "errors": { "read 500": 2, "renew reset": 3, "read timeout": 4 },
+            "violations": 5,
+            "first_errors": ["a"],
+            "first_violations": ["b"],
+            "beside": { "errors": { "500": 1 }, "first_errors": ["c"] },
+        });
+        assert_eq!((errors_in(&told), errors_of(&told, "read"), errors_in(&told["beside"])), (14, 6, 1));
+        assert_eq!(errors_in(&json!({})), 0);
+        assert_eq!(Told::first_words(&told).collect::<Vec<_>>(), ["a", "b", "c"]);
     }
 
     #[test]
