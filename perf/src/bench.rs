@@ -115,13 +115,13 @@ impl<'l> Bench<'l> {
         };
         let told = load(bench("create", leases))?;
         let memory = told.json["server_memory_kib"].clone();
+        // A Lease, and the event of its creation as long as the log holds it.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
         let created = Measurement::of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
         tell(Measurement { bytes_each, ..created });
         let told = load(self.timed(&bench("renew", leases)))?;
         tell(Measurement::of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
-        // The events of the renewals are in the log: what a Lease and its share of that take together.
         if leases == 10_000 || leases == 1_000_000 {
             let mut arguments = bench("list", leases);
             arguments.extend(["--duration", "1s"].map(str::to_owned));

@@ -1,4 +1,4 @@
-//! The servers of a run and the loads on them, each on its core.
+//! The servers of a run and the loads on them, each on a core of its own or all on both.
 
 use crate::machine;
 use crate::measurement::Told;
@@ -165,12 +165,12 @@ impl Lab {
         }
     }
 
-    /// The command of a load; `None` if the server does not serve this.
-    fn loadgen(&self, server: &Server, wire: Wire, arguments: &[String], core: &[&str]) -> Option<Command> {
+    /// The command of a load, started by another (`nice`) if one is named; `None` if the server does not serve this.
+    fn loadgen(&self, server: &Server, wire: Wire, arguments: &[String], through: &[&str]) -> Option<Command> {
         let url = if wire.tls { server.https.as_ref()? } else { server.http.as_ref()? };
         let cores = self.cores(server.placement, &self.load_core);
-        let mut command = pinned(&cores, Path::new(core.first().copied().unwrap_or("env")));
-        command.args(core.get(1..).unwrap_or_default()).arg(self.bin.join("loadgen")).args(arguments);
+        let mut command = pinned(&cores, Path::new(through.first().copied().unwrap_or("env")));
+        command.args(through.get(1..).unwrap_or_default()).arg(self.bin.join("loadgen")).args(arguments);
         command.args(["--server", url]);
         if wire.tls {
             command.args(&server.credentials);

@@ -1,4 +1,5 @@
-//! Measures the server: starts it on one core, loads it from another, and reports what each request costs it.
+//! Measures the server: starts it on one core and loads it from another, or has both on both, and reports what each
+//! request costs it.
 //!
 //! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes rows and lines of what they
 //! say. Every scenario is done once in each round, so that what the machine does meanwhile hits all of them alike; what is
@@ -28,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use time::OffsetDateTime;
 
-/// Measures the server, pinned to one core, under a load from another.
+/// Measures the server, pinned to one core, under a load from another; in scenarios named -together both have both.
 ///
 /// For each scenario: how many a second, latencies, the server's processor time for each by the kernel's account, its
 /// memory, and what was the limit. Prints a table, and appends one line of JSON for each measurement to

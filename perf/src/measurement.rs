@@ -11,7 +11,7 @@ pub(crate) struct Measurement {
     pub(crate) scenario: String,
     /// Which server.
     pub(crate) subject: String,
-    /// What is counted: `request`, `event`, `Lease`, `list`, `connection`, `watcher`.
+    /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
     pub(crate) unit: &'static str,
     pub(crate) per_second: Option<f64>,
     /// Processor time of the server for each, in microseconds.
@@ -22,7 +22,7 @@ pub(crate) struct Measurement {
     pub(crate) server_share: Option<f64>,
     pub(crate) generator_share: Option<f64>,
     pub(crate) resident_kib: Option<u64>,
-    /// What each of the unit takes of the server's memory.
+    /// What each of what the scenario is about takes of the server's memory: a Lease, an idle connection, a watcher.
     pub(crate) bytes_each: Option<f64>,
     /// Errors and violations.
     pub(crate) errors: u64,

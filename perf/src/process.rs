@@ -1,4 +1,4 @@
-//! Processes of a run: pinned to a core, and gone when the run is over, however it ends.
+//! Processes of a run: pinned to cores, and gone when the run is over, however it ends.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -12,10 +12,10 @@ pub(crate) struct Process {
     child: Child,
 }
 
-/// A command on one core.
-pub(crate) fn pinned(core: &str, program: &Path) -> Command {
+/// A command on these cores: one, or a list as taskset takes it.
+pub(crate) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("taskset");
-    command.arg("-c").arg(core).arg(program);
+    command.arg("-c").arg(cores).arg(program);
     command
 }
 

@@ -123,13 +123,7 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
 /// What stands between the markers.
 fn section(results: &Results, file: &Path, charts: &[(&str, &str)]) -> String {
     let mut out = String::new();
-    _ = writeln!(
-        out,
-        "{}\n\nFrom `{}`, which `perf/run {}` wrote.\n",
-        results.context_words(),
-        file.display(),
-        results.run
-    );
+    _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", results.context_words(), file.display(), results.run_words());
     for (name, title) in charts {
         _ = writeln!(out, "![{title}](performance/{name}.svg)\n");
     }

@@ -6,9 +6,8 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) rows: Vec<Row>,
-    /// The arguments of the run that was first.
-    pub(crate) run: String,
-    context: Value,
+    /// What each run said of itself, in their order: a file may hold several, of several commits.
+    runs: Vec<Value>,
 }
 
 /// One scenario of one server.
@@ -36,35 +35,58 @@ impl Results {
         let lines: Result<Vec<Value>, _> =
             text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str).collect();
         let lines = lines.map_err(|e| e.to_string())?;
-        let context = lines.first().ok_or("there is nothing in it")?["context"].clone();
-        let mut keys: Vec<(String, String)> = Vec::new();
-        for line in &lines {
-            let key = (string(&line["scenario"]), string(&line["subject"]));
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+        let runs = distinct(lines.iter().map(|line| line["context"].clone()));
+        if runs.is_empty() {
+            return Err("there is nothing in it".to_owned());
         }
+        let keys = distinct(lines.iter().map(|line| (string(&line["scenario"]), string(&line["subject"]))));
         let row = |key: &(String, String)| {
             let is_same = |line: &&Value| line["scenario"] == key.0 && line["subject"] == key.1;
             Row::of(&lines.iter().filter(is_same).collect::<Vec<_>>())
         };
-        Ok(Self { rows: keys.iter().filter_map(row).collect(), run: string(&context["run"]), context })
+        Ok(Self { rows: keys.iter().filter_map(row).collect(), runs })
     }
 
-    /// On what it was measured.
+    /// On what it was measured, and how.
     pub(crate) fn context_words(&self) -> String {
-        let (commit, machine) = (&self.context["commit"], &self.context["machine"]);
-        let changed = if commit["changed"] == true { " with changes" } else { "" };
-        let memory = machine["memory_kib"].as_u64().map_or(0, |kib| kib / 1024 / 1024);
+        let machines = distinct(self.runs.iter().map(|run| machine_words(&run["machine"])));
+        let together = if self.rows.iter().any(|row| row.scenario.contains(TOGETHER)) {
+            format!(", but both on both cores in the rows named `{TOGETHER}`")
+        } else {
+            String::new()
+        };
         format!(
-            "Commit {}{changed}, {}, {} cores, {memory} GiB, {}; the server on one core, the load on another. Medians over the \
-             rounds, in brackets the least and the most.",
-            string(&commit["id"]),
-            string(&machine["cpu"]),
-            machine["cores"],
-            string(&machine["kernel"])
+            "{}; the server on one core, the load on another{together}. Medians over the rounds, in brackets the least and \
+             the most.",
+            machines.join(" and ")
         )
     }
+
+    /// The commands that wrote it, and of which commits.
+    pub(crate) fn run_words(&self) -> String {
+        let words = self.runs.iter().map(|run| {
+            let changed = if run["commit"]["changed"] == true { " with changes" } else { "" };
+            let command = ["perf/run", run["run"].as_str().unwrap_or_default()].join(" ");
+            format!("`{}` of commit {}{changed}", command.trim_end(), string(&run["commit"]["id"]))
+        });
+        words.collect::<Vec<_>>().join(" and ")
+    }
+}
+
+fn machine_words(machine: &Value) -> String {
+    let memory = machine["memory_kib"].as_u64().map_or(0, |kib| kib / 1024 / 1024);
+    let (cpu, cores, kernel) = (string(&machine["cpu"]), &machine["cores"], string(&machine["kernel"]));
+    format!("{cpu}, {cores} cores, {memory} GiB, {kernel}")
+}
+
+/// Each value once, in the order in which they come first.
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut all, value| {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+        all
+    })
 }
 
 impl Row {
@@ -116,4 +138,36 @@ fn spread(lines: &[&Value], key: &str) -> Option<[f64; 3]> {
     let (first, last, upper) = (*values.first()?, *values.last()?, *values.get(values.len() / 2)?);
     let lower = *values.get((values.len() - 1) / 2)?;
     Some([first, f64::midpoint(lower, upper), last])
+}
+
+/// In the names of scenarios in which no process has a core of its own.
+const TOGETHER: &str = "-together";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_run_is_named_with_its_commit_and_the_machine_once() {
+        let line = |scenario: &str, run: &str, commit: &str, changed: bool| {
+            let machine = json!({ "cpu": "x", "cores": 2, "memory_kib": 3 << 20, "kernel": "Linux 6" });
+            let commit = json!({ "id": commit, "changed": changed });
+            let context = json!({ "run": run, "commit": commit, "machine": machine });
+            json!({ "scenario": scenario, "subject": "this", "context": context }).to_string()
+        };
+        let of = |lines: &[String]| Results::of(&lines.join("\n")).expect("results");
+        let one = of(&[line("a", "", "abc", false), line("a", "", "abc", false)]);
+        assert_eq!(one.run_words(), "`perf/run` of commit abc");
+        let words = "x, 2 cores, 3 GiB, Linux 6; the server on one core, the load on another. Medians";
+        assert!(one.context_words().starts_with(words), "{}", one.context_words());
+        let two = of(&[line("a", "--name x", "abc", false), line("b-together", "--name x b", "def", true)]);
+        assert_eq!(
+            two.run_words(),
+            "`perf/run --name x` of commit abc and `perf/run --name x b` of commit def with changes"
+        );
+        let words = "on another, but both on both cores in the rows named `-together`. Medians";
+        assert!(two.context_words().contains(words), "{}", two.context_words());
+        assert!(Results::of("").is_err());
+    }
 }
