@@ -9,7 +9,8 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
-//! A node's renewals go over one connection, its reads over another, so that a read shows what another connection wrote.
+//! By the timers, a node's renewals go over one connection, its reads over another, so that a read shows what another
+//! connection wrote; with `--max` both go over the node's one.
 
 use crate::args::Args;
 use crate::fleet::Fleet;
