@@ -148,18 +148,19 @@ impl Bench {
         let writes_max = if lag > 0 { self.connections.events_min().saturating_add(lag) } else { u64::MAX };
         let (origin, now) = (&self.target.origin, self.reactor.now());
         let turn = Turn { origin, course: &self.course, writes_max, now };
-        if self.feed.feed(&mut self.connections.lanes, touched, &mut self.work, turn) {
+        let are_all_fed = self.feed.feed(&mut self.connections.lanes, touched, &mut self.work, turn);
+        if are_all_fed {
             for lane in &mut self.connections.lanes {
                 lane.link.flush(origin)?;
             }
         }
         for &index in touched {
             match self.connections.role(index) {
-                Some(Role::Lane(lane)) => lane.link.flush(origin)?,
+                Some(Role::Lane(lane)) if !are_all_fed => lane.link.flush(origin)?,
                 Some(Role::Watchers(lane)) => {
                     lane.send(origin, |name| watch_target(self.feed.collection(), name, self.work.watch_from()))?;
                 }
-                Some(Role::Idle(_)) | None => {}
+                Some(Role::Lane(_) | Role::Idle(_)) | None => {}
             }
         }
         Ok(())

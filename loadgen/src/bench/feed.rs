@@ -101,8 +101,7 @@ impl Feed {
     /// which it tells.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, turn: Turn<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(turn.course, &work.tally) {
-            self.feed_by_rate(lanes, work, turn);
-            return true;
+            return self.feed_by_rate(lanes, work, turn);
         }
         let all = std::mem::take(&mut self.is_starved);
         if all {
@@ -117,27 +116,30 @@ impl Feed {
         all
     }
 
-    /// One request for each that is due, to whichever lane can take it.
-    fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) {
+    /// One request for each that is due, to whichever lane can take it; whether there was one.
+    fn feed_by_rate(&mut self, lanes: &mut [Lane], work: &mut Work, turn: Turn<'_>) -> bool {
         // What comes due while others wait for room would have to wait too.
         let was_blocked = std::mem::take(&mut self.is_blocked);
+        let mut is_any = false;
         while let Some(pace) = self.pace.as_ref().filter(|pace| pace.due() <= turn.now) {
             let due = pace.due();
             if !self.is_loaded(turn.course, &work.tally) {
-                return;
+                break;
             }
             let mut order = pace.lanes(lanes.len());
             let mut takes =
                 |&index: &usize| lanes.get_mut(index).is_some_and(|lane| self.ask(index, lane, due, work, turn));
             let Some(index) = order.find(&mut takes) else {
                 self.is_blocked = true;
-                return;
+                break;
             };
+            is_any = true;
             work.tally.sent(due, turn.now, was_blocked);
             if let Some(pace) = &mut self.pace {
                 pace.advance(index);
             }
         }
+        is_any
     }
 
     /// Gives one lane what it can take.
@@ -229,7 +231,7 @@ mod tests {
         work.tally.begin(5_000_000);
         assert_eq!(feed.due(&course, &work.tally), Some(0));
         let turn = Turn { origin: &origin, course: &course, writes_max: u64::MAX, now: 25_000_000 };
-        assert!(feed.feed(&mut lanes, &[], &mut work, turn));
+        assert!(!feed.feed(&mut lanes, &[], &mut work, turn));
         assert_eq!(feed.due(&course, &work.tally), None);
         work.tally.end(30_000_000);
         assert!(feed.is_owed(&work.tally));
