@@ -272,10 +272,11 @@ impl Report {
         if tally.list_bytes > 0 {
             _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
         }
-        if let Some(us) = self.accounts.server_us() {
-            _ = write!(out, "server: {:.1} % of a core", us / 1e4 / seconds);
+        // Ended before anything was measured, a run has no shares.
+        if let Some(share) = self.accounts.server_us().and_then(|us| per(us / 1e4, seconds)) {
+            _ = write!(out, "server: {share:.1} % of a core");
             for (what, number) in [("request", tally.requests), ("event", tally.events)] {
-                if let Some(us) = per(us, count(number)) {
+                if let Some(us) = self.accounts.server_us().and_then(|us| per(us, count(number))) {
                     _ = write!(out, ", {us:.2} us for each {what}");
                 }
             }
@@ -284,7 +285,9 @@ impl Report {
         if let Some(memory) = self.accounts.memory.last().copied().flatten() {
             _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
         }
-        _ = writeln!(out, "generator: {:.1} % of a core", self.accounts.generator_us() / 1e4 / seconds);
+        if let Some(share) = per(self.accounts.generator_us() / 1e4, seconds) {
+            _ = writeln!(out, "generator: {share:.1} % of a core");
+        }
         if let Some(ms) = tally.late_ms_p99() {
             _ = writeln!(
                 out,

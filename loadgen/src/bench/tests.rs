@@ -22,12 +22,16 @@ fn run(fault: Fault, flags: &str) -> Report {
 }
 
 fn try_run(fault: Fault, flags: &str) -> Result<Report, String> {
+    try_run_until(fault, flags, Arc::default())
+}
+
+fn try_run_until(fault: Fault, flags: &str, interrupted: Arc<AtomicBool>) -> Result<Report, String> {
     let address = fake::start(fault, None);
     let leases = if flags.contains("--leases") { "" } else { "--leases 20" };
     let args =
         args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
     let target = Target::of_args(&args.server, args.media_type()).expect("a target");
-    Bench::new(args, target, Arc::new(AtomicBool::new(false))).and_then(Bench::run)
+    Bench::new(args, target, interrupted).and_then(Bench::run)
 }
 
 fn json(report: &Report) -> Value {
@@ -117,6 +121,14 @@ fn a_resumption_does_not_wait_for_the_event_of_a_renewal_that_failed() {
         assert_eq!((&line["errors"]["500"], &line["violations"]), (&1.into(), &0.into()), "{}", report.table());
         assert_eq!(line["events"], 2 * 39, "{}", report.table());
     }
+}
+
+#[test]
+fn one_that_is_interrupted_before_it_measures_has_no_figures() {
+    let report = try_run_until(Fault::None, "renew --rate 500", Arc::new(AtomicBool::new(true))).expect("it can begin");
+    assert!(report.is_fine(), "{}", report.table());
+    assert!(!report.table().contains("NaN"), "{}", report.table());
+    assert_eq!(json(&report)["requests_per_second"], Value::Null);
 }
 
 #[test]
