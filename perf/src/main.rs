@@ -13,6 +13,7 @@ mod machine;
 mod measurement;
 mod process;
 mod scenario;
+mod spread;
 mod turns;
 
 use bench::Bench;

@@ -1,5 +1,6 @@
 //! One measurement, as a line of JSON and as a row of the table.
 
+use crate::spread::spread;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -152,7 +153,7 @@ impl Table {
         Some(self.cpu_us(ours.0, ours.1)? / theirs)
     }
 
-    /// The table for people: medians, and in brackets the least and the most of the rounds.
+    /// The table for people: medians, in brackets the least and the most of the rounds; of the maxima the greatest.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         _ = writeln!(
@@ -195,7 +196,7 @@ impl Table {
                 number(median(|m| m.latency_ms[0]), 3),
                 number(median(|m| m.latency_ms[1]), 3),
                 number(median(|m| m.latency_ms[2]), 3),
-                number(median(|m| m.latency_ms[3]), 2),
+                number(spread(rounds.iter().map(|m| m.latency_ms[3])).map(|[_, _, most]| most), 2),
                 share(median(|m| m.server_share)),
                 share(median(|m| m.generator_share)),
                 limits.join("/"),
@@ -206,17 +207,6 @@ impl Table {
         }
         out
     }
-}
-
-/// The least, the median and the most of what is there.
-fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<[f64; 3]> {
-    let mut values: Vec<f64> = values.flatten().collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let (first, last) = (*values.first()?, *values.last()?);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    let median = if values.len().is_multiple_of(2) { f64::midpoint(*values.get(middle - 1)?, upper) } else { upper };
-    Some([first, median, last])
 }
 
 fn number(value: Option<f64>, digits: usize) -> String {
@@ -247,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn of_the_maxima_of_the_rounds_the_greatest_is_shown() {
+        let mut table = Table::default();
+        for ms_max in [1.0, 77.0, 2.0] {
+            let told =
+                Told { json: json!({ "latency": { "ms_p50": ms_max, "ms_max": ms_max } }), command: String::new() };
+            table.push(Measurement::of_bench("g", "s", "this", "request", told));
+        }
+        let text = table.text();
+        assert!(text.contains(" 77.00 ") && text.contains(" 2.000 "), "{text}");
+    }
+
+    #[test]
     fn errors_are_counted_by_verb_and_told_once() {
         let told = json!({
             "errors": { "read 500": 2, "renew reset": 3, "read timeout": 4 },
@@ -258,14 +260,5 @@ mod tests {
         assert_eq!((errors_in(&told), errors_of(&told, "read"), errors_in(&told["beside"])), (14, 6, 1));
         assert_eq!(errors_in(&json!({})), 0);
         assert_eq!(Told::first_words(&told).collect::<Vec<_>>(), ["a", "b", "c"]);
-    }
-
-    #[test]
-    fn the_median_of_the_rounds() {
-        let of = |values: &[f64]| spread(values.iter().copied().map(Some));
-        assert_eq!(of(&[]), None);
-        assert_eq!(of(&[3.0]), Some([3.0, 3.0, 3.0]));
-        assert_eq!(of(&[3.0, 1.0]), Some([1.0, 2.0, 3.0]));
-        assert_eq!(of(&[9.0, 1.0, 2.0]), Some([1.0, 2.0, 9.0]));
     }
 }

@@ -9,6 +9,8 @@
 
 mod chart;
 mod results;
+#[path = "../../spread.rs"]
+mod spread;
 
 use chart::{Bar, Line};
 use results::{Results, Row};

@@ -1,5 +1,6 @@
 //! A file of results, summed up: one row for each scenario and server, medians over the rounds.
 
+use crate::spread::spread;
 use serde_json::Value;
 
 /// A file of results.
@@ -92,7 +93,8 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 impl Row {
     fn of(lines: &[&Value]) -> Option<Self> {
         let first = lines.first()?;
-        let middle = |key: &str| spread(lines, key).map(|[_, median, _]| median);
+        let rounds = |key: &str| spread(lines.iter().map(|line| line[key].as_f64()));
+        let middle = |key: &str| rounds(key).map(|[_, median, _]| median);
         let mut limits: Vec<String> = lines.iter().map(|line| string(&line["limit"])).collect();
         limits.sort_unstable();
         limits.dedup();
@@ -103,13 +105,8 @@ impl Row {
             unit: string(&first["unit"]),
             limit: limits.join(", "),
             per_second: middle("per_second"),
-            cpu_us: spread(lines, "cpu_us"),
-            ms: [
-                middle("ms_p50"),
-                middle("ms_p99"),
-                middle("ms_p99_9"),
-                spread(lines, "ms_max").map(|[_, _, most]| most),
-            ],
+            cpu_us: rounds("cpu_us"),
+            ms: [middle("ms_p50"), middle("ms_p99"), middle("ms_p99_9"), rounds("ms_max").map(|[_, _, most]| most)],
             server_share: middle("server_cpu_share"),
             generator_share: middle("generator_cpu_share"),
             bytes_each: middle("bytes_each"),
@@ -129,15 +126,6 @@ impl Row {
 
 fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
-}
-
-/// The least, the median and the most of what is there.
-fn spread(lines: &[&Value], key: &str) -> Option<[f64; 3]> {
-    let mut values: Vec<f64> = lines.iter().filter_map(|line| line[key].as_f64()).collect();
-    values.sort_unstable_by(f64::total_cmp);
-    let (first, last, upper) = (*values.first()?, *values.last()?, *values.get(values.len() / 2)?);
-    let lower = *values.get((values.len() - 1) / 2)?;
-    Some([first, f64::midpoint(lower, upper), last])
 }
 
 /// In the names of scenarios in which no process has a core of its own.
