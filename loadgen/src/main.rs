@@ -22,6 +22,7 @@ mod object;
 mod progress;
 mod reactor;
 mod report;
+mod ring;
 mod rota;
 mod schedule;
 mod stats;

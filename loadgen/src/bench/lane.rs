@@ -4,9 +4,9 @@
 //! what is asked for and what the answers mean.
 
 use super::args::BenchArgs;
-use super::ring::Ring;
 use crate::http::{Bodies, Broken, Origin, Told, Verdict};
 use crate::link::Link;
+use crate::ring::Ring;
 
 /// One connection of requests.
 #[derive(Debug)]

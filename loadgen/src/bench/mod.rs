@@ -20,7 +20,6 @@ mod pace;
 mod phase;
 mod protobuf;
 mod requests;
-mod ring;
 mod tally;
 mod watch;
 

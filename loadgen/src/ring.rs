@@ -2,7 +2,7 @@
 
 /// A connection's share of the Leases, and how far it has come in it.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     /// The first of them; each `step`th behind it is one too.
     first: u32,
     step: u32,
@@ -14,29 +14,29 @@ pub(super) struct Ring {
 
 impl Ring {
     /// The share of one connection of so many, by its number.
-    pub(super) fn new(connection: u32, connections: u32, leases: u32) -> Self {
+    pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }
 
     /// Begins from the front.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.turn = 0;
     }
 
     /// Takes the first turn, for what is asked for once and of no single Lease; false if it was taken.
-    pub(super) fn take_first_turn(&mut self) -> bool {
+    pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
 
     /// The next Lease, each once and one behind the other.
-    pub(super) fn next_once(&mut self) -> Option<u32> {
+    pub(crate) fn next_once(&mut self) -> Option<u32> {
         let lease = (self.turn < self.len).then(|| self.first + self.turn * self.step)?;
         self.turn += 1;
         Some(lease)
     }
 
     /// The next Lease that `begin` takes, round after round. Those that it does not take are passed over, up to a number.
-    pub(super) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
+    pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
             self.turn = (self.turn + 1) % self.len;
