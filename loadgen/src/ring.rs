@@ -1,7 +1,7 @@
-//! The order in which a connection's Leases are asked for.
+//! The order in which a connection has its turn with its share of the Leases, which are those of as many nodes.
 
 /// A connection's share of the Leases, and how far it has come in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ring {
     /// The first of them; each `step`th behind it is one too.
     first: u32,
@@ -18,6 +18,11 @@ impl Ring {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }
 
+    /// How many they are.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
     /// Begins from the front.
     pub(crate) fn restart(&mut self) {
         self.turn = 0;
@@ -28,9 +33,14 @@ impl Ring {
         std::mem::replace(&mut self.turn, 1) == 0
     }
 
+    /// The Lease that [`next_once`](Self::next_once) gives next; `None` behind the last.
+    pub(crate) fn peek(&self) -> Option<u32> {
+        (self.turn < self.len).then(|| self.first + self.turn * self.step)
+    }
+
     /// The next Lease, each once and one behind the other.
     pub(crate) fn next_once(&mut self) -> Option<u32> {
-        let lease = (self.turn < self.len).then(|| self.first + self.turn * self.step)?;
+        let lease = self.peek()?;
         self.turn += 1;
         Some(lease)
     }

@@ -8,6 +8,7 @@ use crate::args::Args;
 use crate::fleet::Flight;
 use crate::node::Step;
 use crate::reactor::nanos;
+use crate::ring::Ring;
 use crate::schedule::Schedule;
 
 /// What all nodes have to do.
@@ -49,10 +50,8 @@ enum Order {
 /// How far a lane has come in its nodes.
 #[derive(Clone, Debug)]
 struct Round {
-    /// The next node is the one of this place.
-    place: u32,
-    /// Nodes of this lane.
-    len: u32,
+    /// The nodes of this lane, each by its number.
+    nodes: Ring,
     /// With --max, for the renewals made.
     reads_owed: f64,
 }
@@ -81,7 +80,7 @@ impl Rota {
     /// Nothing to do yet.
     pub(crate) fn new(args: &Args) -> Self {
         let lanes = args.connections();
-        let round = |lane: u32| Round { place: 0, len: (args.nodes - lane).div_ceil(lanes), reads_owed: 0.0 };
+        let round = |lane: u32| Round { nodes: Ring::new(lane, lanes, args.nodes), reads_owed: 0.0 };
         Self {
             order: Order::Nothing,
             is_max: args.max,
@@ -106,7 +105,7 @@ impl Rota {
     /// From now on the load is on. Timers are due at random within their first period.
     pub(crate) fn begin_load(&mut self, now: u64) {
         self.order = if self.is_max { Order::Rounds } else { Order::Timers };
-        self.rounds.iter_mut().for_each(|round| round.place = 0);
+        self.rounds.iter_mut().for_each(|round| round.nodes.restart());
         if self.is_max {
             return;
         }
@@ -151,26 +150,22 @@ impl Rota {
     /// How many nodes have something to do over the lane of this number without a timer, one after the other.
     pub(crate) fn round_len(&self, lane: usize) -> u32 {
         let is_on = matches!(self.order, Order::Once | Order::Rounds);
-        self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.len)
+        self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.nodes.len())
     }
 
     /// The next of them, and what.
     pub(crate) fn next(&mut self, lane: usize) -> Option<(u32, Duty)> {
-        let lanes_len = u32::try_from(self.rounds.len()).unwrap_or(u32::MAX);
-        let round = self.rounds.get_mut(lane)?;
-        if self.order == Order::Rounds && round.place >= round.len {
-            round.place = 0;
+        let Round { nodes, reads_owed } = self.rounds.get_mut(lane)?;
+        if self.order == Order::Rounds {
+            if nodes.peek().is_none() {
+                nodes.restart();
+            }
+            if *reads_owed >= 1.0 {
+                *reads_owed -= 1.0;
+                return Some((nodes.peek()?, Duty::Read));
+            }
         }
-        if round.place >= round.len {
-            return None;
-        }
-        let node = u32::try_from(lane).unwrap_or(u32::MAX) + round.place * lanes_len;
-        if self.order == Order::Rounds && round.reads_owed >= 1.0 {
-            round.reads_owed -= 1.0;
-            return Some((node, Duty::Read));
-        }
-        round.place += 1;
-        Some((node, Duty::Renew))
+        Some((nodes.next_once()?, Duty::Renew))
     }
 
     /// A renewal that [`next`](Self::next) gave is under way: reads are owed for it.
