@@ -23,7 +23,7 @@ use crate::report::{Results, Timing};
 use crate::rota::{Due, Duty, Rota};
 use crate::stats::ErrorKind;
 use crate::target::Target;
-use crate::usage::{Usage, server_memory};
+use crate::usage::server_memory;
 use crate::watch_lane::WatchLane;
 use mio::Token;
 use std::sync::Arc;
@@ -44,7 +44,6 @@ pub(crate) struct Driver {
     phase: Phase,
     phase_since: u64,
     results: Timing,
-    usage_at_window: Usage,
     interrupted: Arc<AtomicBool>,
     progress: Progress,
     next_housekeeping: u64,
@@ -85,7 +84,6 @@ impl Driver {
             phase: Phase::Connecting,
             phase_since: 0,
             results: Timing::default(),
-            usage_at_window: Usage::default(),
             interrupted,
             progress: Progress::new(&args),
             next_housekeeping: 0,
@@ -250,7 +248,7 @@ impl Driver {
             Phase::Connecting if is_ready() => Phase::Creating,
             Phase::Creating if self.rota.started() == self.args.nodes => Phase::Settling,
             Phase::Settling if in_phase >= self.settling_ns() => Phase::Measuring,
-            Phase::Measuring if now >= self.fleet.stats.window.end => Phase::Finishing,
+            Phase::Measuring if in_phase >= nanos(self.args.duration) => Phase::Finishing,
             Phase::Finishing if in_phase >= TIMEOUT_NS || self.lanes.iter().all(Lane::is_idle) => Phase::Draining,
             _ => return None,
         };
@@ -259,6 +257,7 @@ impl Driver {
 
     fn enter(&mut self, next: Phase, now: u64) {
         let pids = &self.args.told.pid;
+        let exact_now = || self.reactor.now();
         match next {
             Phase::Connecting => {}
             Phase::Creating => self.rota.begin_once(),
@@ -267,19 +266,14 @@ impl Driver {
                 self.rota.begin_load(now);
             }
             Phase::Measuring => {
-                self.fleet.stats.window = now..now + nanos(self.args.duration);
-                self.usage_at_window = Usage::now(pids);
+                self.fleet.stats.window = self.results.window.begin(pids, exact_now)..u64::MAX;
             }
             Phase::Finishing => {
                 self.rota.end();
-                let window = &mut self.fleet.stats.window;
-                self.results.interrupted = now < window.end;
-                if self.phase == Phase::Measuring {
-                    window.end = window.end.min(now);
-                    let usage = Usage::now(pids);
-                    self.results.measured = Duration::from_nanos(window.end - window.start);
-                    self.results.cpu = usage.generator_since(&self.usage_at_window);
-                    self.results.server_cpu = usage.server_since(&self.usage_at_window);
+                let is_measured = self.phase == Phase::Measuring;
+                self.results.interrupted = !is_measured || now - self.phase_since < nanos(self.args.duration);
+                if is_measured {
+                    self.fleet.stats.window.end = self.results.window.end(pids, exact_now);
                     self.results.server_memory = server_memory(pids);
                 }
             }

@@ -3,6 +3,7 @@
 use crate::args::Args;
 use crate::fleet::Fleet;
 use crate::stats::Verb;
+use crate::usage::Window;
 use hdrhistogram::Histogram;
 use process_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
@@ -15,12 +16,8 @@ pub(crate) struct Timing {
     /// Until every node had its Lease.
     pub(crate) creating: Duration,
     /// What was measured.
-    pub(crate) measured: Duration,
-    /// The generator's own processor time in it.
-    pub(crate) cpu: Duration,
-    /// That of the server's processes, if they were named.
-    pub(crate) server_cpu: Option<Duration>,
-    /// Their memory at the end of it.
+    pub(crate) window: Window,
+    /// Memory of the server's processes at the end of it, if they were named.
     pub(crate) server_memory: Option<Memory>,
     /// The run was ended early.
     pub(crate) interrupted: bool,
@@ -52,7 +49,7 @@ impl Results {
             "\n{:<12} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
             "", "count", "per second", "p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "max ms"
         );
-        let measured = timing.measured.as_secs_f64();
+        let measured = timing.window.seconds();
         let rows = [
             ("create", stats.latency(Verb::Create), timing.creating.as_secs_f64()),
             ("renew", stats.latency(Verb::Renew), measured),
@@ -72,7 +69,7 @@ impl Results {
             stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
         _ = writeln!(out, "{}", self.generator_words());
-        if let Some(share) = self.server_cpu_share() {
+        if let Some(share) = timing.window.server_share() {
             _ = writeln!(
                 out,
                 "Server: {:.1} % of a core, {:.2} us for each request.",
@@ -131,14 +128,14 @@ impl Results {
         writeln!(
             out,
             "; then measured {:.1} s{}",
-            timing.measured.as_secs_f64(),
+            timing.window.seconds(),
             if timing.interrupted { ", ended early" } else { "" }
         )
     }
 
     /// Whether the generator itself was what limited the results, and the figures that say so.
     fn generator_words(&self) -> String {
-        let (cpu, late_ms) = (self.cpu_share(), self.lateness_p99_ms());
+        let (cpu, late_ms) = (self.timing.window.generator_share().unwrap_or_default(), self.lateness_p99_ms());
         let is_limit = self.limit() == Some(Limit::Generator);
         let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
         let lateness = if self.args.max {
@@ -151,17 +148,7 @@ impl Results {
 
     fn limit(&self) -> Option<Limit> {
         let late_ms_p99 = (!self.args.max).then(|| self.lateness_p99_ms());
-        Limit::of(self.server_cpu_share(), Some(self.cpu_share()), late_ms_p99)
-    }
-
-    fn cpu_share(&self) -> f64 {
-        let measured = self.timing.measured.as_secs_f64();
-        if measured > 0.0 { self.timing.cpu.as_secs_f64() / measured } else { 0.0 }
-    }
-
-    fn server_cpu_share(&self) -> Option<f64> {
-        let measured = self.timing.measured.as_secs_f64();
-        self.timing.server_cpu.filter(|_| measured > 0.0).map(|cpu| cpu.as_secs_f64() / measured)
+        Limit::of(self.timing.window.server_share(), self.timing.window.generator_share(), late_ms_p99)
     }
 
     /// Of the requests that were measured; what was delivered to watchers is in it.
@@ -169,8 +156,7 @@ impl Results {
         let requests = [Verb::Renew, Verb::Read].into_iter().filter_map(|verb| self.fleet.stats.latency(verb));
         let requests: u64 = requests.map(Histogram::len).sum();
         // Requests per microsecond of processor time, the other way round.
-        let us = self.timing.server_cpu?.as_secs_f64() * 1e6;
-        per_second(requests, us).filter(|&rate| rate > 0.0).map(f64::recip)
+        per_second(requests, self.timing.window.server_us()?).filter(|&rate| rate > 0.0).map(f64::recip)
     }
 
     fn lateness_p99_ms(&self) -> f64 {
@@ -180,7 +166,7 @@ impl Results {
     /// One line of JSON, without its end.
     pub(crate) fn json_line(&self) -> String {
         let (stats, checker, timing, args) = (&self.fleet.stats, &self.fleet.checker, &self.timing, &self.args);
-        let measured = timing.measured.as_secs_f64();
+        let measured = timing.window.seconds();
         let mut verbs = Map::new();
         for verb in [Verb::Create, Verb::Renew, Verb::Read, Verb::List] {
             let seconds = match verb {
@@ -217,12 +203,12 @@ impl Results {
             "tls_handshakes_resumed": stats.handshakes_resumed,
             "watches_expired": stats.watches_expired,
             "generator": {
-                "cpu_share": round(self.cpu_share()),
+                "cpu_share": timing.window.generator_share().map(round),
                 "lateness_ms_p99": round(self.lateness_p99_ms()),
                 "crowded": stats.crowded,
             },
             "limit": self.limit().map(Limit::name),
-            "server_cpu_share": self.server_cpu_share().map(round),
+            "server_cpu_share": timing.window.server_share().map(round),
             "server_cpu_us_per_request": self.server_cpu_us_per_request().map(round),
             "server_memory_kib": timing.server_memory.map(|memory| json!({
                 "end": memory.resident_kib,

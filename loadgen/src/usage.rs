@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Processor time that was used until some time of the run, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
+struct Usage {
     generator_ns: u64,
     /// `None` if the server's processes were not named, or are gone.
     server_ns: Option<u64>,
@@ -14,7 +14,7 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Until now, by this process and by the server's.
-    pub(crate) fn now(server_pids: &[u32]) -> Self {
+    fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
             server_ns: if server_pids.is_empty() { None } else { process_account::cpu_ns(server_pids) },
@@ -23,17 +23,90 @@ impl Usage {
     }
 
     /// The generator's own since then.
-    pub(crate) fn generator_since(&self, before: &Self) -> Duration {
+    fn generator_since(&self, before: &Self) -> Duration {
         Duration::from_nanos(self.generator_ns.saturating_sub(before.generator_ns))
     }
 
     /// The server's since then.
-    pub(crate) fn server_since(&self, before: &Self) -> Option<Duration> {
+    fn server_since(&self, before: &Self) -> Option<Duration> {
         Some(Duration::from_nanos(self.server_ns?.saturating_sub(before.server_ns?)))
+    }
+}
+
+/// What is measured: a span of the run, and what processor time was used in it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    /// In nanoseconds of the run, with what was used until then.
+    from: (u64, Usage),
+    to: (u64, Usage),
+}
+
+impl Window {
+    /// It begins now, which it gives. The time is asked behind the account, since a look at that takes its time.
+    pub(crate) fn begin(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
+        let usage = Usage::now(server_pids);
+        self.from = (now(), usage);
+        self.to = self.from;
+        self.from.0
+    }
+
+    /// It ends now, which it gives.
+    pub(crate) fn end(&mut self, server_pids: &[u32], now: impl Fn() -> u64) -> u64 {
+        let usage = Usage::now(server_pids);
+        self.to = (now(), usage);
+        self.to.0
+    }
+
+    /// How long it took; 0 before its end.
+    pub(crate) fn seconds(&self) -> f64 {
+        Duration::from_nanos(self.to.0 - self.from.0).as_secs_f64()
+    }
+
+    /// The generator's processor time in it, in microseconds.
+    pub(crate) fn generator_us(&self) -> f64 {
+        self.to.1.generator_since(&self.from.1).as_secs_f64() * 1e6
+    }
+
+    /// The server's.
+    pub(crate) fn server_us(&self) -> Option<f64> {
+        Some(self.to.1.server_since(&self.from.1)?.as_secs_f64() * 1e6)
+    }
+
+    /// The generator's share of a core; `None` if nothing was measured.
+    pub(crate) fn generator_share(&self) -> Option<f64> {
+        self.share(self.generator_us())
+    }
+
+    /// The server's, if its processes were named.
+    pub(crate) fn server_share(&self) -> Option<f64> {
+        self.share(self.server_us()?)
+    }
+
+    fn share(&self, us: f64) -> Option<f64> {
+        let seconds = self.seconds();
+        (seconds > 0.0).then(|| us / 1e6 / seconds)
     }
 }
 
 /// Memory of the server's processes, if they were named.
 pub(crate) fn server_memory(pids: &[u32]) -> Option<Memory> {
     if pids.is_empty() { None } else { process_account::memory(pids) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_time_that_it_took() {
+        let usage = |generator_ns, server_ns| Usage { generator_ns, server_ns };
+        let from = (1_000, usage(5_000, Some(7_000)));
+        let window = Window { from, to: (2_000_001_000, usage(1_000_005_000, Some(500_007_000))) };
+        assert_eq!((window.seconds(), window.generator_us()), (2.0, 1e6));
+        assert_eq!((window.generator_share(), window.server_share()), (Some(0.5), Some(0.25)));
+        let window = Window { from, to: from };
+        assert_eq!((window.seconds(), window.generator_share(), window.server_share()), (0.0, None, None));
+        let without = Window { from: (0, usage(0, None)), to: (1_000, usage(0, None)) };
+        assert_eq!((without.server_us(), without.server_share()), (None, None));
+    }
 }

@@ -192,12 +192,7 @@ impl Bench {
 
     fn enter(&mut self, next: Phase, now: u64) -> Result<(), String> {
         let before = self.course.phase();
-        self.accounts.note(before, next, || self.reactor.now());
-        if next == Phase::Measuring {
-            self.work.tally.begin(self.accounts.measured_since());
-        } else if before == Phase::Measuring {
-            self.work.tally.end(self.accounts.measured_until());
-        }
+        self.accounts.note(before, next, &mut self.work.tally, || self.reactor.now());
         if matches!((next, self.args.verb), (Phase::Attaching, _) | (Phase::Measuring, Verb::Resume)) {
             for index in self.connections.watch_indexes() {
                 self.open(index, now)?;

@@ -181,14 +181,13 @@ impl Report {
 
     /// One line of JSON, without its end.
     pub(crate) fn json_line(&self) -> String {
-        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.seconds());
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
         let [start, before, attached, end] = self.accounts.memory;
         let memory = |memory: Option<Memory>| memory.map(|memory| memory.resident_kib);
         let errors: Map<String, Value> =
             tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
-        let share = |us: f64| if seconds > 0.0 { Some(round(us / 1e6 / seconds)) } else { None };
-        let server_share = self.accounts.server_us().and_then(share);
-        let generator_share = share(self.accounts.generator_us());
+        let window = &self.accounts.window;
+        let [server_share, generator_share] = [window.server_share(), window.generator_share()];
         json!({
             "server": self.url,
             "verb": args.verb.name(),
@@ -213,10 +212,10 @@ impl Report {
             "event_delay": json_of(&tally.event_delay),
             "list_bytes": tally.list_bytes,
             "list_items": tally.list_items,
-            "server_cpu_us": self.accounts.server_us(),
-            "server_cpu_share": server_share,
-            "server_cpu_us_per_request": self.accounts.server_us().and_then(|us| per(us, count(tally.requests))),
-            "server_cpu_us_per_event": self.accounts.server_us().and_then(|us| per(us, count(tally.events))),
+            "server_cpu_us": window.server_us(),
+            "server_cpu_share": server_share.map(round),
+            "server_cpu_us_per_request": window.server_us().and_then(|us| per(us, count(tally.requests))),
+            "server_cpu_us_per_event": window.server_us().and_then(|us| per(us, count(tally.events))),
             "server_memory_kib": {
                 "start": memory(start),
                 "before_attached": memory(before),
@@ -225,8 +224,8 @@ impl Report {
                 "peak": end.map(|memory| memory.peak_kib),
             },
             "generator": {
-                "cpu_share": generator_share,
-                "cpu_us_per_request": per(self.accounts.generator_us(), count(tally.requests)),
+                "cpu_share": generator_share.map(round),
+                "cpu_us_per_request": per(window.generator_us(), count(tally.requests)),
                 "lateness": json_of(&tally.lateness),
                 "crowded": tally.crowded,
             },
@@ -240,7 +239,7 @@ impl Report {
 
     /// The table.
     pub(crate) fn table(&self) -> String {
-        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.seconds());
+        let (tally, args, seconds) = (&self.tally, &self.args, self.accounts.window.seconds());
         let mut out = String::new();
         // Writing to a string does not fail.
         _ = writeln!(
@@ -273,10 +272,11 @@ impl Report {
             _ = writeln!(out, "lists: {} bytes, {} objects", tally.list_bytes, tally.list_items);
         }
         // Ended before anything was measured, a run has no shares.
-        if let Some(share) = self.accounts.server_us().and_then(|us| per(us / 1e4, seconds)) {
-            _ = write!(out, "server: {share:.1} % of a core");
+        let window = &self.accounts.window;
+        if let Some(share) = window.server_share() {
+            _ = write!(out, "server: {:.1} % of a core", share * 100.0);
             for (what, number) in [("request", tally.requests), ("event", tally.events)] {
-                if let Some(us) = self.accounts.server_us().and_then(|us| per(us, count(number))) {
+                if let Some(us) = window.server_us().and_then(|us| per(us, count(number))) {
                     _ = write!(out, ", {us:.2} us for each {what}");
                 }
             }
@@ -285,8 +285,8 @@ impl Report {
         if let Some(memory) = self.accounts.memory.last().copied().flatten() {
             _ = writeln!(out, "server: {} KiB resident, at most {} KiB", memory.resident_kib, memory.peak_kib);
         }
-        if let Some(share) = per(self.accounts.generator_us() / 1e4, seconds) {
-            _ = writeln!(out, "generator: {share:.1} % of a core");
+        if let Some(share) = window.generator_share() {
+            _ = writeln!(out, "generator: {:.1} % of a core", share * 100.0);
         }
         if let Some(ms) = tally.late_ms_p99() {
             _ = writeln!(
