@@ -1,10 +1,11 @@
 //! What a run has shown: a table for people, a line of JSON for programs.
 
 use crate::args::Args;
+use crate::figures::{count, per, round};
 use crate::fleet::Fleet;
+use crate::latencies::Latencies;
 use crate::stats::Verb;
 use crate::usage::Window;
-use hdrhistogram::Histogram;
 use process_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -57,9 +58,9 @@ impl Results {
             ("list", stats.latency(Verb::List), 0.0),
             ("watch event", Some(&stats.watch_delay), measured),
         ];
-        for (name, histogram, seconds) in rows {
-            if let Some(histogram) = histogram {
-                push_row(&mut out, name, histogram, seconds);
+        for (name, latencies, seconds) in rows {
+            if let Some(latencies) = latencies {
+                push_row(&mut out, name, latencies, seconds);
             }
         }
         _ = writeln!(
@@ -154,13 +155,11 @@ impl Results {
     /// Of the requests that were measured; what was delivered to watchers is in it.
     fn server_cpu_us_per_request(&self) -> Option<f64> {
         let requests = [Verb::Renew, Verb::Read].into_iter().filter_map(|verb| self.fleet.stats.latency(verb));
-        let requests: u64 = requests.map(Histogram::len).sum();
-        // Requests per microsecond of processor time, the other way round.
-        per_second(requests, self.timing.window.server_us()?).filter(|&rate| rate > 0.0).map(f64::recip)
+        per(self.timing.window.server_us()?, count(requests.map(Latencies::len).sum()))
     }
 
     fn lateness_p99_ms(&self) -> f64 {
-        ms(self.fleet.stats.lateness.value_at_quantile(0.99))
+        self.fleet.stats.lateness.ms_p99()
     }
 
     /// One line of JSON, without its end.
@@ -174,8 +173,8 @@ impl Results {
                 Verb::Renew | Verb::Read => measured,
                 Verb::List | Verb::Watch | Verb::Connection => 0.0,
             };
-            if let Some(histogram) = stats.latency(verb) {
-                verbs.insert(verb.as_str().to_owned(), json_of(histogram, seconds));
+            if let Some(latencies) = stats.latency(verb) {
+                verbs.insert(verb.as_str().to_owned(), json_of(latencies, seconds));
             }
         }
         verbs.insert("watch_event".to_owned(), json_of(&stats.watch_delay, measured));
@@ -204,12 +203,12 @@ impl Results {
             "watches_expired": stats.watches_expired,
             "generator": {
                 "cpu_share": timing.window.generator_share().map(round),
-                "lateness_ms_p99": round(self.lateness_p99_ms()),
+                "lateness_ms_p99": self.lateness_p99_ms(),
                 "crowded": stats.crowded,
             },
             "limit": self.limit().map(Limit::name),
             "server_cpu_share": timing.window.server_share().map(round),
-            "server_cpu_us_per_request": self.server_cpu_us_per_request().map(round),
+            "server_cpu_us_per_request": self.server_cpu_us_per_request(),
             "server_memory_kib": timing.server_memory.map(|memory| json!({
                 "end": memory.resident_kib,
                 "peak": memory.peak_kib,
@@ -223,46 +222,17 @@ impl Results {
     }
 }
 
-fn push_row(out: &mut String, name: &str, histogram: &Histogram<u64>, seconds: f64) {
-    let rate = per_second(histogram.len(), seconds).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
-    _ = write!(out, "{name:<12} {:>11} {rate:>11}", histogram.len());
-    for value in quantiles(histogram) {
-        _ = if histogram.is_empty() { write!(out, " {:>9}", "-") } else { write!(out, " {:>9.2}", ms(value)) };
+fn push_row(out: &mut String, name: &str, latencies: &Latencies, seconds: f64) {
+    let rate = per(count(latencies.len()), seconds).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+    _ = write!(out, "{name:<12} {:>11} {rate:>11}", latencies.len());
+    for ms in latencies.ms() {
+        _ = if latencies.is_empty() { write!(out, " {:>9}", "-") } else { write!(out, " {ms:>9.2}") };
     }
     out.push('\n');
 }
 
-fn json_of(histogram: &Histogram<u64>, seconds: f64) -> Value {
-    let [p50, p90, p99, p999, max] = quantiles(histogram).map(ms);
-    json!({
-        "count": histogram.len(),
-        "per_second": per_second(histogram.len(), seconds).map(round),
-        "ms_p50": p50,
-        "ms_p90": p90,
-        "ms_p99": p99,
-        "ms_p99_9": p999,
-        "ms_max": max,
-    })
-}
-
-/// p50, p90, p99, p99.9 and the maximum, in microseconds.
-fn quantiles(histogram: &Histogram<u64>) -> [u64; 5] {
-    let at = |quantile| histogram.value_at_quantile(quantile);
-    [at(0.5), at(0.9), at(0.99), at(0.999), histogram.max()]
-}
-
-fn per_second(count: u64, seconds: f64) -> Option<f64> {
-    // Counts are far below 2^52.
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    (seconds > 0.0).then(|| count as f64 / seconds)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "at most a minute")]
-fn ms(us: u64) -> f64 {
-    us as f64 / 1_000.0
-}
-
-/// To three decimals.
-fn round(value: f64) -> f64 {
-    (value * 1_000.0).round() / 1_000.0
+fn json_of(latencies: &Latencies, seconds: f64) -> Value {
+    let mut value = latencies.json();
+    value["per_second"] = json!(per(count(latencies.len()), seconds));
+    value
 }

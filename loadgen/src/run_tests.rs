@@ -5,13 +5,13 @@ use crate::args::Args;
 use crate::driver::Driver;
 use crate::fake::{self, Fault};
 use crate::http::MediaType;
+use crate::latencies::Latencies;
 use crate::report::Results;
 use crate::stats::{ErrorKind, Verb};
 use crate::target::Target;
 use clap::Parser as _;
 use coordination_apiserver::http2::ErrorCode;
 use coordination_apiserver::pki;
-use hdrhistogram::Histogram;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -46,7 +46,7 @@ fn first_violation(fault: Fault, http: &str) -> String {
 }
 
 fn count(results: &Results, verb: Verb) -> u64 {
-    results.fleet.stats.latency(verb).map_or(0, Histogram::len)
+    results.fleet.stats.latency(verb).map_or(0, Latencies::len)
 }
 
 #[test]

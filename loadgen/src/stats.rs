@@ -1,10 +1,10 @@
 //! What is counted: latencies by verb, errors by kind, events, handshakes.
 //!
 //! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all the
-//! requests that it held up. Histograms are in microseconds, with three significant digits, up to a minute.
+//! requests that it held up.
 
+use crate::latencies::Latencies;
 use coordination_apiserver::http2::ErrorCode;
-use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
 /// What is told apart in the results.
@@ -79,11 +79,11 @@ impl ErrorKind {
 #[derive(Debug)]
 pub(crate) struct Stats {
     /// Latencies of what was due in the measured time; creation is all of it.
-    latencies: [Histogram<u64>; 4],
+    latencies: [Latencies; 4],
     /// From acknowledgement to event, for events in the measured time.
-    pub(crate) watch_delay: Histogram<u64>,
+    pub(crate) watch_delay: Latencies,
     /// From when a request was due, or its node became free, until the loop took it up: the generator's own lateness.
-    pub(crate) lateness: Histogram<u64>,
+    pub(crate) lateness: Latencies,
     /// Requests that were due in the measured time and found their connection full.
     pub(crate) crowded: u64,
     /// Errors of the whole run.
@@ -108,11 +108,10 @@ pub(crate) struct Stats {
 impl Stats {
     /// Nothing counted, nothing measured yet.
     pub(crate) fn new() -> Self {
-        let histogram = || Histogram::new_with_bounds(1, MAX_US, 3).expect("bounds and digits are as the crate wants");
         Self {
-            latencies: [histogram(), histogram(), histogram(), histogram()],
-            watch_delay: histogram(),
-            lateness: histogram(),
+            latencies: std::array::from_fn(|_| Latencies::new()),
+            watch_delay: Latencies::new(),
+            lateness: Latencies::new(),
             crowded: 0,
             errors: BTreeMap::new(),
             first_errors: Vec::new(),
@@ -127,15 +126,15 @@ impl Stats {
     }
 
     /// The latencies of a verb; a watch has none.
-    pub(crate) fn latency(&self, verb: Verb) -> Option<&Histogram<u64>> {
+    pub(crate) fn latency(&self, verb: Verb) -> Option<&Latencies> {
         self.latencies.get(verb as usize)
     }
 
     /// A request that was due at `due` has succeeded at `now`.
     pub(crate) fn succeeded(&mut self, verb: Verb, due: u64, now: u64) {
         let counts = matches!(verb, Verb::Create | Verb::List) || self.window.contains(&due);
-        if let Some(histogram) = self.latencies.get_mut(verb as usize).filter(|_| counts) {
-            record(histogram, now.saturating_sub(due));
+        if let Some(latencies) = self.latencies.get_mut(verb as usize).filter(|_| counts) {
+            latencies.record(now.saturating_sub(due));
         }
     }
 
@@ -143,7 +142,7 @@ impl Stats {
     /// connection is `crowded`.
     pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64, crowded: bool) {
         if self.window.contains(&due) {
-            record(&mut self.lateness, late_ns);
+            self.lateness.record(late_ns);
             self.crowded += u64::from(crowded);
         }
     }
@@ -152,7 +151,7 @@ impl Stats {
     pub(crate) fn event(&mut self, now: u64, delay_ns: u64) {
         self.events += 1;
         if self.window.contains(&now) {
-            record(&mut self.watch_delay, delay_ns);
+            self.watch_delay.record(delay_ns);
         }
     }
 
@@ -173,12 +172,6 @@ impl Stats {
 
 /// Errors that are told in words.
 const FIRST_MAX: usize = 10;
-/// The longest time that is told apart from longer ones, in microseconds.
-const MAX_US: u64 = 60_000_000;
-
-fn record(histogram: &mut Histogram<u64>, ns: u64) {
-    histogram.saturating_record((ns / 1_000).clamp(1, MAX_US));
-}
 
 #[cfg(test)]
 mod tests {
@@ -194,9 +187,9 @@ mod tests {
         }
         let renewals = stats.latency(Verb::Renew).expect("has latencies");
         assert_eq!(renewals.len(), 2);
-        assert!((4_990..=5_010).contains(&renewals.max()), "{}", renewals.max());
+        assert!((4.99..=5.01).contains(&renewals.ms()[4]), "{:?}", renewals.ms());
         stats.succeeded(Verb::Create, 5, 10);
-        assert_eq!(stats.latency(Verb::Create).map(Histogram::len), Some(1));
+        assert_eq!(stats.latency(Verb::Create).map(Latencies::len), Some(1));
     }
 
     #[test]

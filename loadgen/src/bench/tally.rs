@@ -2,7 +2,8 @@
 
 use super::accounts::Accounts;
 use super::args::BenchArgs;
-use hdrhistogram::Histogram;
+use crate::figures::{count, per, round};
+use crate::latencies::Latencies;
 use process_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,13 +15,13 @@ use std::ops::Range;
 pub(super) struct Tally {
     /// The measured time, in nanoseconds of the run.
     window: Range<u64>,
-    /// In tenths of a microsecond, of what was asked for, or due, in the measured time.
-    latency: Histogram<u64>,
+    /// Of what was asked for, or due, in the measured time.
+    latency: Latencies,
     /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
-    event_delay: Histogram<u64>,
+    event_delay: Latencies,
     /// With a rate, from when a request was due in the measured time until it was sent: the generator's own lateness, so
     /// without those that found no room.
-    lateness: Histogram<u64>,
+    lateness: Latencies,
     /// Requests that were due in the measured time and found no connection with room, or no Lease free: they waited for the
     /// server, or for the watchers.
     crowded: u64,
@@ -53,13 +54,11 @@ pub(crate) struct Report {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        let histogram =
-            || Histogram::new_with_bounds(1, UNITS_MAX, 3).expect("bounds and digits are as the crate wants");
         Self {
             window: u64::MAX..u64::MAX,
-            latency: histogram(),
-            event_delay: histogram(),
-            lateness: histogram(),
+            latency: Latencies::new(),
+            event_delay: Latencies::new(),
+            lateness: Latencies::new(),
             crowded: 0,
             requests: 0,
             events: 0,
@@ -98,7 +97,7 @@ impl Tally {
             self.requests += 1;
         }
         if self.is_measured(asked) {
-            record(&mut self.latency, now.saturating_sub(asked));
+            self.latency.record(now.saturating_sub(asked));
         }
     }
 
@@ -110,7 +109,7 @@ impl Tally {
         if crowded {
             self.crowded += 1;
         } else {
-            record(&mut self.lateness, now.saturating_sub(due));
+            self.lateness.record(now.saturating_sub(due));
         }
     }
 
@@ -118,7 +117,7 @@ impl Tally {
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         if self.is_measured(now) {
             self.events += events;
-            delays_ns.for_each(|delay_ns| record(&mut self.event_delay, delay_ns));
+            delays_ns.for_each(|delay_ns| self.event_delay.record(delay_ns));
         }
     }
 
@@ -159,18 +158,13 @@ impl Tally {
 
     /// Within which time 99 % of the requests were sent that found room, with a rate.
     fn late_ms_p99(&self) -> Option<f64> {
-        (!self.lateness.is_empty()).then(|| ms(self.lateness.value_at_quantile(0.99)))
+        (!self.lateness.is_empty()).then(|| self.lateness.ms_p99())
     }
 
     /// Neither errors nor violations.
     fn is_fine(&self) -> bool {
         self.errors.is_empty() && self.violations == 0
     }
-}
-
-/// Adds a time in nanoseconds.
-fn record(histogram: &mut Histogram<u64>, ns: u64) {
-    histogram.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
 }
 
 impl Report {
@@ -188,6 +182,7 @@ impl Report {
             tally.errors.iter().map(|(kind, &count)| (kind.clone(), count.into())).collect();
         let window = &self.accounts.window;
         let [server_share, generator_share] = [window.server_share(), window.generator_share()];
+        let json_of = |latencies: &Latencies| (!latencies.is_empty()).then(|| latencies.json());
         json!({
             "server": self.url,
             "verb": args.verb.name(),
@@ -254,17 +249,13 @@ impl Report {
             args.streams()
         );
         let rows = [("requests", tally.requests, &tally.latency), ("events", tally.events, &tally.event_delay)];
-        for (name, number, histogram) in rows {
+        for (name, number, latencies) in rows {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
-                let at = |quantile| ms(histogram.value_at_quantile(quantile));
+                let [p50, _, p99, p999, max] = latencies.ms();
                 _ = writeln!(
                     out,
-                    "{name}: {number}, {rate:.0} per second; ms: p50 {:.3}, p99 {:.3}, p99.9 {:.3}, max {:.3}",
-                    at(0.5),
-                    at(0.99),
-                    at(0.999),
-                    ms(histogram.max())
+                    "{name}: {number}, {rate:.0} per second; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}"
                 );
             }
         }
@@ -310,40 +301,6 @@ impl Report {
     }
 }
 
-fn json_of(histogram: &Histogram<u64>) -> Option<Value> {
-    let at = |quantile| ms(histogram.value_at_quantile(quantile));
-    (!histogram.is_empty()).then(|| {
-        json!({
-            "count": histogram.len(),
-            "ms_p50": at(0.5), "ms_p90": at(0.9), "ms_p99": at(0.99), "ms_p99_9": at(0.999), "ms_max": ms(histogram.max()),
-        })
-    })
-}
-
-/// `None` if there is nothing to divide by.
-fn per(value: f64, of: f64) -> Option<f64> {
-    (of > 0.0).then(|| round(value / of))
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn count(number: u64) -> f64 {
-    number as f64
-}
-
-/// From tenths of a microsecond.
-fn ms(units: u64) -> f64 {
-    count(units) / 10_000.0
-}
-
-/// To four decimals.
-fn round(value: f64) -> f64 {
-    (value * 10_000.0).round() / 10_000.0
-}
-
-/// What latencies are counted in.
-const UNIT_NS: u64 = 100;
-/// The longest time that is told apart from longer ones: a minute.
-const UNITS_MAX: u64 = 600_000_000;
 /// Errors that are told in words.
 const FIRST_MAX: usize = 10;
 
@@ -362,6 +319,6 @@ mod tests {
         tally.answered(1_999, 5_000_000);
         tally.answered(2_000, 5_000_000);
         assert_eq!((tally.requests, tally.latency.len()), (2, 2));
-        assert!((49_900..=50_100).contains(&tally.latency.max()), "{}", tally.latency.max());
+        assert!((4.99..=5.01).contains(&tally.latency.ms()[4]), "{:?}", tally.latency.ms());
     }
 }
