@@ -252,11 +252,13 @@ impl Report {
         for (name, number, latencies) in rows {
             if number > 0 {
                 let rate = per(count(number), seconds).unwrap_or_default();
-                let [p50, _, p99, p999, max] = latencies.ms();
-                _ = writeln!(
-                    out,
-                    "{name}: {number}, {rate:.0} per second; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}"
-                );
+                _ = write!(out, "{name}: {number}, {rate:.0} per second");
+                // What was answered in the measured time may all have been due before it.
+                if !latencies.is_empty() {
+                    let [p50, _, p99, p999, max] = latencies.ms();
+                    _ = write!(out, "; ms: p50 {p50:.3}, p99 {p99:.3}, p99.9 {p999:.3}, max {max:.3}");
+                }
+                out.push('\n');
             }
         }
         if tally.list_bytes > 0 {
