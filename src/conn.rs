@@ -5,7 +5,8 @@ use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
 use crate::http2::StreamKey;
 use crate::limits::{
-    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, READ_BYTES_PER_TURN, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
+    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN, WRITE_STALL_BYTES_MIN,
+    WRITE_STALL_MS_MAX,
 };
 use crate::serve::{Budget, Peer, Protocol, Served, Service};
 use crate::tls::config::ALPN_HTTP_2;
@@ -28,8 +29,10 @@ pub struct Conn {
     behind: Vec<WatcherKey>,
     /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
     waiting_since_ms: u64,
-    /// Bytes of output that it has read since then.
-    read_bytes: usize,
+    /// Bytes of output that have gone since then.
+    gone_bytes: usize,
+    /// The socket has not taken all of what was given to it, which with TLS is no longer in the output.
+    is_unsent: bool,
     /// Milliseconds at which a timer is set for it.
     pub(crate) armed_ms: u64,
     /// It stands in the run queue, or in that of the handshakes.
@@ -100,7 +103,8 @@ impl Conn {
             stopped: Stopped::No,
             behind: Vec::new(),
             waiting_since_ms: now.ms,
-            read_bytes: 0,
+            gone_bytes: 0,
+            is_unsent: false,
             armed_ms: u64::MAX,
             is_queued: false,
             handshake_queued_ms: None,
@@ -137,6 +141,7 @@ impl Conn {
             }
         }
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {
+            self.drop_work(service);
             if self.phase == Phase::Handshake {
                 service.api.metrics.count_tls_handshake(false);
             }
@@ -166,14 +171,14 @@ impl Conn {
             self.phase = Phase::Closed;
             return Next::Close;
         };
-        self.read_bytes += queued_bytes - self.output.len();
-        if self.output.is_empty() && queued_bytes > 0 || self.read_bytes >= WRITE_STALL_BYTES_MIN {
-            self.waiting_since_ms = now.ms;
-            self.read_bytes = 0;
+        self.gone_bytes += queued_bytes - self.output.len();
+        let was_unsent = std::mem::replace(&mut self.is_unsent, !is_sent);
+        let is_all_gone = is_sent && (was_unsent || queued_bytes > 0);
+        if is_all_gone || self.gone_bytes >= WRITE_STALL_BYTES_MIN {
+            self.begin_waiting(now);
         }
         self.output.release(pool);
-        let has_room = self.has_room(service);
-        if has_room {
+        if self.has_room() {
             for key in self.behind.drain(..) {
                 service.watchers.unpark(key);
             }
@@ -190,7 +195,7 @@ impl Conn {
                 Next::Again
             }
             (Phase::Open, Stopped::Budget) => Next::Again,
-            (Phase::Open, Stopped::Room) if has_room => Next::Again,
+            (Phase::Open, Stopped::Room) if self.output.len() < service.room_for(&self.credentials) => Next::Again,
             _ => Next::Wait,
         }
     }
@@ -204,18 +209,16 @@ impl Conn {
         pool: &mut Pool,
         now: Now,
     ) -> Option<Fill> {
-        if !self.has_room(service) {
+        if !self.has_room() {
             self.put_behind(key, service);
             return Some(Fill::Idle);
         }
-        let room = service.room_for(&self.credentials);
-        let output = self.output.buffer(pool);
-        let was_empty = output.is_empty();
-        let fill = self.protocol.fill_watch(service, stream, key, now, output, room)?;
-        if was_empty && !output.is_empty() {
+        let owed_nothing = !self.is_output_waiting();
+        let fill = self.protocol.fill_watch(service, stream, key, now, self.output.buffer(pool))?;
+        if owed_nothing && self.is_output_waiting() {
             self.begin_waiting(now);
         }
-        if fill == Fill::More && !self.has_room(service) {
+        if fill == Fill::More && !self.has_room() {
             self.put_behind(key, service);
         }
         Some(fill)
@@ -224,7 +227,12 @@ impl Conn {
     /// The peer owes something from now on.
     fn begin_waiting(&mut self, now: Now) {
         self.waiting_since_ms = now.ms;
-        self.read_bytes = 0;
+        self.gone_bytes = 0;
+    }
+
+    /// Whether something waits for the socket, and so for the peer to read.
+    fn is_output_waiting(&self) -> bool {
+        self.is_unsent || !self.output.is_empty()
     }
 
     /// Leaves a watcher alone until there is room again.
@@ -239,10 +247,10 @@ impl Conn {
         self.output.len()
     }
 
-    /// Whether more may be queued.
+    /// Whether more events may be queued.
     #[must_use]
-    pub fn has_room(&self, service: &Service) -> bool {
-        self.output.len() < service.room_for(&self.credentials)
+    pub fn has_room(&self) -> bool {
+        self.output.len() < QUEUED_BYTES_HIGH
     }
 
     /// Lets go of what is under way on the connection, which is over.
@@ -288,8 +296,8 @@ impl Conn {
             Phase::Handshake => HEAD_MS_MAX,
             Phase::Lingering => LINGER_MS_MAX,
             Phase::Closed => 0,
-            Phase::Open | Phase::Closing if !self.output.is_empty() => WRITE_STALL_MS_MAX,
             Phase::Closing => WRITE_STALL_MS_MAX,
+            Phase::Open if self.is_output_waiting() => WRITE_STALL_MS_MAX,
             Phase::Open => return self.protocol.deadline_ms(&self.input, self.waiting_since_ms),
         };
         self.waiting_since_ms.saturating_add(patience_ms)
@@ -298,7 +306,7 @@ impl Conn {
     /// [`Conn::deadline_ms`] has come.
     pub fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let is_over = self.phase != Phase::Open
-            || !self.output.is_empty()
+            || self.is_output_waiting()
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));
         if is_over {
             // What the protocol has to say of it goes as far as the socket takes it.
@@ -338,7 +346,7 @@ impl Conn {
                 let read = self.transport.receive(&mut self.input, pool)?;
                 read_bytes += read;
                 // While output waits it is the reading of that which the peer owes, whatever it sends.
-                if read > 0 && !was_within && self.output.is_empty() && self.phase == Phase::Open {
+                if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
                     self.begin_waiting(now);
                 }
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
@@ -379,15 +387,15 @@ impl Conn {
         budget: &mut Budget,
     ) -> bool {
         self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
+        let owed_nothing = !self.is_output_waiting();
         let output = self.output.buffer(pool);
-        let was_empty = output.is_empty();
         let input_bytes = self.input.len();
         let peer = Peer { connection, credentials: &self.credentials };
         let served = self.protocol.serve(service, peer, now, &mut self.input, output, budget);
         // A frame that has come whole begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.room;
-        if was_empty && (is_frame_done || !output.is_empty()) {
+        if owed_nothing && (is_frame_done || !output.is_empty()) {
             self.begin_waiting(now);
         }
         match served {
@@ -432,7 +440,7 @@ mod tests {
     use super::*;
     use crate::api::Api;
     use crate::lease::{ResourceVersion, Time};
-    use crate::limits::{QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+    use crate::limits::{QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
     use crate::table::Table;
     use crate::tls::trust::Trust;
     use mio::{Events, Interest, Poll};
@@ -481,7 +489,8 @@ mod tests {
             let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
             let mut rest = &requests[..];
             // To the end of the requests, so that what comes next is the beginning of one.
-            while self.conn.has_room(&self.service) || rest.len() < requests.len() {
+            let room = self.service.room_for(&self.conn.credentials);
+            while self.conn.queued_bytes() < room || rest.len() < requests.len() {
                 let written = self.peer.write(rest).unwrap_or(0);
                 rest = &rest[written..];
                 if rest.is_empty() {
@@ -520,7 +529,10 @@ mod tests {
         world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
         world.ask_and_read_nothing();
         assert!(world.conn.queued_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+        // A crowd that has gone leaves room again, as soon as something happens.
         world.service.queued_bytes = 0;
-        assert!(world.conn.has_room(&world.service), "the crowd has gone");
+        world.turn();
+        world.turn();
+        assert!(world.conn.queued_bytes() > 2 * QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
     }
 }

@@ -51,12 +51,12 @@ pub const HANDSHAKES_PER_TURN: usize = 8;
 /// written, no list continued. The last piece may pass it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// The same for a peer without a certificate, which gets refusals and needs few of them, and for everybody while more than
-/// [`QUEUED_BYTES_TOTAL_HIGH`] is queued: a connection costs no more than its buffers then.
+/// Bytes of output queued on a connection above which no request is served, if its peer has no certificate, and so gets
+/// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
-/// Bytes of output queued on all connections together, above which each gets only [`QUEUED_BYTES_LOW`]. Many peers that do
-/// not read would have the memory otherwise that the Leases are in.
+/// Bytes of output queued on all connections together, above which requests get only [`QUEUED_BYTES_LOW`] each: many peers
+/// that do not read take memory from the Leases. It is no bound of the sum, since each of them still gets one answer.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
@@ -75,13 +75,12 @@ pub const POSTPONED_MAX: usize = 64;
 /// Items of a list in YAML, which is made in one go; JSON and protobuf have no such bound.
 pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
 
-/// Milliseconds after which a list, a deletion of a collection, or the telling of what is there at the beginning of a watch
-/// gets no further step. kube-apiserver's `--request-timeout`. A peer that reads slowly can put the next step off by
-/// [`WRITE_STALL_MS_MAX`] for each piece.
+/// Milliseconds after which a list or a deletion of a collection gets no further step. kube-apiserver's
+/// `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] lets it can put that step off.
 pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Lists, deletions of collections and watches that begin with what is there, of those that take more than one step, under
-/// way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million Leases and
+/// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
+/// under way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million Leases and
 /// what has changed since; and as many lists of a million, 0.9 s of the core each, just end within [`JOB_MS_MAX`]. Clients
 /// have no shares in it: whoever may list is an administrator, or comes through kube-apiserver, which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
@@ -146,12 +145,12 @@ pub const BODY_MS_MAX: u64 = 60_000;
 /// drop one of theirs.
 pub const IDLE_MS_MAX: u64 = 180_000;
 
-/// Milliseconds in which a peer must read what is queued for it, or [`WRITE_STALL_BYTES_MIN`] of it; and in which the
-/// windows of an HTTP/2 stream must let a whole piece through.
+/// Milliseconds in which what is queued for a peer must go, or [`WRITE_STALL_BYTES_MIN`] of it, as far as the kernel tells;
+/// the same for what waits for the windows of an HTTP/2 stream.
 pub const WRITE_STALL_MS_MAX: u64 = 60_000;
 
-/// Bytes of what is queued for a peer that it must read in [`WRITE_STALL_MS_MAX`]. Less would hold what is under way for as
-/// long as it likes.
+/// Bytes that must go in [`WRITE_STALL_MS_MAX`] while more wait. Less would let a peer hold what is under way for as long as
+/// it likes.
 pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 
 /// Milliseconds that an orderly stop waits for what is under way.

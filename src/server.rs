@@ -455,7 +455,7 @@ impl Server {
             bytes += entry.conn.queued_bytes() - queued_bytes;
             match fill {
                 None => self.service.watchers.remove(key),
-                Some(Fill::More) if entry.conn.has_room(&self.service) => again.push(key),
+                Some(Fill::More) if entry.conn.has_room() => again.push(key),
                 Some(Fill::More | Fill::Idle) => {}
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");

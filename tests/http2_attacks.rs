@@ -16,7 +16,7 @@ use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP,
-    JOB_STEPS_PER_TURN, LONG_JOBS_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_MS_MAX,
+    JOB_STEPS_PER_TURN, LONG_JOBS_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::Table;
@@ -399,6 +399,24 @@ fn slow_readers_cost_their_stream() {
     connection.recv(&window_update(3, 1));
     assert_eq!(connection.patience_ms(), WRITE_STALL_MS_MAX / 2);
     assert_eq!(connection.wait_out(), (cancel(3), false));
+}
+
+/// Somebody slow who goes on reading is waited for, however long it takes.
+#[test]
+fn slow_readers_that_read_are_waited_for() {
+    let mut connection = InMemory::new();
+    connection.recv(&[hello(&[(INITIAL_WINDOW_SIZE, 0)]), get(1, "/openapi/v2")].concat());
+    let window = u32::try_from(WRITE_STALL_BYTES_MIN / 2).unwrap();
+    for step in 0..7 {
+        connection.now.ms += WRITE_STALL_MS_MAX / 2 - 1;
+        if connection.protocol.deadline_ms(&connection.input, connection.now.ms) <= connection.now.ms {
+            let mut out = Vec::new();
+            assert!(!connection.protocol.on_timeout(&mut connection.service, connection.now, &mut out));
+            assert_eq!(out, b"", "in step {step}");
+        }
+        let out = connection.recv(&window_update(1, window));
+        assert_eq!(out.len(), 9 + WRITE_STALL_BYTES_MIN / 2, "in step {step}");
+    }
 }
 
 /// A list is the work of many requests: a turn makes a few, and the others follow in those after it.

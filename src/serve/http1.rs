@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::http::{Body, ContentType, RequestHead, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
-use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX};
+use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
@@ -188,21 +188,20 @@ impl Http1 {
         }
     }
 
-    /// Appends events to an open watch, until about `room` bytes wait. `None` if none is open or `key` is not it.
+    /// Appends events to an open watch. `None` if none is open or `key` is not it.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
-        room: usize,
     ) -> Option<Fill> {
         let InProgress::Watch(own, stream) = self.in_progress else { return None };
         if own != key {
             return None;
         }
         let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-        let fill = service.watchers.fill(key, &service.table, now, output, room + OpenChunk::HEAD_BYTES);
+        let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
@@ -415,7 +414,7 @@ fn step_job(
 ) -> Option<bool> {
     budget.job_steps = budget.job_steps.saturating_sub(1);
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    let stepped = job.step(&mut service.table, now, output, budget.room + OpenChunk::HEAD_BYTES);
+    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
     if let Some(chunk) = chunk {
         chunk.end(output);
     }

@@ -87,7 +87,8 @@ impl Service {
         }
     }
 
-    /// Bytes that may wait for a peer like this, above which nothing more is made for it until it has read some.
+    /// Bytes of output that may wait for a peer like this, above which no request of it is served until it has read some.
+    /// Events and lists under way have [`QUEUED_BYTES_HIGH`]: they would be behind for ever if requests came first.
     #[must_use]
     pub fn room_for(&self, credentials: &Credentials) -> usize {
         if credentials.is_nobody() || self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH {
@@ -137,19 +138,19 @@ pub enum Served {
     Close,
 }
 
-/// How much one connection may do in one turn, and how much may wait for it to be read.
+/// How much one connection may do in one turn.
 #[derive(Debug)]
 pub struct Budget {
     /// Requests.
     pub requests: usize,
     /// Steps of lists and deletions of a collection, the first ones included: each is the work of many requests.
     pub job_steps: usize,
-    /// Bytes of output above which nothing more is made, see [`Service::room_for`].
+    /// Bytes of output above which no request is served, see [`Service::room_for`].
     pub room: usize,
 }
 
 impl Budget {
-    /// What each connection gets in a turn, with `room` for its output.
+    /// What each connection gets in a turn, with `room` for the answers.
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
         Self { requests: REQUESTS_PER_TURN, job_steps: JOB_STEPS_PER_TURN, room }
@@ -221,7 +222,7 @@ impl Protocol {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`, until about `room` bytes wait. `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`. `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -229,11 +230,10 @@ impl Protocol {
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
-        room: usize,
     ) -> Option<Fill> {
         match (self, stream) {
-            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output, room),
-            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output, room),
+            (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output),
+            (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
-use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
+use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
@@ -151,8 +151,8 @@ struct Watcher<O> {
 /// How a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// It gets what was there first, until this time at the latest.
-    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, until_ms: u64, _permit: Option<Permit> },
+    /// It gets what was there first.
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, _permit: Option<Permit> },
     /// It gets an error and no more.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
@@ -225,8 +225,7 @@ impl<O: Copy> Watchers<O> {
             WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let version = snapshot.version();
-                let (snapshot, until_ms) = (Box::new(snapshot), now.ms.saturating_add(JOB_MS_MAX));
-                (Progress::Initial { snapshot, end_bookmark, until_ms, _permit: permit }, version)
+                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark, _permit: permit }, version)
             }
         };
         let is_initial = matches!(progress, Progress::Initial { .. });
@@ -535,10 +534,7 @@ impl<O> Watcher<O> {
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns) = (self.form, &mut self.wants_columns);
-        if let Progress::Initial { snapshot, end_bookmark, until_ms, .. } = &mut self.progress {
-            if now.ms >= *until_ms {
-                return Err(too_old(self.cursor, table));
-            }
+        if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
             *looks += JOB_KEYS_PER_STEP as u64;
             let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {

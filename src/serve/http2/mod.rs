@@ -16,7 +16,9 @@ use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
-use crate::limits::{BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, WRITE_STALL_MS_MAX};
+use crate::limits::{
+    BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
+};
 use crate::table::Table;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use bytes::Bytes;
@@ -109,10 +111,7 @@ impl Http2 {
         let turn = &mut Turn { service, from, now, output, budget };
         self.resume(turn);
         loop {
-            if turn.output.len() >= turn.budget.room {
-                return Served::Busy;
-            }
-            if turn.budget.requests == 0 {
+            if turn.budget.requests == 0 || turn.output.len() >= turn.budget.room {
                 has_more = !input.is_empty();
                 break;
             }
@@ -135,9 +134,6 @@ impl Http2 {
             }
         }
         self.send_more(turn);
-        if turn.output.len() >= turn.budget.room {
-            return Served::Busy;
-        }
         has_more |= self.step_jobs(turn);
         if self.connection.is_finished() {
             return Served::Close;
@@ -145,7 +141,7 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// Appends events to the watch `key` on `stream`, until about `room` bytes wait. `None` if it is not open.
+    /// Appends events to the watch `key` on `stream`. `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -153,9 +149,8 @@ impl Http2 {
         key: WatcherKey,
         now: Now,
         output: &mut Vec<u8>,
-        room: usize,
     ) -> Option<Fill> {
-        let Work::Sending { unsent, source: source @ Source::Watch(_), stalled_ms } =
+        let Work::Sending { unsent, source: source @ Source::Watch(_), stalled_ms, .. } =
             work_mut(&mut self.streams, stream)?
         else {
             return None;
@@ -169,14 +164,13 @@ impl Http2 {
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {
-                *stalled_ms = Some(now.ms);
-                self.queue_stalled(stream, now);
+                self.stall(stream, now);
             }
             return Some(Fill::Idle);
         }
         let events = &mut service.scratch.body;
         events.clear();
-        let bytes_max = window.min(room.saturating_sub(output.len()));
+        let bytes_max = window.min(QUEUED_BYTES_HIGH.saturating_sub(output.len()));
         let fill = service.watchers.fill(key, &service.table, now, events, bytes_max);
         let is_end = matches!(fill, Fill::Ended(_));
         if is_end {
@@ -188,8 +182,7 @@ impl Http2 {
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
             *unsent = Bytes::copy_from_slice(&events[sent..]);
-            *stalled_ms = Some(now.ms);
-            self.queue_stalled(stream, now);
+            self.stall(stream, now);
             if !is_end {
                 service.watchers.park(key);
             }

@@ -12,7 +12,9 @@ use crate::clock::Now;
 use crate::hpack::FieldName;
 use crate::http::{Body, Response};
 use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
-use crate::limits::{LIST_WHOLE_BYTES_MAX, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX};
+use crate::limits::{
+    LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
+};
 use crate::serve::Owner;
 use bytes::{Buf, Bytes};
 
@@ -193,10 +195,13 @@ impl Http2 {
 
     /// Sends what waited for windows that are open now.
     pub(super) fn send_more(&mut self, turn: &mut Turn<'_>) {
-        while turn.output.len() < turn.budget.room
+        while turn.output.len() < QUEUED_BYTES_HIGH
             && let Some(key) = self.connection.poll_writable()
         {
-            let Some(Work::Sending { unsent, source, stalled_ms }) = work_mut(&mut self.streams, key) else { continue };
+            let Some(Work::Sending { unsent, source, stalled_ms, gone_bytes }) = work_mut(&mut self.streams, key)
+            else {
+                continue;
+            };
             if !unsent.is_empty() {
                 let is_end = matches!(source, Source::End);
                 let Ok(sent) = self.connection.send_data(key, unsent, is_end, turn.output) else {
@@ -204,8 +209,12 @@ impl Http2 {
                     continue;
                 };
                 unsent.advance(sent);
+                *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // An octet now and then buys no time: it goes on waiting since it began to.
+                    // An octet now and then buys no time.
+                    if *gone_bytes >= WRITE_STALL_BYTES_MIN {
+                        self.stall(key, turn.now);
+                    }
                     continue;
                 }
             }
@@ -221,7 +230,7 @@ impl Http2 {
     /// One step of each job that can go on. Whether there are more.
     pub(super) fn step_jobs(&mut self, turn: &mut Turn<'_>) -> bool {
         for _ in 0..self.jobs.len() {
-            if turn.output.len() >= turn.budget.room || turn.budget.job_steps == 0 {
+            if turn.output.len() >= QUEUED_BYTES_HIGH || turn.budget.job_steps == 0 {
                 break;
             }
             let Some(key) = self.jobs.pop_front() else { break };
@@ -244,7 +253,7 @@ impl Http2 {
             let piece = &mut turn.service.scratch.body;
             piece.clear();
             turn.budget.job_steps -= 1;
-            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(turn.budget.room)) else {
+            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
                 // The body cannot be finished; a reset is the way to say so.
                 self.cancel(key, turn.service, turn.output);
                 continue;
@@ -273,16 +282,16 @@ impl Http2 {
     }
 
     /// Takes note that a response waits for a window from now on.
-    fn stall(&mut self, key: StreamKey, now: Now) {
-        if let Some(Work::Sending { stalled_ms, .. }) = work_mut(&mut self.streams, key) {
-            *stalled_ms = Some(now.ms);
+    pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
+        if let Some(Work::Sending { stalled_ms, gone_bytes, .. }) = work_mut(&mut self.streams, key) {
+            (*stalled_ms, *gone_bytes) = (Some(now.ms), 0);
             self.queue_stalled(key, now);
         }
     }
 
-    /// A stream stands in the queue for each piece that has stalled; those that stand for nothing any more are swept out
-    /// before they are many.
-    pub(super) fn queue_stalled(&mut self, key: StreamKey, now: Now) {
+    /// A stream stands in the queue each time that it stalls anew; those that stand for nothing any more are swept out before
+    /// they are many.
+    fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
             self.stalled.retain(|(since_ms, key)| {

@@ -32,6 +32,8 @@ pub(super) enum Work {
         source: Source,
         /// Milliseconds since when that, or the next piece, waits for a window; none if it does not.
         stalled_ms: Option<u64>,
+        /// Bytes that have gone since then.
+        gone_bytes: usize,
     },
 }
 
@@ -48,7 +50,7 @@ pub(super) enum Source {
 
 impl Http2 {
     pub(super) fn put_sending(&mut self, key: StreamKey, unsent: Bytes, source: Source) {
-        self.put(key, Work::Sending { unsent, source, stalled_ms: None });
+        self.put(key, Work::Sending { unsent, source, stalled_ms: None, gone_bytes: 0 });
     }
 
     pub(super) fn put(&mut self, key: StreamKey, work: Work) {
