@@ -80,9 +80,10 @@ pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
-/// under way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million Leases and
-/// what has changed since; and as many lists of a million, 0.9 s of the core each, just end within [`JOB_MS_MAX`]. Clients
-/// have no shares in it: whoever may list is an administrator, or comes through kube-apiserver, which shares it out.
+/// under way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million
+/// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
+/// [`JOB_MS_MAX`]. Clients have no shares in it: whoever may list is an administrator, or comes through kube-apiserver,
+/// which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Keys that a list or a deletion of a collection looks at in one step.

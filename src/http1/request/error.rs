@@ -13,7 +13,8 @@ pub enum RequestError {
     TargetTooLong,
     /// 417: an expectation other than `100-continue`.
     ExpectationUnknown,
-    /// 431: the head is longer than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) or has more lines than [`HEAD_FIELDS_MAX`](crate::limits::HEAD_FIELDS_MAX).
+    /// 431: the head is longer than [`HEAD_BYTES_MAX`](crate::limits::HEAD_BYTES_MAX) or has more lines than
+    /// [`HEAD_FIELDS_MAX`](crate::limits::HEAD_FIELDS_MAX).
     HeadTooLarge,
     /// 501: a transfer coding other than chunked.
     CodingUnknown,

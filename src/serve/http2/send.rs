@@ -25,7 +25,7 @@ impl Http2 {
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
             // Those that came before it have their steps first.
-            Reply::Job(job) if !self.jobs.is_empty() => {
+            Reply::Job(job) if turn.budget.job_steps == 0 || !self.jobs.is_empty() => {
                 self.put_begun(key, job, head_only);
                 Ok(())
             }
@@ -109,10 +109,6 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        if turn.budget.job_steps == 0 {
-            self.put_begun(key, job, head_only);
-            return Ok(());
-        }
         turn.budget.job_steps -= 1;
         let mut body = Vec::new();
         // No more than the windows let through, or a client that opens none would have much kept for it.
