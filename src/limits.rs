@@ -95,6 +95,13 @@ pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 /// Objects that a deletion of a collection deletes in one step.
 pub const DELETIONS_PER_STEP: usize = 256;
 
+/// States let go of in one turn that lists and watches held which have been given up: of a deletion they are the last
+/// handles, and each takes most of a microsecond.
+pub const STATES_DISCARDED_PER_TURN: usize = 512;
+
+/// States waiting to be let go of, above which no more long lists begin.
+pub const STATES_DISCARDED_MAX: usize = 1_000_000;
+
 /// Bytes of items of a list that are collected in one step, if they must be measured first.
 pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
 

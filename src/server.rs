@@ -19,7 +19,7 @@ use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN,
-    HANDSHAKES_PER_TURN, SHUTDOWN_MS_MAX,
+    HANDSHAKES_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_TURN,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -290,6 +290,7 @@ impl Server {
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
+        self.service.table.discard().step(STATES_DISCARDED_PER_TURN);
         self.service.api.metrics.step(&self.service.table, now);
         self.service.api.metrics.end_turn(TurnEnd {
             duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
@@ -346,7 +347,8 @@ impl Server {
     fn timeout(&self) -> Option<Duration> {
         let can_accept = self.conns.len() < self.max_connections && self.listeners.iter().any(Listener::is_readable);
         let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty();
-        if can_accept || can_go_on || self.service.watchers.has_dirty() {
+        let can_discard = !self.service.table.discard().is_empty();
+        if can_accept || can_go_on || can_discard || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;

@@ -21,11 +21,11 @@ use crate::metrics::RequestKind;
 use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
+use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot};
 use crate::watch::is_selected;
 use bytes::Bytes;
-use std::vec;
 
 /// A request that is worked on in steps, and whose response is a list.
 #[derive(Debug)]
@@ -97,20 +97,25 @@ enum Stage {
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
     /// Collected items go out.
-    Send { meta: OwnedMeta, items: vec::IntoIter<Object>, is_first: bool, is_empty: bool },
+    Send { meta: OwnedMeta, items: States, is_first: bool, is_empty: bool },
 }
 
 /// Items of a list, and the bytes that they will take as far as that must be known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Found {
-    items: Vec<Object>,
+    items: States,
     bytes: usize,
 }
 
 impl Found {
+    /// Nothing of `snapshot` yet.
+    fn nothing(snapshot: &Snapshot) -> Self {
+        Self { items: snapshot.no_states(), bytes: 0 }
+    }
+
     fn push(&mut self, object: Object, form: Form) {
         self.bytes += form.list_item_len(&object);
-        self.items.push(object);
+        self.items.push_back(object);
     }
 }
 
@@ -133,9 +138,9 @@ impl Job {
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
         let stage = match limit {
-            0 if form.needs_whole_list() => Stage::Collect { snapshot, limit: usize::MAX, found: Found::default() },
+            0 if form.needs_whole_list() => Stage::collect(snapshot, usize::MAX),
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
-            limit => Stage::Collect { snapshot, limit, found: Found::default() },
+            limit => Stage::collect(snapshot, limit),
         };
         Self { printer, ..Self::new(selector, form, stage) }
     }
@@ -144,7 +149,8 @@ impl Job {
     #[must_use]
     pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
-        let stage = Stage::Delete { snapshot, deletion, found: Found::default() };
+        let found = Found::nothing(&snapshot);
+        let stage = Stage::Delete { snapshot, deletion, found };
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
@@ -318,7 +324,7 @@ impl Job {
                     return Ok(false);
                 }
                 let meta = OwnedMeta::of(snapshot, more, selector);
-                let found = std::mem::take(found);
+                let found = std::mem::replace(found, Found::nothing(snapshot));
                 *stage = Stage::send(meta, found, form, out);
                 self.compact_step(table, now, out, bytes_max)
             }
@@ -339,7 +345,7 @@ impl Job {
                     return Ok(false);
                 }
                 let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
-                let found = std::mem::take(found);
+                let found = std::mem::replace(found, Found::nothing(snapshot));
                 *stage = Stage::send(meta, found, form, out);
                 self.compact_step(table, now, out, bytes_max)
             }
@@ -368,7 +374,7 @@ impl Job {
             Stage::Send { meta, items, is_first, is_empty } => {
                 while out.len() < bytes_max {
                     // Each is let go of when it has been written: all at once would take long.
-                    let Some(object) = items.next() else {
+                    let Some(object) = items.pop_front() else {
                         form.push_list_close(out, &meta.borrowed(), *is_empty);
                         return Ok(true);
                     };
@@ -392,11 +398,16 @@ impl Job {
 }
 
 impl Stage {
+    fn collect(snapshot: Snapshot, limit: usize) -> Self {
+        let found = Found::nothing(&snapshot);
+        Self::Collect { snapshot, limit, found }
+    }
+
     /// Begins to send what was collected.
     fn send(meta: OwnedMeta, found: Found, form: Form, out: &mut Vec<u8>) -> Self {
         let Found { items, bytes } = found;
         form.push_list_head(out, &meta.borrowed(), bytes);
-        Self::Send { meta, is_first: true, is_empty: items.is_empty(), items: items.into_iter() }
+        Self::Send { meta, is_first: true, is_empty: items.is_empty(), items }
     }
 }
 
@@ -454,16 +465,46 @@ mod tests {
     use crate::media_type::Representation;
     use crate::table::snapshot::Range;
 
-    /// What stands in the output before a list is not the list's, however many steps that takes.
-    #[test]
-    fn a_list_for_people_leaves_alone_what_goes_before_it() {
+    fn table_of(leases: usize) -> Table {
         let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
-        for number in 0..3 * JOB_KEYS_PER_STEP {
+        for number in 0..leases {
             let mut lease = Lease::default();
             lease.metadata.namespace = "n".into();
             lease.metadata.name = format!("l{number}").into();
             table.create(lease);
         }
+        table
+    }
+
+    #[test]
+    fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
+        let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+        let now = Now { ms: 0, wall: Time(0) };
+        let snapshot = Snapshot::now(&table, Range::All);
+        let mut job = Job::list(snapshot, Selector::default(), 3 * JOB_KEYS_PER_STEP, Form::default());
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            assert!(matches!(job.step(&mut table, now, &mut out, 1000), Ok(false)));
+        }
+        // A change that the rest of the list must not see.
+        let (slot, _) = table.find("n", "l999").expect("there");
+        table.remove(slot);
+        job.absorb(&table);
+        drop(job);
+        assert_eq!(table.discard().len(), 2 * JOB_KEYS_PER_STEP + 1);
+        // One that is read to its end leaves nothing.
+        table.discard().step(usize::MAX);
+        let snapshot = Snapshot::now(&table, Range::All);
+        let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
+        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+        drop(job);
+        assert!(table.discard().is_empty());
+    }
+
+    /// What stands in the output before a list is not the list's, however many steps that takes.
+    #[test]
+    fn a_list_for_people_leaves_alone_what_goes_before_it() {
+        let mut table = table_of(3 * JOB_KEYS_PER_STEP);
         let now = Now { ms: 0, wall: Time(0) };
         let mut list = |format, pretty, limit, head: &[u8], bytes_max| {
             let form =

@@ -25,7 +25,7 @@ use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
-use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, LONG_JOBS_MAX};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, LONG_JOBS_MAX, STATES_DISCARDED_MAX};
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::permits::Permits;
@@ -207,7 +207,7 @@ impl Api {
             reply.with_warnings(call.warnings)
         });
         let mut reply = reply.unwrap_or_else(|error| refusal(request, &error));
-        if let Err(error) = self.admit(&mut reply) {
+        if let Err(error) = self.admit(table, &mut reply) {
             reply = refusal(request, &error);
         }
         if route.is_resource()
@@ -230,7 +230,7 @@ impl Api {
     }
 
     /// Lets a list or a watch begin, unless it is one of those of which too many are under way.
-    fn admit(&self, reply: &mut Reply) -> Result<(), ApiError> {
+    fn admit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
         let place = match reply {
             Reply::Job(job) if job.is_long() => job.permit_mut(),
             Reply::Watch(spec) => match &mut spec.start {
@@ -239,6 +239,10 @@ impl Api {
             },
             Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),
         };
+        // What those that were given up held is still there.
+        if table.discard().len() > STATES_DISCARDED_MAX {
+            return Err(ApiError::TooManyRequests);
+        }
         *place = Some(self.long_job_permits.take().ok_or(ApiError::TooManyRequests)?);
         Ok(())
     }

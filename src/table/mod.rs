@@ -6,12 +6,14 @@
 //! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
 //! exactly one event.
 
+pub mod discard;
 pub mod event_log;
 pub mod object;
 pub mod snapshot;
 
 use crate::lease::managed_fields::SharedTexts;
 use crate::lease::{Lease, ResourceVersion};
+use discard::Discard;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashTable};
@@ -34,6 +36,7 @@ pub struct Table {
     /// Leases in each namespace; no namespace stands here with none.
     counts: HashMap<String, usize, RandomState>,
     log: EventLog,
+    discard: Discard,
     hasher: RandomState,
     shared_texts: SharedTexts,
 }
@@ -48,6 +51,7 @@ impl Table {
             ordered: BTreeMap::new(),
             counts: HashMap::default(),
             log: EventLog::new(version, events_max, bytes_max),
+            discard: Discard::default(),
             hasher: RandomState::default(),
             shared_texts: SharedTexts::default(),
         }
@@ -63,6 +67,12 @@ impl Table {
     #[must_use]
     pub fn log(&self) -> &EventLog {
         &self.log
+    }
+
+    /// States that were kept for lists and watches, and are to be let go of.
+    #[must_use]
+    pub fn discard(&self) -> &Discard {
+        &self.discard
     }
 
     /// Number of Leases.

@@ -121,6 +121,12 @@ impl Object {
         Rc::ptr_eq(&self.base, &other.base)
     }
 
+    /// Handles of what it shares with others.
+    #[cfg(test)]
+    pub(super) fn handles(&self) -> usize {
+        Rc::strong_count(&self.base)
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn key(&self) -> &Key {

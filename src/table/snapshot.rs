@@ -13,11 +13,12 @@
 
 use crate::lease::ResourceVersion;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::table::discard::{Changes, Discard, States};
 use crate::table::event_log::Event;
 use crate::table::object::{Key, Object};
 use crate::table::{Slot, Table};
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, btree_map};
+use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 
@@ -66,7 +67,8 @@ pub struct Snapshot {
     start: String,
     end: Bound<String>,
     /// What stood at the version where the table has something else now; of keys from `start` on.
-    overlay: BTreeMap<Key, Option<Object>>,
+    overlay: Changes,
+    discard: Discard,
     /// Version up to which the log has been read into `overlay`.
     absorbed: ResourceVersion,
     /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
@@ -95,7 +97,8 @@ impl Snapshot {
             version,
             start,
             end,
-            overlay: BTreeMap::new(),
+            overlay: Changes::new(),
+            discard: table.discard().clone(),
             absorbed: version,
             is_behind: false,
             is_counted: false,
@@ -124,8 +127,10 @@ impl Snapshot {
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
-        let behind = table.version().0.saturating_sub(version.0);
-        let snapshot = Self { version, absorbed: version, is_behind: behind > 0, behind, ..Self::now(table, range) };
+        let mut snapshot = Self::now(table, range);
+        (snapshot.version, snapshot.absorbed) = (version, version);
+        snapshot.behind = table.version().0.saturating_sub(version.0);
+        snapshot.is_behind = snapshot.behind > 0;
         match table.log().since(version) {
             Some(_) => Ok(snapshot),
             None => Err(Forgotten),
@@ -195,6 +200,12 @@ impl Snapshot {
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.remaining
+    }
+
+    /// Where to collect what comes out.
+    #[must_use]
+    pub fn no_states(&self) -> States {
+        States::new(self.discard.clone())
     }
 
     /// Where the next snapshot of this version would have to start to go on.
@@ -277,9 +288,20 @@ impl Snapshot {
             self.start.clear();
             self.start.push_str(last.as_str());
             self.start.push('\0');
-            self.overlay = self.overlay.split_off(self.start.as_str());
+            // One by one: `BTreeMap::split_off` counts all that are left.
+            while let Some(first) = self.overlay.first_entry()
+                && first.key().as_str() < self.start.as_str()
+            {
+                first.remove();
+            }
         }
         Ok(may_be_more)
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.discard.put_changes(std::mem::take(&mut self.overlay));
     }
 }
 

@@ -1,0 +1,202 @@
+//! States that were kept for somebody who no longer wants them, let go of a few at a time.
+//!
+//! A list under way may hold a handle of each of a million Leases, and a deletion the last ones. When its client goes away,
+//! to free them all at once takes half a second, and every renewal would wait for that. So what holds many states hands
+//! them over when it is dropped, wherever that happens, and the loop lets go of some in each turn.
+
+use crate::table::object::{Key, Object};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// What stood at some keys; none where nothing did.
+pub(super) type Changes = BTreeMap<Key, Option<Object>>;
+
+/// Where they wait to be let go of. A clone is another handle of the same.
+#[derive(Clone, Debug, Default)]
+pub struct Discard(Rc<RefCell<Heaps>>);
+
+#[derive(Debug, Default)]
+struct Heaps {
+    heaps: VecDeque<Heap>,
+    /// States in all of them.
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Heap {
+    States(Pieces),
+    Changes(Changes),
+}
+
+impl Discard {
+    /// States that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.borrow().len
+    }
+
+    /// Whether none does.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Lets go of `states_max` of them, or of all if there are fewer.
+    pub fn step(&self, states_max: usize) {
+        let Heaps { heaps, len } = &mut *self.0.borrow_mut();
+        for _ in 0..states_max {
+            let Some(heap) = heaps.front_mut() else { break };
+            let is_empty = match heap {
+                Heap::States(pieces) => {
+                    pieces.pop_front();
+                    pieces.is_empty()
+                }
+                Heap::Changes(changes) => {
+                    changes.pop_first();
+                    changes.is_empty()
+                }
+            };
+            *len -= 1;
+            if is_empty {
+                heaps.pop_front();
+            }
+        }
+    }
+
+    /// Takes over what a snapshot kept.
+    pub(super) fn put_changes(&self, changes: Changes) {
+        self.put(changes.len(), Heap::Changes(changes));
+    }
+
+    fn put(&self, states: usize, heap: Heap) {
+        if states > 0 {
+            let heaps = &mut *self.0.borrow_mut();
+            heaps.len += states;
+            heaps.heaps.push_back(heap);
+        }
+    }
+}
+
+/// A queue of states. However many there are, no call takes longer than for few, and neither does its end.
+#[derive(Debug)]
+pub struct States {
+    pieces: Pieces,
+    len: usize,
+    discard: Discard,
+}
+
+impl States {
+    /// None yet; they end in `discard`.
+    #[must_use]
+    pub(super) fn new(discard: Discard) -> Self {
+        Self { pieces: Pieces::default(), len: 0, discard }
+    }
+
+    /// Number of states.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends one.
+    pub fn push_back(&mut self, object: Object) {
+        self.pieces.push_back(object);
+        self.len += 1;
+    }
+
+    /// Takes out the first.
+    pub fn pop_front(&mut self) -> Option<Object> {
+        let first = self.pieces.pop_front()?;
+        self.len -= 1;
+        Some(first)
+    }
+}
+
+impl Drop for States {
+    fn drop(&mut self) {
+        self.discard.put(self.len, Heap::States(std::mem::take(&mut self.pieces)));
+    }
+}
+
+/// States in order, none of the pieces empty. In one piece a million would be 40 MB, and to give those back to the kernel
+/// takes milliseconds.
+#[derive(Debug, Default)]
+struct Pieces(VecDeque<VecDeque<Object>>);
+
+/// States in a piece.
+const PIECE_STATES: usize = 1024;
+
+impl Pieces {
+    fn push_back(&mut self, object: Object) {
+        match self.0.back_mut() {
+            Some(last) if last.len() < PIECE_STATES => last.push_back(object),
+            _ => self.0.push_back(VecDeque::from([object])),
+        }
+    }
+
+    fn pop_front(&mut self) -> Option<Object> {
+        let piece = self.0.front_mut()?;
+        let first = piece.pop_front();
+        if piece.is_empty() {
+            self.0.pop_front();
+        }
+        first
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{Lease, ResourceVersion};
+
+    fn object(version: usize) -> Object {
+        Object::new(Key::new("n", "a"), ResourceVersion(version as u64), Lease::default())
+    }
+
+    #[test]
+    fn states_come_out_as_they_went_in() {
+        let discard = Discard::default();
+        let mut states = States::new(discard.clone());
+        let len = 2 * PIECE_STATES + 1;
+        (0..len).for_each(|version| states.push_back(object(version)));
+        assert_eq!(states.len(), len);
+        for version in 0..len {
+            assert_eq!(states.pop_front().map(|state| state.version), Some(ResourceVersion(version as u64)));
+        }
+        assert!(states.is_empty());
+        drop(states);
+        assert!(discard.is_empty());
+    }
+
+    #[test]
+    fn what_is_dropped_goes_in_steps_and_all_of_it() {
+        let discard = Discard::default();
+        let one = object(1);
+        let mut states = States::new(discard.clone());
+        (0..5).for_each(|_| states.push_back(one.clone()));
+        let changes = [("a", Some(one.clone())), ("b", None), ("c", Some(one.clone()))];
+        let changes: Changes = changes.into_iter().map(|(name, state)| (Key::new("n", name), state)).collect();
+        assert_eq!(one.handles(), 8);
+        drop(states);
+        discard.put_changes(changes);
+        assert_eq!((discard.len(), one.handles()), (8, 8));
+        discard.step(4);
+        assert_eq!((discard.len(), one.handles()), (4, 4));
+        discard.step(3);
+        assert_eq!((discard.len(), one.handles()), (1, 2));
+        discard.step(100);
+        assert_eq!((discard.len(), one.handles()), (0, 1));
+        assert!(discard.is_empty());
+    }
+}
