@@ -200,6 +200,38 @@ impl Conn {
         }
     }
 
+    /// Whether a list or a deletion of a collection can go on.
+    #[must_use]
+    pub fn has_job_step(&self) -> bool {
+        self.phase == Phase::Open && self.protocol.has_job_step()
+    }
+
+    /// One step of such a one, if there is room for it. Whether another can follow at once.
+    pub fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> bool {
+        if !self.has_room() {
+            self.stopped = Stopped::Room;
+            return false;
+        }
+        let owed_nothing = !self.is_output_waiting();
+        let peer = Peer { connection, credentials: &self.credentials };
+        let is_over = self.protocol.step_job(service, peer, now, self.output.buffer(pool));
+        if owed_nothing && self.is_output_waiting() {
+            self.begin_waiting(now);
+        }
+        if is_over {
+            self.phase = Phase::Closing;
+            self.drop_work(service);
+        } else if !self.protocol.has_job_step() {
+            // Requests behind it, or the end of the connection, have waited for that.
+            self.stopped = Stopped::Budget;
+        } else if !self.has_room() {
+            self.stopped = Stopped::Room;
+        } else {
+            return true;
+        }
+        false
+    }
+
     /// Appends events to the open watch `key` on `stream`, as far as there is room. `None` if it is not open.
     pub fn fill_watch(
         &mut self,
@@ -357,8 +389,9 @@ impl Conn {
             if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
                 return Ok(());
             }
-            if self.transport.is_eof() && self.phase == Phase::Open && self.protocol.is_postponed() {
-                // It is woken when the answer is there.
+            let is_answer_coming = self.protocol.is_postponed() || self.protocol.has_job_step();
+            if self.transport.is_eof() && self.phase == Phase::Open && is_answer_coming {
+                // It is looked at again when the answer is there.
                 return Ok(());
             }
             if self.transport.is_eof() {
@@ -399,7 +432,7 @@ impl Conn {
             self.begin_waiting(now);
         }
         match served {
-            Served::Starved | Served::Watching => return false,
+            Served::Starved | Served::Streaming => return false,
             Served::Busy if is_full => self.stopped = Stopped::Room,
             Served::Busy => self.stopped = Stopped::Budget,
             Served::Close => {

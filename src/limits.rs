@@ -27,8 +27,9 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// heads; more ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Steps of lists and deletions that one connection gets in one turn; the others follow in the next.
-pub const JOB_STEPS_PER_TURN: usize = 8;
+/// Microseconds of a turn for steps of lists and deletions of a collection, all connections together; the last step, which
+/// takes a few hundred, may pass it. However many there are, requests are served between two such times.
+pub const JOB_US_PER_TURN: u64 = 250;
 
 /// Bytes read from one connection in one turn before the others have theirs.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
@@ -36,16 +37,19 @@ pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 /// Requests served for one connection in one turn before the others have theirs.
 pub const REQUESTS_PER_TURN: usize = 128;
 
+/// Microseconds of a turn in which the requests of one connection after the other are served; then those that were served get
+/// their answers, and the others are the first of the next turn.
+pub const REQUEST_US_PER_TURN: u64 = 2_000;
+
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
-/// are new, may be served or closed before the first of them gets its answer.
+/// Connections of which one turn hears that something has come, beside those that were left over and those that are new.
 pub const EVENTS_PER_TURN: usize = 256;
 
-/// Steps of TLS handshakes in one turn: each takes some hundred microseconds, and when all clients come back at once there
-/// are thousands. Those who are through need not wait for them.
-pub const HANDSHAKES_PER_TURN: usize = 8;
+/// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when all
+/// clients come back at once there are thousands. Those who are through need not wait for them.
+pub const HANDSHAKE_US_PER_TURN: u64 = 500;
 
 /// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
 /// written, no list continued. The last piece may pass it by its own size.
@@ -97,7 +101,7 @@ pub const DELETIONS_PER_STEP: usize = 256;
 
 /// States let go of in one turn that lists and watches held which have been given up: of a deletion they are the last
 /// handles, and each takes most of a microsecond.
-pub const STATES_DISCARDED_PER_TURN: usize = 512;
+pub const STATES_DISCARDED_PER_TURN: usize = 256;
 
 /// States waiting to be let go of, above which no more long lists begin.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;

@@ -3,12 +3,14 @@
 //! One turn is, in this order (`Server::turn`):
 //!
 //! ```text
-//!   wait ─► accept ─► read and serve every ready connection, some handshakes ─► fan out the turn's events
-//!        ─► flush every connection that was touched, one write each ─► close what is over ─► timers
+//!   wait ─► accept ─► read and serve the ready connections ─► some handshakes ─► some steps of lists and deletions
+//!        ─► fan out the turn's events ─► flush every connection that was touched, one write each
+//!        ─► close what is over ─► timers
 //! ```
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
-//! what a budget leaves undone stands in the run queue, or in that of the handshakes, and the next wait does not wait.
+//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Each kind has its
+//! time, so that however much there is of one, a turn ends soon and its answers go out.
 
 use crate::api::Api;
 use crate::api::health::CheckId;
@@ -19,7 +21,7 @@ use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN,
-    HANDSHAKES_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_TURN,
+    HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, REQUEST_US_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_TURN,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -123,6 +125,8 @@ pub struct Server {
     /// Connections whose next step in the TLS handshake can be taken, those first that have taken one. They are marked as
     /// those in the run queue are.
     handshakes: VecDeque<Token>,
+    /// Connections with a list or a deletion of a collection that can go on.
+    jobs: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
     touched: Vec<Token>,
     /// Connections with a long response under way.
@@ -149,6 +153,8 @@ struct Entry {
     token: Token,
     conn: Conn,
     is_touched: bool,
+    /// It stands among those with a job that can go on.
+    is_in_jobs: bool,
     /// Bytes that waited to be sent when they were counted last.
     queued_bytes: usize,
 }
@@ -201,6 +207,7 @@ impl Server {
             clock: Clock::start(),
             run_queue: Vec::new(),
             handshakes: VecDeque::new(),
+            jobs: VecDeque::new(),
             touched: Vec::new(),
             with_jobs: Vec::new(),
             timers: BinaryHeap::new(),
@@ -270,23 +277,12 @@ impl Server {
             self.on_event(event, &mut ready);
         }
         self.accept(now, &mut ready);
-        for token in ready.drain(..) {
-            match entry_mut(&mut self.conns, token) {
-                Some(entry) if entry.conn.is_handshake_step() => {
-                    if entry.conn.await_handshake_turn(now) {
-                        self.handshakes.push_front(token);
-                    } else {
-                        self.handshakes.push_back(token);
-                    }
-                }
-                _ => self.on_ready(token, now),
-            }
-        }
+        let served = self.serve_ready(&ready, now);
+        ready.drain(..served);
+        // Those that are left are the first of the next turn.
+        self.run_queue = ready;
         self.take_handshake_steps(now);
-        if self.run_queue.is_empty() {
-            // The memory serves the next turn.
-            self.run_queue = ready;
-        }
+        self.take_job_steps(now);
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
@@ -303,15 +299,59 @@ impl Server {
         Ok(())
     }
 
+    /// Goes on with each of these connections while there is time. How many those were.
+    fn serve_ready(&mut self, ready: &[Token], now: Now) -> usize {
+        let end = Instant::now() + Duration::from_micros(REQUEST_US_PER_TURN);
+        for (at, token) in ready.iter().enumerate() {
+            match entry_mut(&mut self.conns, *token) {
+                Some(entry) if entry.conn.is_handshake_step() => {
+                    if entry.conn.await_handshake_turn(now) {
+                        self.handshakes.push_front(*token);
+                    } else {
+                        self.handshakes.push_back(*token);
+                    }
+                }
+                _ => self.on_ready(*token, now),
+            }
+            if Instant::now() >= end {
+                return at + 1;
+            }
+        }
+        ready.len()
+    }
+
     /// Goes on with some of the handshakes that wait.
     fn take_handshake_steps(&mut self, now: Now) {
-        let mut steps = 0;
-        while steps < HANDSHAKES_PER_TURN
-            && let Some(token) = self.handshakes.pop_front()
-        {
-            // Those that are gone cost nothing.
-            steps += usize::from(entry_mut(&mut self.conns, token).is_some());
+        if self.handshakes.is_empty() {
+            return;
+        }
+        let end = Instant::now() + Duration::from_micros(HANDSHAKE_US_PER_TURN);
+        while let Some(token) = self.handshakes.pop_front() {
             self.on_ready(token, now);
+            if Instant::now() >= end {
+                break;
+            }
+        }
+    }
+
+    /// Goes on with some of the lists and deletions of a collection that are under way.
+    fn take_job_steps(&mut self, now: Now) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let end = Instant::now() + Duration::from_micros(JOB_US_PER_TURN);
+        while let Some(token) = self.jobs.pop_front() {
+            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
+            entry.is_in_jobs = false;
+            if entry.conn.has_job_step() {
+                if entry.conn.step_job(token, &mut self.service, &mut self.pool, now) {
+                    queue_job(entry, &mut self.jobs);
+                }
+                touch(entry, &mut self.touched);
+            }
+            if Instant::now() >= end {
+                break;
+            }
         }
     }
 
@@ -346,7 +386,7 @@ impl Server {
     /// How long to wait: not at all while something can go on, else until the next timer.
     fn timeout(&self) -> Option<Duration> {
         let can_accept = self.conns.len() < self.max_connections && self.listeners.iter().any(Listener::is_readable);
-        let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty();
+        let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty() || !self.jobs.is_empty();
         let can_discard = !self.service.table.discard().is_empty();
         if can_accept || can_go_on || can_discard || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);
@@ -413,7 +453,7 @@ impl Server {
         }
         let mut conn = Conn::new(transport, now);
         conn.is_queued = true;
-        entry.insert(Entry { token, conn, is_touched: false, queued_bytes: 0 });
+        entry.insert(Entry { token, conn, is_touched: false, is_in_jobs: false, queued_bytes: 0 });
         self.service.api.metrics.count_connection();
         ready.push(token);
     }
@@ -426,6 +466,7 @@ impl Server {
         if !had_job && entry.conn.has_job() {
             self.with_jobs.push(token);
         }
+        queue_job(entry, &mut self.jobs);
         touch(entry, &mut self.touched);
     }
 
@@ -576,6 +617,12 @@ fn enqueue(conns: &mut Slab<Entry>, token: Token, queue: &mut Vec<Token>) {
         && !std::mem::replace(&mut entry.conn.is_queued, true)
     {
         queue.push(token);
+    }
+}
+
+fn queue_job(entry: &mut Entry, jobs: &mut VecDeque<Token>) {
+    if entry.conn.has_job_step() && !std::mem::replace(&mut entry.is_in_jobs, true) {
+        jobs.push_back(entry.token);
     }
 }
 

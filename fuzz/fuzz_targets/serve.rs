@@ -68,13 +68,18 @@ impl World {
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let served =
                 self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut self.output, &mut budget);
+            let has_job_step = served != Served::Close && self.protocol.has_job_step();
+            let is_over = has_job_step
+                && self.output.len() < QUEUED_BYTES_HIGH
+                && self.protocol.step_job(&mut self.service, from, self.now, &mut self.output);
             self.fan_out();
             assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
             self.output.clear();
             match served {
+                _ if is_over => return false,
                 Served::Close => return false,
-                Served::Busy => {}
-                Served::Starved | Served::Watching => return true,
+                Served::Starved | Served::Streaming if !has_job_step => return true,
+                Served::Starved | Served::Streaming | Served::Busy => {}
             }
         }
     }

@@ -87,41 +87,18 @@ impl Http1 {
             if output.len() >= budget.room {
                 return Served::Busy;
             }
-            if self.is_postponed() && !self.resume(service, from.connection, now, output, budget) {
+            if self.is_postponed() && !self.resume(service, from.connection, now, output) {
                 return Served::Starved;
             }
-            match &mut self.in_progress {
+            match self.in_progress {
                 InProgress::Nothing | InProgress::Postponed(..) => {}
-                InProgress::Watch(..) => return Served::Watching,
+                InProgress::Begun(..) | InProgress::Job(..) | InProgress::Watch(..) => return Served::Streaming,
                 InProgress::Upgrade(_) => return Served::Busy,
-                InProgress::Begun(..) => {
-                    let InProgress::Begun(job, after) = std::mem::take(&mut self.in_progress) else { continue };
-                    self.in_progress = begin_job(job, after, service, now, output, budget);
-                    if self.is_streaming() {
-                        return Served::Busy;
-                    }
-                    continue;
-                }
-                InProgress::Job(job, stream) => {
-                    let stream = *stream;
-                    match step_job(job, stream, service, now, output, budget) {
-                        Some(true) => {
-                            self.in_progress = InProgress::Nothing;
-                            if !stream.keep_alive {
-                                return Served::Close;
-                            }
-                        }
-                        Some(false) => return Served::Busy,
-                        // The body cannot be finished; cutting it off without its end is the only way to say so.
-                        None => return Served::Close,
-                    }
-                    continue;
-                }
             }
             if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
                 return Served::Close;
             }
-            if budget.requests == 0 || budget.job_steps == 0 {
+            if budget.requests == 0 {
                 return Served::Busy;
             }
             budget.requests -= 1;
@@ -138,7 +115,7 @@ impl Http1 {
                     output.extend_from_slice(SWITCHING_PROTOCOLS);
                     return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
                 }
-                respond(reply, after, service, from.connection, now, output, budget)
+                respond(reply, after, service, from.connection, now, output)
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
@@ -161,14 +138,7 @@ impl Http1 {
     }
 
     /// Goes on with a request that was postponed. Whether none is any more.
-    fn resume(
-        &mut self,
-        service: &mut Service,
-        connection: Token,
-        now: Now,
-        output: &mut Vec<u8>,
-        budget: &mut Budget,
-    ) -> bool {
+    fn resume(&mut self, service: &mut Service, connection: Token, now: Now, output: &mut Vec<u8>) -> bool {
         let (postponed, after) = match std::mem::take(&mut self.in_progress) {
             InProgress::Postponed(postponed, after) => (postponed, after),
             other => {
@@ -178,11 +148,34 @@ impl Http1 {
         };
         match service.api.resume(&mut service.table, postponed, now) {
             Ok(reply) => {
-                self.in_progress = respond(reply, after, service, connection, now, output, budget);
+                self.in_progress = respond(reply, after, service, connection, now, output);
                 true
             }
             Err(postponed) => {
                 self.in_progress = InProgress::Postponed(postponed, after);
+                false
+            }
+        }
+    }
+
+    /// One step of the list or the deletion of a collection that is under way. Whether the connection is over by it.
+    pub fn step_job(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
+        match std::mem::take(&mut self.in_progress) {
+            InProgress::Begun(job, after) => {
+                self.in_progress = begin_job(job, after, service, now, output);
+                !after.keep_alive && !self.is_streaming()
+            }
+            InProgress::Job(mut job, stream) => match continue_job(&mut job, stream, service, now, output) {
+                Some(true) => !stream.keep_alive,
+                Some(false) => {
+                    self.in_progress = InProgress::Job(job, stream);
+                    false
+                }
+                // The body cannot be finished; cutting it off without its end is the only way to say so.
+                None => true,
+            },
+            other => {
+                self.in_progress = other;
                 false
             }
         }
@@ -332,17 +325,16 @@ fn respond(
     connection: Token,
     now: Now,
     output: &mut Vec<u8>,
-    budget: &mut Budget,
 ) -> InProgress {
     match reply {
         Reply::Response(response) => {
             push_response(&response, after, service, output);
             InProgress::Nothing
         }
-        Reply::Job(job) => begin_job(job, after, service, now, output, budget),
+        Reply::Job(job) => InProgress::Begun(job, after),
         Reply::Postponed(postponed) => match service.postpone(postponed, connection, now) {
             Ok(postponed) => InProgress::Postponed(postponed, after),
-            Err(reply) => respond(reply, after, service, connection, now, output, budget),
+            Err(reply) => respond(reply, after, service, connection, now, output),
         },
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
@@ -365,9 +357,7 @@ fn begin_job(
     service: &mut Service,
     now: Now,
     output: &mut Vec<u8>,
-    budget: &mut Budget,
 ) -> InProgress {
-    budget.job_steps = budget.job_steps.saturating_sub(1);
     let mut body = Vec::new();
     let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
     let is_whole = !matches!(stepped, Ok(false));
@@ -404,15 +394,7 @@ fn push_head_of_stream(head: &Response, after: Persistence, service: &Service, o
 }
 
 /// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
-fn step_job(
-    job: &mut Job,
-    stream: Stream,
-    service: &mut Service,
-    now: Now,
-    output: &mut Vec<u8>,
-    budget: &mut Budget,
-) -> Option<bool> {
-    budget.job_steps = budget.job_steps.saturating_sub(1);
+fn continue_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
     let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
     if let Some(chunk) = chunk {

@@ -16,8 +16,8 @@ use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{PREFACE, StreamKey};
 use crate::limits::{
-    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, JOB_STEPS_PER_TURN, POSTPONED_MAX,
-    QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
+    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX, QUEUED_BYTES_HIGH,
+    QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
 };
 use crate::permits::Permits;
 use crate::table::Table;
@@ -132,8 +132,9 @@ pub enum Served {
     Starved,
     /// There is more to do, now or when the output has room.
     Busy,
-    /// A watch is open; its events come by `fill_watch`.
-    Watching,
+    /// A response is under way behind which requests wait: events come by [`Protocol::fill_watch`], a list goes on by
+    /// [`Protocol::step_job`].
+    Streaming,
     /// Close when the output is sent.
     Close,
 }
@@ -143,8 +144,6 @@ pub enum Served {
 pub struct Budget {
     /// Requests.
     pub requests: usize,
-    /// Steps of lists and deletions of a collection, the first ones included: each is the work of many requests.
-    pub job_steps: usize,
     /// Bytes of output above which no request is served, see [`Service::room_for`].
     pub room: usize,
 }
@@ -153,7 +152,7 @@ impl Budget {
     /// What each connection gets in a turn, with `room` for the answers.
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
-        Self { requests: REQUESTS_PER_TURN, job_steps: JOB_STEPS_PER_TURN, room }
+        Self { requests: REQUESTS_PER_TURN, room }
     }
 }
 
@@ -182,7 +181,8 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(body_bytes_max(credentials), streams_max, now, output)))
     }
 
-    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
+    /// Serves what is in `input` as far as `output` has room and `budget` lasts. Lists and deletions of a collection are
+    /// begun by [`Protocol::step_job`].
     pub fn serve(
         &mut self,
         service: &mut Service,
@@ -219,6 +219,25 @@ impl Protocol {
                     }
                 }
             }
+        }
+    }
+
+    /// Whether a list or a deletion of a collection can go on.
+    #[must_use]
+    pub fn has_job_step(&self) -> bool {
+        match self {
+            Self::Undecided => false,
+            Self::Http1(http1) => http1.has_job(),
+            Self::Http2(http2) => http2.has_job_step(),
+        }
+    }
+
+    /// One step of such a one, which is the work of many requests. Whether the connection is over by it.
+    pub fn step_job(&mut self, service: &mut Service, from: Peer<'_>, now: Now, output: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Undecided => false,
+            Self::Http1(http1) => http1.step_job(service, now, output),
+            Self::Http2(http2) => http2.step_job(service, from, now, output),
         }
     }
 

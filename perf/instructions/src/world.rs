@@ -80,7 +80,7 @@ impl World {
             let from = Peer { connection: Token(connection), credentials: &end.credentials };
             let served = end.protocol.serve(service, from, *now, &mut end.input, &mut end.output, &mut budget);
             match served {
-                Served::Starved | Served::Watching => break,
+                Served::Starved | Served::Streaming => break,
                 Served::Busy => {}
                 Served::Close => assert!(served != Served::Close, "the server has ended the connection"),
             }

@@ -15,7 +15,7 @@ use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
-use crate::http2::{self, Connection, ErrorCode, StreamKey};
+use crate::http2::{self, Connection, ErrorCode, Event, StreamKey};
 use crate::limits::{
     BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
 };
@@ -53,7 +53,6 @@ struct Turn<'t> {
     from: Peer<'t>,
     now: Now,
     output: &'t mut Vec<u8>,
-    budget: &'t mut Budget,
 }
 
 impl Http2 {
@@ -77,8 +76,7 @@ impl Http2 {
         let config = http2::Config::default();
         let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output).ok()?;
         let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
-        let budget = &mut Budget::for_turn(service.room_for(from.credentials));
-        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output, budget });
+        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
         Some(http2)
     }
 
@@ -108,10 +106,10 @@ impl Http2 {
         budget: &mut Budget,
     ) -> Served {
         let mut has_more = false;
-        let turn = &mut Turn { service, from, now, output, budget };
+        let turn = &mut Turn { service, from, now, output };
         self.resume(turn);
         loop {
-            if turn.budget.requests == 0 || turn.output.len() >= turn.budget.room {
+            if budget.requests == 0 || turn.output.len() >= budget.room {
                 has_more = !input.is_empty();
                 break;
             }
@@ -126,6 +124,7 @@ impl Http2 {
             };
             let is_last = received.event.is_none();
             if let Some(event) = received.event {
+                budget.requests -= usize::from(matches!(event, Event::Request { .. }));
                 self.on_event(event, turn);
             }
             input.consume(received.consumed);
@@ -134,11 +133,22 @@ impl Http2 {
             }
         }
         self.send_more(turn);
-        has_more |= self.step_jobs(turn);
         if self.connection.is_finished() {
             return Served::Close;
         }
         if has_more { Served::Busy } else { Served::Starved }
+    }
+
+    /// Whether a list or a deletion of a collection can go on.
+    #[must_use]
+    pub fn has_job_step(&self) -> bool {
+        !self.jobs.is_empty()
+    }
+
+    /// One step of such a one. Whether the connection is over by it.
+    pub fn step_job(&mut self, service: &mut Service, from: Peer<'_>, now: Now, output: &mut Vec<u8>) -> bool {
+        self.step_first_job(&mut Turn { service, from, now, output });
+        self.connection.is_finished()
     }
 
     /// Appends events to the watch `key` on `stream`. `None` if it is not open.

@@ -45,7 +45,6 @@ impl Http2 {
     pub(super) fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
         match event {
             Event::Request { stream, head, end_stream } => {
-                turn.budget.requests -= 1;
                 if end_stream {
                     let fields = std::mem::take(&mut turn.service.scratch.fields);
                     self.dispatch(stream, &fields, head, &mut [], turn);

@@ -24,12 +24,10 @@ impl Http2 {
         // The stream may be gone by now; then there is nobody to tell.
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
-            // Those that came before it have their steps first.
-            Reply::Job(job) if turn.budget.job_steps == 0 || !self.jobs.is_empty() => {
+            Reply::Job(job) => {
                 self.put_begun(key, job, head_only);
                 Ok(())
             }
-            Reply::Job(job) => self.start_job(key, job, head_only, turn),
             Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
                 Ok(postponed) => {
                     self.put(key, Work::Postponed(postponed, head_only));
@@ -109,7 +107,6 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        turn.budget.job_steps -= 1;
         let mut body = Vec::new();
         // No more than the windows let through, or a client that opens none would have much kept for it.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
@@ -223,58 +220,47 @@ impl Http2 {
         }
     }
 
-    /// One step of each job that can go on. Whether there are more.
-    pub(super) fn step_jobs(&mut self, turn: &mut Turn<'_>) -> bool {
-        for _ in 0..self.jobs.len() {
-            if turn.output.len() >= QUEUED_BYTES_HIGH || turn.budget.job_steps == 0 {
-                break;
-            }
-            let Some(key) = self.jobs.pop_front() else { break };
-            if let Some((job, head_only)) = self.take_begun(key) {
-                // The stream may be gone by now; then there is nobody to tell.
-                let _ = self.start_job(key, job, head_only, turn);
-                continue;
-            }
-            let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
-            else {
-                continue;
-            };
-            let Source::Job(job) = source else { continue };
-            let room = self.connection.send_room(key);
-            if room == 0 {
-                self.connection.want_write(key);
-                self.stall(key, turn.now);
-                continue;
-            }
-            let piece = &mut turn.service.scratch.body;
-            piece.clear();
-            turn.budget.job_steps -= 1;
-            let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
-                // The body cannot be finished; a reset is the way to say so.
-                self.cancel(key, turn.service, turn.output);
-                continue;
-            };
-            if is_done {
-                *source = Source::End;
-                self.jobs_open -= 1;
-            } else if piece.is_empty() {
-                self.jobs.push_back(key);
-                continue;
-            }
-            let Ok(sent) = self.connection.send_data(key, piece, is_done, turn.output) else {
-                self.on_reset(key, turn.service);
-                continue;
-            };
-            if sent < piece.len() {
-                *unsent = Bytes::copy_from_slice(&piece[sent..]);
-                self.stall(key, turn.now);
-            } else if is_done {
-                self.forget(key);
-            } else {
-                self.jobs.push_back(key);
-            }
+    /// One step of the job that has waited longest of those that can go on.
+    pub(super) fn step_first_job(&mut self, turn: &mut Turn<'_>) {
+        let Some(key) = self.jobs.pop_front() else { return };
+        if let Some((job, head_only)) = self.take_begun(key) {
+            // The stream may be gone by now; then there is nobody to tell.
+            let _ = self.start_job(key, job, head_only, turn);
+            return;
         }
-        !self.jobs.is_empty()
+        let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
+        else {
+            return;
+        };
+        let Source::Job(job) = source else { return };
+        let room = self.connection.send_room(key);
+        if room == 0 {
+            self.connection.want_write(key);
+            return self.stall(key, turn.now);
+        }
+        let piece = &mut turn.service.scratch.body;
+        piece.clear();
+        let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
+            // The body cannot be finished; a reset is the way to say so.
+            return self.cancel(key, turn.service, turn.output);
+        };
+        if is_done {
+            *source = Source::End;
+            self.jobs_open -= 1;
+        } else if piece.is_empty() {
+            return self.jobs.push_back(key);
+        }
+        let Ok(sent) = self.connection.send_data(key, piece, is_done, turn.output) else {
+            return self.on_reset(key, turn.service);
+        };
+        if sent < piece.len() {
+            *unsent = Bytes::copy_from_slice(&piece[sent..]);
+            self.stall(key, turn.now);
+        } else if is_done {
+            self.forget(key);
+        } else {
+            self.jobs.push_back(key);
+        }
     }
 
     /// Takes note that a response waits for a window from now on.
