@@ -8,6 +8,7 @@
 
 pub mod discard;
 pub mod event_log;
+mod key_index;
 pub mod object;
 pub mod snapshot;
 
@@ -16,11 +17,11 @@ use crate::lease::{Lease, ResourceVersion};
 use discard::Discard;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::HashMap;
+use key_index::KeyIndex;
 use object::{Key, Object, RenewedTimes};
 use slab::Slab;
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, Hasher};
 
 /// A place in the slab. Good until the Lease in it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,14 +31,12 @@ pub struct Slot(u32);
 #[derive(Debug)]
 pub struct Table {
     entries: Slab<Object>,
-    /// With their hashes, so that it grows without looking at each Lease.
-    by_key: HashTable<(u32, Slot)>,
+    by_key: KeyIndex,
     ordered: BTreeMap<Key, Slot>,
     /// Leases in each namespace; no namespace stands here with none.
     counts: HashMap<String, usize, RandomState>,
     log: EventLog,
     discard: Discard,
-    hasher: RandomState,
     shared_texts: SharedTexts,
 }
 
@@ -47,12 +46,11 @@ impl Table {
     pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
         Self {
             entries: Slab::new(),
-            by_key: HashTable::new(),
+            by_key: KeyIndex::new(),
             ordered: BTreeMap::new(),
             counts: HashMap::default(),
             log: EventLog::new(version, events_max, bytes_max),
             discard: Discard::default(),
-            hasher: RandomState::default(),
             shared_texts: SharedTexts::default(),
         }
     }
@@ -96,9 +94,7 @@ impl Table {
     /// The Lease of this name, and its place.
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Object)> {
-        let hash = hash_of(&self.hasher, namespace, name);
-        let is_it = |(known, slot): &(u32, Slot)| *known == hash && self.object(*slot).key().is(namespace, name);
-        let (_, slot) = *self.by_key.find(spread(hash), is_it)?;
+        let slot = self.by_key.find(namespace, name, |slot| self.object(slot).key().is(namespace, name))?;
         Some((slot, self.object(slot)))
     }
 
@@ -114,8 +110,7 @@ impl Table {
         let taken = self.ordered.insert(key.clone(), slot);
         assert!(taken.is_none(), "created a Lease that is there");
         let (namespace, name) = key.parts();
-        let hash = hash_of(&self.hasher, namespace, name);
-        self.by_key.insert_unique(spread(hash), (hash, slot), |(hash, _)| spread(*hash));
+        self.by_key.insert(namespace, name, slot);
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
         self.log.append(Event::new(None, after.clone(), false));
         self.check_invariants();
@@ -152,10 +147,7 @@ impl Table {
         let before = self.entries.remove(slot.0 as usize);
         self.ordered.remove(before.key().as_str());
         let (namespace, name) = before.key().parts();
-        let hash = hash_of(&self.hasher, namespace, name);
-        if let Ok(entry) = self.by_key.find_entry(spread(hash), |(_, other)| *other == slot) {
-            entry.remove();
-        }
+        self.by_key.remove(namespace, name, slot);
         if let Some(count) = self.counts.get_mut(namespace) {
             *count -= 1;
             if *count == 0 {
@@ -193,21 +185,6 @@ impl Table {
             }
         }
     }
-}
-
-/// Hash of a key by its parts, without building it.
-fn hash_of(hasher: &RandomState, namespace: &str, name: &str) -> u32 {
-    let mut state = hasher.build_hasher();
-    state.write(namespace.as_bytes());
-    state.write_u8(b'/');
-    state.write(name.as_bytes());
-    let [a, b, c, d, ..] = state.finish().to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-/// A hash as the index wants it: it looks at both ends.
-fn spread(hash: u32) -> u64 {
-    u64::from(hash) << 32 | u64::from(hash)
 }
 
 #[cfg(test)]

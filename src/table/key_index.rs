@@ -1,0 +1,110 @@
+//! Where the Lease of a name is: a hash index that never grows as a whole.
+//!
+//! When a hash table grows it moves all its entries at once, which for a million takes 17 ms, and every request would wait.
+//! So there are many small ones, and a key's hash says in which it is. Each grows by itself, in some tens of microseconds.
+
+use super::Slot;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hasher};
+
+/// Slots by namespace and name. The keys themselves are in the slots.
+#[derive(Debug)]
+pub(super) struct KeyIndex {
+    /// With their hashes, so that a table grows without looking at each Lease.
+    shards: Box<[HashTable<(KeyHash, Slot)>]>,
+    len: usize,
+    hasher: RandomState,
+}
+
+/// Hash of a namespace and a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct KeyHash(u32);
+
+/// A power of two.
+const SHARDS: usize = 256;
+
+impl KeyHash {
+    /// Of the parts of a key, without building it.
+    fn of(hasher: &RandomState, namespace: &str, name: &str) -> Self {
+        let mut state = hasher.build_hasher();
+        state.write(namespace.as_bytes());
+        state.write_u8(b'/');
+        state.write(name.as_bytes());
+        let [a, b, c, d, ..] = state.finish().to_le_bytes();
+        Self(u32::from_le_bytes([a, b, c, d]))
+    }
+
+    /// Which table it is in, by bits that say little in the table: that looks at the lowest bits and at the highest seven.
+    fn shard(self) -> usize {
+        (self.0 >> 17) as usize % SHARDS
+    }
+
+    /// As a table wants it.
+    fn in_shard(self) -> u64 {
+        u64::from(self.0) << 32 | u64::from(self.0)
+    }
+}
+
+impl KeyIndex {
+    pub(super) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| HashTable::new()).collect();
+        Self { shards, len: 0, hasher: RandomState::default() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The slot of this key, which `is_it` tells from others with the same hash.
+    #[inline]
+    pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+        let hash = KeyHash::of(&self.hasher, namespace, name);
+        let shard = self.shards.get(hash.shard())?;
+        let (_, slot) = shard.find(hash.in_shard(), |(known, slot)| *known == hash && is_it(*slot))?;
+        Some(*slot)
+    }
+
+    /// Adds a key that is not there.
+    pub(super) fn insert(&mut self, namespace: &str, name: &str, slot: Slot) {
+        let hash = KeyHash::of(&self.hasher, namespace, name);
+        self.shards[hash.shard()].insert_unique(hash.in_shard(), (hash, slot), |(hash, _)| hash.in_shard());
+        self.len += 1;
+    }
+
+    /// Takes out the key that is in `slot`.
+    pub(super) fn remove(&mut self, namespace: &str, name: &str, slot: Slot) {
+        let hash = KeyHash::of(&self.hasher, namespace, name);
+        if let Ok(entry) = self.shards[hash.shard()].find_entry(hash.in_shard(), |(_, other)| *other == slot) {
+            entry.remove();
+            self.len -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_found_in_their_slots_and_spread_over_the_tables() {
+        let mut index = KeyIndex::new();
+        let names: Vec<_> = (0..100 * SHARDS).map(|number| format!("node-{number}")).collect();
+        for (at, name) in (0..).zip(&names) {
+            index.insert("n", name, Slot(at));
+        }
+        assert_eq!(index.len(), names.len());
+        for (at, name) in (0..).zip(&names) {
+            assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
+            assert_eq!(index.find("n", name, |_| false), None);
+            assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
+        }
+        // A hundred each, give or take seven standard deviations.
+        assert!(index.shards.iter().all(|shard| (30..170).contains(&shard.len())));
+        for (at, name) in (0..).zip(&names).skip(1) {
+            index.remove("n", name, Slot(at));
+            assert_eq!(index.find("n", name, |slot| slot == Slot(at)), None);
+        }
+        assert_eq!((index.len(), index.find("n", "node-0", |_| true)), (1, Some(Slot(0))));
+    }
+}
