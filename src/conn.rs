@@ -9,6 +9,7 @@ use crate::limits::{
     WRITE_STALL_MS_MAX,
 };
 use crate::serve::{Budget, Peer, Protocol, Served, Service};
+use crate::table::{Table, Wanted};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
 use crate::watch::{Fill, WatcherKey};
@@ -25,6 +26,8 @@ pub struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
+    /// What went wrong when it was read ahead of its turn.
+    read_error: Option<io::Error>,
     /// Open watches that have more to say than there was room for.
     behind: Vec<WatcherKey>,
     /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
@@ -101,6 +104,7 @@ impl Conn {
             output: Output::default(),
             phase,
             stopped: Stopped::No,
+            read_error: None,
             behind: Vec::new(),
             waiting_since_ms: now.ms,
             gone_bytes: 0,
@@ -127,6 +131,18 @@ impl Conn {
     pub fn await_handshake_turn(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
+    }
+
+    /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as it can
+    /// be told.
+    pub fn look_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<Wanted> {
+        if self.phase != Phase::Open || !self.protocol.can_look_ahead() {
+            return None;
+        }
+        if self.input.is_empty() && self.transport.is_readable() {
+            self.read_error = self.receive(pool, now).err();
+        }
+        self.protocol.wanted(&self.input, table)
     }
 
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
@@ -358,6 +374,9 @@ impl Conn {
         let mut budget = Budget::for_turn(service.room_for(&self.credentials));
         let mut read_bytes = 0;
         self.stopped = Stopped::No;
+        if let Some(error) = self.read_error.take() {
+            return Err(error);
+        }
         loop {
             match self.phase {
                 Phase::Closing | Phase::Closed => return Ok(()),
@@ -374,13 +393,7 @@ impl Conn {
             // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
-                let was_within = self.protocol.is_within_message(&self.input);
-                let read = self.transport.receive(&mut self.input, pool)?;
-                read_bytes += read;
-                // While output waits it is the reading of that which the peer owes, whatever it sends.
-                if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
-                    self.begin_waiting(now);
-                }
+                read_bytes += self.receive(pool, now)?;
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
                     service.api.metrics.count_tls_handshake(true);
@@ -408,6 +421,17 @@ impl Conn {
                 return Ok(());
             }
         }
+    }
+
+    /// Reads once. Gives the number of bytes that came from the socket.
+    fn receive(&mut self, pool: &mut Pool, now: Now) -> io::Result<usize> {
+        let was_within = self.protocol.is_within_message(&self.input);
+        let read = self.transport.receive(&mut self.input, pool)?;
+        // While output waits it is the reading of that which the peer owes, whatever it sends.
+        if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
+            self.begin_waiting(now);
+        }
+        Ok(read)
     }
 
     /// Serves what is in the input. Whether that is all for this turn.
@@ -485,6 +509,7 @@ mod tests {
     /// A connection in the clear, the peer's end of it, and a clock that the test moves.
     struct World {
         poll: Poll,
+        listener: TcpListener,
         conn: Conn,
         peer: TcpStream,
         service: Service,
@@ -499,6 +524,7 @@ mod tests {
             let (socket, _) = listener.accept().expect("accepts");
             socket.set_nonblocking(true).expect("a socket");
             peer.set_nonblocking(true).expect("a socket");
+            peer.set_nodelay(true).expect("a socket");
             let poll = Poll::new().expect("a poll");
             let mut transport = Transport::cleartext(mio::net::TcpStream::from_std(socket));
             let interest = Interest::READABLE | Interest::WRITABLE;
@@ -506,13 +532,22 @@ mod tests {
             let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
             let table = Table::new(ResourceVersion(1), 16, 1 << 16);
             let service = Service::new(Api::new(), table, Arc::new(Trust::nobody()));
-            Self { poll, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
+            Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
         }
 
-        fn turn(&mut self) {
+        fn wait(&mut self) {
             let mut events = Events::with_capacity(8);
             self.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("polls");
             events.iter().for_each(|event| self.conn.transport_mut().on_event(event));
+        }
+
+        fn look_ahead(&mut self) -> bool {
+            self.wait();
+            self.conn.look_ahead(&self.service.table, &mut self.pool, self.now).is_some()
+        }
+
+        fn turn(&mut self) {
+            self.wait();
             self.conn.on_ready(Token(0), &mut self.service, &mut self.pool, self.now);
             self.conn.flush(&mut self.service, &mut self.pool, self.now);
         }
@@ -552,6 +587,33 @@ mod tests {
             world.turn();
         }
         assert_eq!(world.conn.waiting_since_ms, world.now.ms);
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
+        let mut world = World::new();
+        let request = b"GET /apis/coordination.k8s.io/v1/namespaces/n/leases/a?pretty=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+        // The first tells the protocol.
+        world.peer.write_all(request).expect("room in the kernel");
+        world.turn();
+        world.peer.write_all(request).expect("room in the kernel");
+        assert!(world.look_ahead(), "a Lease is plain to see");
+        world.peer.write_all(&request[..20]).expect("room in the kernel");
+        world.turn();
+        assert!(!world.look_ahead(), "it is not whole");
+        world.peer.write_all(&request[20..]).expect("room in the kernel");
+        world.turn();
+        let mut answers = vec![0; 1 << 16];
+        let read = world.peer.read(&mut answers).expect("answers");
+        let answers = String::from_utf8_lossy(&answers[..read]);
+        assert_eq!(answers.matches("HTTP/1.1 404").count(), 3, "{answers}");
+        // Closing on unread bytes resets the connection.
+        world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
+        world.turn();
+        world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
+        world.look_ahead();
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
 use crate::serve::Service;
-use crate::table::Table;
+use crate::table::{Table, WANTED_MAX, Wanted};
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::transport::Transport;
@@ -125,6 +125,8 @@ pub struct Server {
     /// Connections whose next step in the TLS handshake can be taken, those first that have taken one. They are marked as
     /// those in the run queue are.
     handshakes: VecDeque<Token>,
+    /// What is about to be asked for; scratch memory.
+    wanted: Vec<Wanted>,
     /// Connections with a list or a deletion of a collection that can go on.
     jobs: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
@@ -207,6 +209,7 @@ impl Server {
             clock: Clock::start(),
             run_queue: Vec::new(),
             handshakes: VecDeque::new(),
+            wanted: Vec::new(),
             jobs: VecDeque::new(),
             touched: Vec::new(),
             with_jobs: Vec::new(),
@@ -302,22 +305,41 @@ impl Server {
     /// Goes on with each of these connections while there is time. How many those were.
     fn serve_ready(&mut self, ready: &[Token], now: Now) -> usize {
         let end = Instant::now() + Duration::from_micros(REQUEST_US_PER_TURN);
-        for (at, token) in ready.iter().enumerate() {
-            match entry_mut(&mut self.conns, *token) {
-                Some(entry) if entry.conn.is_handshake_step() => {
-                    if entry.conn.await_handshake_turn(now) {
-                        self.handshakes.push_front(*token);
-                    } else {
-                        self.handshakes.push_back(*token);
+        let mut served = 0;
+        for group in ready.chunks(WANTED_MAX) {
+            self.look_ahead(group, now);
+            for token in group {
+                match entry_mut(&mut self.conns, *token) {
+                    Some(entry) if entry.conn.is_handshake_step() => {
+                        if entry.conn.await_handshake_turn(now) {
+                            self.handshakes.push_front(*token);
+                        } else {
+                            self.handshakes.push_back(*token);
+                        }
                     }
+                    _ => self.on_ready(*token, now),
                 }
-                _ => self.on_ready(*token, now),
-            }
-            if Instant::now() >= end {
-                return at + 1;
+                served += 1;
+                if Instant::now() >= end {
+                    return served;
+                }
             }
         }
-        ready.len()
+        served
+    }
+
+    /// Brings to the caches what the requests that have come on these connections are about.
+    fn look_ahead(&mut self, group: &[Token], now: Now) {
+        if group.len() < 2 {
+            return;
+        }
+        self.wanted.clear();
+        for token in group {
+            let wanted = entry_mut(&mut self.conns, *token)
+                .and_then(|entry| entry.conn.look_ahead(&self.service.table, &mut self.pool, now));
+            self.wanted.extend(wanted);
+        }
+        self.service.table.look_ahead(&self.wanted);
     }
 
     /// Goes on with some of the handshakes that wait.

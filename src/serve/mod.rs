@@ -20,7 +20,7 @@ use crate::limits::{
     QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
 };
 use crate::permits::Permits;
-use crate::table::Table;
+use crate::table::{Table, Wanted};
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
@@ -264,6 +264,22 @@ impl Protocol {
             Self::Undecided | Self::Http2(_) => true,
             Self::Http1(http1) => !http1.is_streaming(),
         }
+    }
+
+    /// The Lease that the next request in `input` is about, if that can be told without serving it: in HTTP/2 it cannot, since
+    /// each head is decoded once and in its place.
+    #[must_use]
+    pub fn wanted(&self, input: &ByteBuf, table: &Table) -> Option<Wanted> {
+        match self {
+            Self::Http1(http1) => http1.wanted(input, table),
+            Self::Undecided | Self::Http2(_) => None,
+        }
+    }
+
+    /// Whether [`Protocol::wanted`] may be of use when there is input.
+    #[must_use]
+    pub fn can_look_ahead(&self) -> bool {
+        matches!(self, Self::Http1(http1) if !http1.is_streaming())
     }
 
     /// Whether a request has begun and is not whole.

@@ -19,7 +19,7 @@ pub(super) struct KeyIndex {
 
 /// Hash of a namespace and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct KeyHash(u32);
+pub(super) struct KeyHash(u32);
 
 /// A power of two.
 const SHARDS: usize = 256;
@@ -54,6 +54,17 @@ impl KeyIndex {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    pub(super) fn hash(&self, namespace: &str, name: &str) -> KeyHash {
+        KeyHash::of(&self.hasher, namespace, name)
+    }
+
+    /// The slot of a key with this hash, which may be another's.
+    #[inline]
+    pub(super) fn guess(&self, hash: KeyHash) -> Option<Slot> {
+        let shard = self.shards.get(hash.shard())?;
+        shard.find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
     /// The slot of this key, which `is_it` tells from others with the same hash.
@@ -97,6 +108,9 @@ mod tests {
         for (at, name) in (0..).zip(&names) {
             assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
             assert_eq!(index.find("n", name, |_| false), None);
+            // Another's only if both have one hash.
+            let guessed = index.guess(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
+            assert_eq!(guessed.map(|guessed| index.hash("n", guessed)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
         // A hundred each, give or take seven standard deviations.

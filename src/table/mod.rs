@@ -6,6 +6,7 @@
 //! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
 //! exactly one event.
 
+mod ahead;
 pub mod discard;
 pub mod event_log;
 mod key_index;
@@ -14,6 +15,8 @@ pub mod snapshot;
 
 use crate::lease::managed_fields::SharedTexts;
 use crate::lease::{Lease, ResourceVersion};
+pub use ahead::{WANTED_MAX, Wanted};
+
 use discard::Discard;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;

@@ -32,6 +32,9 @@ pub struct RequestParser {
     fields: Fields,
 }
 
+/// Bytes of a request line that [`RequestParser::guess_path`] looks at.
+const GUESSED_BYTES_MAX: usize = 512;
+
 /// A message whose head is here and whose body is not.
 #[derive(Debug)]
 struct Awaited {
@@ -179,6 +182,20 @@ impl RequestParser {
     #[must_use]
     pub fn is_within_message(&self, buf: &ByteBuf) -> bool {
         self.awaited.is_some() || !buf.is_empty()
+    }
+
+    /// The path of the next request, if its line is here, plain and no longer than usual. It is not checked: good for a guess
+    /// only.
+    #[must_use]
+    pub fn guess_path<'b>(&self, buf: &'b ByteBuf) -> Option<&'b str> {
+        if self.awaited.is_some() {
+            return None;
+        }
+        let start = buf.filled().get(..GUESSED_BYTES_MAX.min(buf.len()))?;
+        let mut words = start.splitn(3, |byte| *byte == b' ');
+        let (_method, target) = (words.next()?, words.next()?);
+        words.next()?;
+        str::from_utf8(target).ok()?.split('?').next()
     }
 
     /// Whether a head is here whose body is not.
