@@ -285,6 +285,25 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
+/// More than the output has room for is let go by one opening of the windows, and no frame follows that could remind of it.
+#[test]
+fn windows_that_open_all_at_once() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    let long = lease::new("long").replace("node-a", &"x".repeat(QUEUED_BYTES_HIGH / 2));
+    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before");
+    let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let asked = 20;
+    frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::path("n", "long"))).collect::<Vec<_>>());
+    for _ in 0..asked {
+        frames.recv_until(|frame| frame.frame_type == HEADERS);
+    }
+    frames.send([window_update(0, 1 << 28), settings(&[(INITIAL_WINDOW_SIZE, 1 << 24)])].concat());
+    for _ in 0..asked {
+        frames.recv_until(|frame| frame.frame_type == DATA && frame.flags & END_STREAM != 0);
+    }
+}
+
 /// Lists that nobody reads, of more Leases than one step looks at.
 #[test]
 fn long_lists_behind_closed_windows() {

@@ -170,6 +170,12 @@ impl Connection {
         if self.send_window.is_open() { self.streams.pop_ready() } else { None }
     }
 
+    /// Whether [`poll_writable`](Self::poll_writable) may name a stream.
+    #[must_use]
+    pub fn has_writable(&self) -> bool {
+        self.send_window.is_open() && self.streams.has_ready()
+    }
+
     /// Asks for the stream to be named by [`poll_writable`](Self::poll_writable) once it has room, at the end of the
     /// queue.
     pub fn want_write(&mut self, key: StreamKey) {

@@ -29,6 +29,11 @@ impl Default for Queue {
 }
 
 impl Queue {
+    /// Whether no slot is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.first == NONE
+    }
+
     /// Puts `slot` at the end, if it is not in the queue.
     pub(super) fn push(&mut self, slot: u32) {
         let at = index(slot);

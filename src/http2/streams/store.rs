@@ -126,6 +126,11 @@ impl Store {
         self.ready.remove(key.slot);
     }
 
+    /// Whether a stream stands in the queue.
+    pub(in crate::http2) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The first stream of the queue whose window is still open; SETTINGS may have closed it since.
     pub(in crate::http2) fn pop_ready(&mut self) -> Option<StreamKey> {
         while let Some(slot) = self.ready.pop() {
