@@ -139,7 +139,7 @@ impl Conn {
         if self.phase != Phase::Open || !self.protocol.can_look_ahead() {
             return None;
         }
-        if self.input.is_empty() && self.transport.is_readable() {
+        if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
             self.read_error = self.receive(pool, now).err();
         }
         self.protocol.wanted(&self.input, table)
@@ -611,8 +611,10 @@ mod tests {
         world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
         world.turn();
         world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
-        world.look_ahead();
+        // The kernel tells of it once; after that it says that the connection has ended.
+        assert!(!world.look_ahead() && !world.look_ahead());
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        assert_eq!(world.conn.phase, Phase::Closed);
         assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
     }
 

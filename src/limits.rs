@@ -37,14 +37,11 @@ pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 /// Requests served for one connection in one turn before the others have theirs.
 pub const REQUESTS_PER_TURN: usize = 128;
 
-/// Microseconds of a turn in which the requests of one connection after the other are served; then those that were served get
-/// their answers, and the others are the first of the next turn.
-pub const REQUEST_US_PER_TURN: u64 = 2_000;
-
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Connections of which one turn hears that something has come, beside those that were left over and those that are new.
+/// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
+/// are new, may be served or closed before the first of them gets its answer.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when all
@@ -86,7 +83,7 @@ pub const JOB_MS_MAX: u64 = 60_000;
 /// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
 /// under way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million
 /// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
-/// [`JOB_MS_MAX`]. Clients have no shares in it: whoever may list is an administrator, or comes through kube-apiserver,
+/// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an administrator, or comes through kube-apiserver,
 /// which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
 
@@ -99,11 +96,14 @@ pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 /// Objects that a deletion of a collection deletes in one step.
 pub const DELETIONS_PER_STEP: usize = 256;
 
-/// States let go of in one turn that lists and watches held which have been given up: of a deletion they are the last
-/// handles, and each takes most of a microsecond.
-pub const STATES_DISCARDED_PER_TURN: usize = 256;
+/// Microseconds of a turn in which states are let go of that lists and watches held which have been given up: of a deletion
+/// they are the last handles, and each takes most of a microsecond.
+pub const DISCARD_US_PER_TURN: u64 = 250;
 
-/// States waiting to be let go of, above which no more long lists begin.
+/// States that are let go of between two looks at the clock.
+pub const STATES_DISCARDED_PER_STEP: usize = 64;
+
+/// States waiting to be let go of, above which no list begins that would hold more of them.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
 /// Bytes of items of a list that are collected in one step, if they must be measured first.

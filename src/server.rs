@@ -9,8 +9,8 @@
 //! ```
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
-//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Each kind has its
-//! time, so that however much there is of one, a turn ends soon and its answers go out.
+//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has its
+//! time, so that however much there is of it, a turn ends soon and its answers go out.
 
 use crate::api::Api;
 use crate::api::health::CheckId;
@@ -20,8 +20,8 @@ use crate::cluster::Namespaces;
 use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
-    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_TURN,
-    HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, REQUEST_US_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_TURN,
+    ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
+    FAN_OUT_LOOKS_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -280,16 +280,18 @@ impl Server {
             self.on_event(event, &mut ready);
         }
         self.accept(now, &mut ready);
-        let served = self.serve_ready(&ready, now);
-        ready.drain(..served);
-        // Those that are left are the first of the next turn.
-        self.run_queue = ready;
+        self.serve_ready(&ready, now);
+        ready.clear();
         self.take_handshake_steps(now);
         self.take_job_steps(now);
+        if self.run_queue.is_empty() {
+            // The memory serves the next turn.
+            self.run_queue = ready;
+        }
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
-        self.service.table.discard().step(STATES_DISCARDED_PER_TURN);
+        self.discard();
         self.service.api.metrics.step(&self.service.table, now);
         self.service.api.metrics.end_turn(TurnEnd {
             duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
@@ -302,10 +304,8 @@ impl Server {
         Ok(())
     }
 
-    /// Goes on with each of these connections while there is time. How many those were.
-    fn serve_ready(&mut self, ready: &[Token], now: Now) -> usize {
-        let end = Instant::now() + Duration::from_micros(REQUEST_US_PER_TURN);
-        let mut served = 0;
+    /// Goes on with each of these connections.
+    fn serve_ready(&mut self, ready: &[Token], now: Now) {
         for group in ready.chunks(WANTED_MAX) {
             self.look_ahead(group, now);
             for token in group {
@@ -319,13 +319,8 @@ impl Server {
                     }
                     _ => self.on_ready(*token, now),
                 }
-                served += 1;
-                if Instant::now() >= end {
-                    return served;
-                }
             }
         }
-        served
     }
 
     /// Brings to the caches what the requests that have come on these connections are about.
@@ -490,6 +485,18 @@ impl Server {
         }
         queue_job(entry, &mut self.jobs);
         touch(entry, &mut self.touched);
+    }
+
+    /// Lets go of some of what abandoned lists held.
+    fn discard(&mut self) {
+        let discard = self.service.table.discard();
+        if discard.is_empty() {
+            return;
+        }
+        let end = Instant::now() + Duration::from_micros(DISCARD_US_PER_TURN);
+        while !discard.is_empty() && Instant::now() < end {
+            discard.step(STATES_DISCARDED_PER_STEP);
+        }
     }
 
     /// Brings the turn's changes to whom they are for.

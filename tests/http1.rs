@@ -339,10 +339,12 @@ fn a_client_that_has_finished_sending_is_still_answered() {
     let namespace = "half-closed";
     let mut client = SERVER.client();
     let mut sent = request("POST", &lease::collection(namespace), &lease::new("a"));
+    sent.extend(request("GET", &lease::collection(namespace), ""));
     sent.extend(request("GET", &lease::path(namespace, "a"), ""));
     client.send(&sent);
     client.stream.finish_sending();
     client.recv("POST").expect_status(201, "a creation, then the end");
+    client.recv("GET").expect_status(200, "a list, then the end");
     client.recv("GET").expect_status(200, "a read, then the end");
     client.expect_closed();
 }

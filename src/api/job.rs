@@ -188,6 +188,12 @@ impl Job {
         snapshot.is_long(if self.selector.is_everything() { limit } else { usize::MAX })
     }
 
+    /// Whether it collects what it finds before it sends it.
+    #[must_use]
+    pub(super) fn holds_states(&self) -> bool {
+        matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. } | Stage::Send { .. })
+    }
+
     /// Where it keeps a permit until it is over.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
@@ -254,7 +260,13 @@ impl Job {
     /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
     pub fn step(&mut self, table: &mut Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, JobError> {
         // What it holds, and what must be kept for it, cannot be held as long as a peer likes.
-        let began_ms = *self.began_ms.get_or_insert(now.ms);
+        let began_ms = match self.began_ms {
+            Some(began_ms) => began_ms,
+            None => {
+                self.stage.begin(table);
+                *self.began_ms.insert(now.ms)
+            }
+        };
         if now.ms.saturating_sub(began_ms) > JOB_MS_MAX {
             return Err(JobError::Overtaken);
         }
@@ -387,17 +399,35 @@ impl Job {
 
     /// Keeps what the rest of the response needs, before the log forgets it: to be called each turn.
     pub fn absorb(&mut self, table: &Table) {
-        match &mut self.stage {
-            Stage::Collect { snapshot, .. } | Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => {
-                // If that fails the next step fails as well.
-                let _ = snapshot.absorb(table);
-            }
-            Stage::Body { .. } | Stage::Send { .. } => {}
+        let has_begun = self.began_ms.is_some();
+        if let Some(snapshot) = self.stage.snapshot_mut()
+            && (has_begun || !snapshot.is_renewable())
+        {
+            // If that fails the next step fails as well.
+            let _ = snapshot.absorb(table);
         }
     }
 }
 
 impl Stage {
+    /// What the rest of it is read from.
+    fn snapshot_mut(&mut self) -> Option<&mut Snapshot> {
+        match self {
+            Self::Collect { snapshot, .. } | Self::Delete { snapshot, .. } | Self::Stream { snapshot, .. } => {
+                Some(snapshot)
+            }
+            Self::Body { .. } | Self::Send { .. } => None,
+        }
+    }
+
+    /// A list of how things stand is one of how they stand when it begins: so it need not follow the table while it waits,
+    /// however many wait.
+    fn begin(&mut self, table: &Table) {
+        if let Some(snapshot) = self.snapshot_mut() {
+            snapshot.renew(table);
+        }
+    }
+
     fn collect(snapshot: Snapshot, limit: usize) -> Self {
         let found = Found::nothing(&snapshot);
         Self::Collect { snapshot, limit, found }
@@ -499,6 +529,35 @@ mod tests {
         assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
         drop(job);
         assert!(table.discard().is_empty());
+    }
+
+    /// However long it waits for its first step, and whatever the log forgets meanwhile.
+    #[test]
+    fn a_list_is_of_how_things_stand_when_it_begins() {
+        let mut table = table_of(2);
+        let now = Now { ms: 0, wall: Time(0) };
+        let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 5, Form::default());
+        let old = table.version();
+        let of_version = Snapshot::at(&table, Range::All, old).expect("nothing is forgotten");
+        let mut older = Job::list(of_version, Selector::default(), 5, Form::default());
+        // More changes than the log keeps.
+        for _ in 0..20 {
+            let (slot, found) = table.find("n", "l0").expect("there");
+            let lease = found.lease().into_owned();
+            table.replace(slot, lease);
+            job.absorb(&table);
+            older.absorb(&table);
+        }
+        let (slot, _) = table.find("n", "l1").expect("there");
+        table.remove(slot);
+        for (job, version, items) in [(&mut job, table.version(), 1), (&mut older, old, 2)] {
+            job.absorb(&table);
+            let mut out = Vec::new();
+            assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+            let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
+            assert_eq!(list["items"].as_array().map(Vec::len), Some(items));
+        }
     }
 
     /// What stands in the output before a list is not the list's, however many steps that takes.

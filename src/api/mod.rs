@@ -231,18 +231,18 @@ impl Api {
 
     /// Lets a list or a watch begin, unless it is one of those of which too many are under way.
     fn admit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
+        // What those that were given up held is still there.
+        let is_crowded = table.discard().len() > STATES_DISCARDED_MAX;
         let place = match reply {
+            Reply::Job(job) if is_crowded && job.holds_states() => return Err(ApiError::TooManyRequests),
             Reply::Job(job) if job.is_long() => job.permit_mut(),
             Reply::Watch(spec) => match &mut spec.start {
+                WatchStart::Initial { .. } if is_crowded => return Err(ApiError::TooManyRequests),
                 WatchStart::Initial { snapshot, permit, .. } if snapshot.is_long(usize::MAX) => permit,
                 WatchStart::After(_) | WatchStart::Initial { .. } | WatchStart::Refused(_) => return Ok(()),
             },
             Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),
         };
-        // What those that were given up held is still there.
-        if table.discard().len() > STATES_DISCARDED_MAX {
-            return Err(ApiError::TooManyRequests);
-        }
         *place = Some(self.long_job_permits.take().ok_or(ApiError::TooManyRequests)?);
         Ok(())
     }

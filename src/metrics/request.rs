@@ -263,7 +263,7 @@ impl RequestCounts {
             DURATION,
             "Duration of the event loop's turn in which a request had arrived whole and was answered, from the wake-up \
              to the last write: all requests of a turn count as long as the longest of them. Watches are left out; of \
-             a long list it is the first turn.",
+             a list it is the turn in which its response begins, without what it waited for that.",
         );
         for (labels, durations) in labels().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
             durations.encode(out, DURATION, &labels);

@@ -1,9 +1,9 @@
 //! Leases that will soon be asked for, looked at together.
 //!
 //! A Lease among many is in no cache, and each step to it (index, slab, object, encoding) must wait for the memory before
-//! it says where the next one goes. For one request after the other these waits add up to a tenth of a renewal. Here each
-//! step is made for several Leases before the next step is made for any, so that their waits are one. Nothing comes of it
-//! but that the caches have what is needed next: if it is wrong, or superfluous, no harm is done.
+//! it says where the next one goes. For one request after the other these waits add up to a tenth of a renewal. Here the
+//! first steps are made for several Leases before the next one is made for any, so that the processor waits for many at a
+//! time. Nothing comes of it but that the caches have what is needed next: if it is wrong, or superfluous, no harm is done.
 
 use super::key_index::KeyHash;
 use super::object::Object;

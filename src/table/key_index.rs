@@ -63,29 +63,28 @@ impl KeyIndex {
     /// The slot of a key with this hash, which may be another's.
     #[inline]
     pub(super) fn guess(&self, hash: KeyHash) -> Option<Slot> {
-        let shard = self.shards.get(hash.shard())?;
-        shard.find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
+        self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
     /// The slot of this key, which `is_it` tells from others with the same hash.
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
-        let hash = KeyHash::of(&self.hasher, namespace, name);
-        let shard = self.shards.get(hash.shard())?;
-        let (_, slot) = shard.find(hash.in_shard(), |(known, slot)| *known == hash && is_it(*slot))?;
+        let hash = self.hash(namespace, name);
+        let (_, slot) =
+            self.shards[hash.shard()].find(hash.in_shard(), |(known, slot)| *known == hash && is_it(*slot))?;
         Some(*slot)
     }
 
     /// Adds a key that is not there.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, slot: Slot) {
-        let hash = KeyHash::of(&self.hasher, namespace, name);
+        let hash = self.hash(namespace, name);
         self.shards[hash.shard()].insert_unique(hash.in_shard(), (hash, slot), |(hash, _)| hash.in_shard());
         self.len += 1;
     }
 
     /// Takes out the key that is in `slot`.
     pub(super) fn remove(&mut self, namespace: &str, name: &str, slot: Slot) {
-        let hash = KeyHash::of(&self.hasher, namespace, name);
+        let hash = self.hash(namespace, name);
         if let Ok(entry) = self.shards[hash.shard()].find_entry(hash.in_shard(), |(_, other)| *other == slot) {
             entry.remove();
             self.len -= 1;

@@ -71,6 +71,8 @@ pub struct Snapshot {
     discard: Discard,
     /// Version up to which the log has been read into `overlay`.
     absorbed: ResourceVersion,
+    /// It is of the version that the table had when it was made, and of the whole range.
+    is_renewable: bool,
     /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
     is_behind: bool,
     /// `remaining` is known from elsewhere.
@@ -100,6 +102,7 @@ impl Snapshot {
             overlay: Changes::new(),
             discard: table.discard().clone(),
             absorbed: version,
+            is_renewable: true,
             is_behind: false,
             is_counted: false,
             come: 0,
@@ -128,7 +131,7 @@ impl Snapshot {
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
         let mut snapshot = Self::now(table, range);
-        (snapshot.version, snapshot.absorbed) = (version, version);
+        (snapshot.version, snapshot.absorbed, snapshot.is_renewable) = (version, version, false);
         snapshot.behind = table.version().0.saturating_sub(version.0);
         snapshot.is_behind = snapshot.behind > 0;
         match table.log().since(version) {
@@ -180,7 +183,24 @@ impl Snapshot {
         start.clone_into(&mut self.start);
         self.remaining = remaining;
         self.is_counted = true;
+        self.is_renewable = false;
         Some(self)
+    }
+
+    /// Whether [`Snapshot::renew`] does something, as long as nothing has come out.
+    #[must_use]
+    pub fn is_renewable(&self) -> bool {
+        self.is_renewable
+    }
+
+    /// Makes of a snapshot of how things stood, of which nothing has come out or been absorbed, one of how they stand. One of
+    /// a version that was asked for, or of the rest of a list, stays as it is.
+    pub fn renew(&mut self, table: &Table) {
+        if self.is_renewable {
+            (self.version, self.absorbed) = (table.version(), table.version());
+            self.there = count(table, &self.range);
+            self.remaining = self.there;
+        }
     }
 
     /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work. What a client has said of it

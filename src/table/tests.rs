@@ -255,3 +255,29 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
         assert!(steps >= 2, "{steps}");
     }
 }
+
+/// It has nothing to show for it, but must take whatever is wanted, there or not, rendered or not.
+#[test]
+fn looking_ahead_changes_nothing() {
+    let mut model = Model::new(7, 100);
+    (0..WANTED_MAX).for_each(|_| {
+        let mut lease = model.lease();
+        lease.metadata.name = CompactString::from(format!("n{}", model.table.len()));
+        let created = model.table.create(lease);
+        if created.version.0.is_multiple_of(2) {
+            created.push_body(&mut Vec::new(), crate::media_type::Format::Json);
+        }
+    });
+    let version = model.table.version();
+    let keys: Vec<_> = model.table.ordered.keys().map(|key| key.as_str().to_owned()).collect();
+    let wanted: Vec<_> = keys
+        .iter()
+        .filter_map(|key| key.split_once('/'))
+        .flat_map(|(namespace, name)| [model.table.wanted(namespace, name), model.table.wanted(name, namespace)])
+        .collect();
+    assert_eq!(wanted.len(), 2 * WANTED_MAX);
+    for wanted in [&wanted[..], &wanted[..3], &[]] {
+        model.table.look_ahead(wanted);
+    }
+    assert_eq!(model.table.version(), version);
+}
