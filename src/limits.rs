@@ -81,10 +81,10 @@ pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
-/// under way at once; further ones are 429, and clients come again after a second. Each may hold handles of a million
+/// asked for and not over; further ones are 429, and clients come again after a second. Each may hold handles of a million
 /// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
-/// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an administrator, or comes through kube-apiserver,
-/// which shares it out.
+/// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an
+/// administrator, or comes through kube-apiserver, which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Keys that a list or a deletion of a collection looks at in one step.
@@ -103,7 +103,7 @@ pub const DISCARD_US_PER_TURN: u64 = 250;
 /// States that are let go of between two looks at the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
-/// States waiting to be let go of, above which no list begins that would hold more of them.
+/// States waiting to be let go of, above which nobody may ask for a list that would hold more of them, or for a long one.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
 /// Bytes of items of a list that are collected in one step, if they must be measured first.

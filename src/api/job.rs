@@ -135,8 +135,9 @@ pub struct Deletion {
 impl Job {
     /// A list of what `snapshot` holds and `selector` takes; of at most `limit` items, or 0 for all.
     #[must_use]
-    pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
+    pub fn list(mut snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
+        pin_if_whole(&mut snapshot, form);
         let stage = match limit {
             0 if form.needs_whole_list() => Stage::collect(snapshot, usize::MAX),
             0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
@@ -147,8 +148,9 @@ impl Job {
 
     /// A deletion of what `snapshot` holds and `selector` takes.
     #[must_use]
-    pub fn delete_collection(snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
+    pub fn delete_collection(mut snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
+        pin_if_whole(&mut snapshot, form);
         let found = Found::nothing(&snapshot);
         let stage = Stage::Delete { snapshot, deletion, found };
         Self { printer, ..Self::new(selector, form, stage) }
@@ -263,7 +265,12 @@ impl Job {
         let began_ms = match self.began_ms {
             Some(began_ms) => began_ms,
             None => {
+                let was_long = self.is_long();
                 self.stage.begin(table);
+                // What was short when it was asked for has no permit.
+                if self.is_long() && !was_long {
+                    return Err(JobError::Refused(ApiError::TooManyRequests));
+                }
                 *self.began_ms.insert(now.ms)
             }
         };
@@ -406,6 +413,13 @@ impl Job {
             // If that fails the next step fails as well.
             let _ = snapshot.absorb(table);
         }
+    }
+}
+
+/// What is printed in one go must be as short when it begins as it was when that was looked at.
+fn pin_if_whole(snapshot: &mut Snapshot, form: Form) {
+    if form.representation.format == Format::Yaml {
+        snapshot.pin();
     }
 }
 
@@ -558,6 +572,34 @@ mod tests {
             assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
             assert_eq!(list["items"].as_array().map(Vec::len), Some(items));
         }
+    }
+
+    /// Of a table that has grown while it waited it would need a permit; what is made in one go does not grow.
+    #[test]
+    fn a_list_does_not_begin_longer_than_it_was_allowed() {
+        let now = Now { ms: 0, wall: Time(0) };
+        let outcome = |format| {
+            let mut table = table_of(2);
+            let form = Form { representation: Representation { format, ..Representation::JSON }, ..Form::default() };
+            let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 0, form);
+            assert!(!job.is_long());
+            for number in 2..=JOB_KEYS_PER_STEP {
+                let mut lease = Lease::default();
+                lease.metadata.namespace = "n".into();
+                lease.metadata.name = format!("l{number}").into();
+                table.create(lease);
+                job.absorb(&table);
+            }
+            let mut out = Vec::new();
+            loop {
+                match job.step(&mut table, now, &mut out, usize::MAX) {
+                    Ok(false) => {}
+                    over => return over,
+                }
+            }
+        };
+        assert!(matches!(outcome(Format::Json), Err(JobError::Refused(ApiError::TooManyRequests))));
+        assert!(matches!(outcome(Format::Yaml), Ok(true)));
     }
 
     /// What stands in the output before a list is not the list's, however many steps that takes.

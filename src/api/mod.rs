@@ -234,7 +234,9 @@ impl Api {
         // What those that were given up held is still there.
         let is_crowded = table.discard().len() > STATES_DISCARDED_MAX;
         let place = match reply {
-            Reply::Job(job) if is_crowded && job.holds_states() => return Err(ApiError::TooManyRequests),
+            Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
+                return Err(ApiError::TooManyRequests);
+            }
             Reply::Job(job) if job.is_long() => job.permit_mut(),
             Reply::Watch(spec) => match &mut spec.start {
                 WatchStart::Initial { .. } if is_crowded => return Err(ApiError::TooManyRequests),

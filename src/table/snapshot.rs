@@ -193,6 +193,11 @@ impl Snapshot {
         self.is_renewable
     }
 
+    /// Leaves it at its version, whatever [`Snapshot::renew`] might do.
+    pub fn pin(&mut self) {
+        self.is_renewable = false;
+    }
+
     /// Makes of a snapshot of how things stood, of which nothing has come out or been absorbed, one of how they stand. One of
     /// a version that was asked for, or of the rest of a list, stays as it is.
     pub fn renew(&mut self, table: &Table) {

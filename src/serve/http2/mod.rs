@@ -133,7 +133,7 @@ impl Http2 {
             }
         }
         self.send_more(turn);
-        // What has no room in the output has windows that are open: no frame will come to remind of it.
+        // The windows of those that found no room in the output are open: no frame will come to remind of them.
         has_more |= self.connection.has_writable();
         if self.connection.is_finished() {
             return Served::Close;
