@@ -402,8 +402,10 @@ impl Conn {
             if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
                 return Ok(());
             }
-            let is_answer_coming = self.protocol.is_postponed() || self.protocol.has_job_step();
-            if self.transport.is_eof() && self.phase == Phase::Open && is_answer_coming {
+            if self.transport.is_eof()
+                && self.phase == Phase::Open
+                && (self.protocol.is_postponed() || self.protocol.has_job_step())
+            {
                 // It is looked at again when the answer is there.
                 return Ok(());
             }

@@ -193,7 +193,7 @@ impl Job {
     /// Whether it collects what it finds before it sends it.
     #[must_use]
     pub(super) fn holds_states(&self) -> bool {
-        matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. } | Stage::Send { .. })
+        matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. })
     }
 
     /// Where it keeps a permit until it is over.
@@ -408,7 +408,7 @@ impl Job {
     pub fn absorb(&mut self, table: &Table) {
         let has_begun = self.began_ms.is_some();
         if let Some(snapshot) = self.stage.snapshot_mut()
-            && (has_begun || !snapshot.is_renewable())
+            && (has_begun || !snapshot.is_refreshable())
         {
             // If that fails the next step fails as well.
             let _ = snapshot.absorb(table);
@@ -438,7 +438,7 @@ impl Stage {
     /// however many wait.
     fn begin(&mut self, table: &Table) {
         if let Some(snapshot) = self.snapshot_mut() {
-            snapshot.renew(table);
+            snapshot.refresh(table);
         }
     }
 
@@ -511,13 +511,15 @@ mod tests {
 
     fn table_of(leases: usize) -> Table {
         let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
-        for number in 0..leases {
-            let mut lease = Lease::default();
-            lease.metadata.namespace = "n".into();
-            lease.metadata.name = format!("l{number}").into();
-            table.create(lease);
-        }
+        (0..leases).for_each(|number| create(&mut table, number));
         table
+    }
+
+    fn create(table: &mut Table, number: usize) {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = "n".into();
+        lease.metadata.name = format!("l{number}").into();
+        table.create(lease);
     }
 
     #[test]
@@ -584,10 +586,7 @@ mod tests {
             let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 0, form);
             assert!(!job.is_long());
             for number in 2..=JOB_KEYS_PER_STEP {
-                let mut lease = Lease::default();
-                lease.metadata.namespace = "n".into();
-                lease.metadata.name = format!("l{number}").into();
-                table.create(lease);
+                create(&mut table, number);
                 job.absorb(&table);
             }
             let mut out = Vec::new();

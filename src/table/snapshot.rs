@@ -72,7 +72,7 @@ pub struct Snapshot {
     /// Version up to which the log has been read into `overlay`.
     absorbed: ResourceVersion,
     /// It is of the version that the table had when it was made, and of the whole range.
-    is_renewable: bool,
+    is_refreshable: bool,
     /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
     is_behind: bool,
     /// `remaining` is known from elsewhere.
@@ -102,7 +102,7 @@ impl Snapshot {
             overlay: Changes::new(),
             discard: table.discard().clone(),
             absorbed: version,
-            is_renewable: true,
+            is_refreshable: true,
             is_behind: false,
             is_counted: false,
             come: 0,
@@ -131,7 +131,7 @@ impl Snapshot {
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
         let mut snapshot = Self::now(table, range);
-        (snapshot.version, snapshot.absorbed, snapshot.is_renewable) = (version, version, false);
+        (snapshot.version, snapshot.absorbed, snapshot.is_refreshable) = (version, version, false);
         snapshot.behind = table.version().0.saturating_sub(version.0);
         snapshot.is_behind = snapshot.behind > 0;
         match table.log().since(version) {
@@ -183,25 +183,25 @@ impl Snapshot {
         start.clone_into(&mut self.start);
         self.remaining = remaining;
         self.is_counted = true;
-        self.is_renewable = false;
+        self.is_refreshable = false;
         Some(self)
     }
 
-    /// Whether [`Snapshot::renew`] does something, as long as nothing has come out.
+    /// Whether [`Snapshot::refresh`] does something, as long as nothing has come out.
     #[must_use]
-    pub fn is_renewable(&self) -> bool {
-        self.is_renewable
+    pub fn is_refreshable(&self) -> bool {
+        self.is_refreshable
     }
 
-    /// Leaves it at its version, whatever [`Snapshot::renew`] might do.
+    /// Leaves it at its version, whatever [`Snapshot::refresh`] might do.
     pub fn pin(&mut self) {
-        self.is_renewable = false;
+        self.is_refreshable = false;
     }
 
     /// Makes of a snapshot of how things stood, of which nothing has come out or been absorbed, one of how they stand. One of
     /// a version that was asked for, or of the rest of a list, stays as it is.
-    pub fn renew(&mut self, table: &Table) {
-        if self.is_renewable {
+    pub fn refresh(&mut self, table: &Table) {
+        if self.is_refreshable {
             (self.version, self.absorbed) = (table.version(), table.version());
             self.there = count(table, &self.range);
             self.remaining = self.there;
