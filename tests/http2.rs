@@ -88,6 +88,27 @@ fn what_comes_in_one_write_is_answered_as_it_is_done() {
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
+/// More of them than are looked at together: what each answer says depends on those before.
+#[test]
+fn requests_of_one_write_are_served_in_their_order() {
+    let mut client = Http2Client::open(&SERVER.endpoint());
+    let (collection, path, body) = (lease::collection("sequence"), lease::path("sequence", "a"), lease::new("a"));
+    let asked: Vec<_> = (0..10)
+        .flat_map(|_| {
+            [
+                (201, client.queue(&Message::new("POST", &collection, &body))),
+                (200, client.queue(&Message::new("GET", &path, ""))),
+                (409, client.queue(&Message::new("POST", &collection, &body))),
+                (200, client.queue(&Message::new("DELETE", &path, ""))),
+                (404, client.queue(&Message::new("GET", &path, ""))),
+            ]
+        })
+        .collect();
+    for (at, (status, key)) in asked.into_iter().enumerate() {
+        client.recv(key).expect_status(status, &format!("request {at}"));
+    }
+}
+
 #[test]
 fn a_long_list_and_a_watch_go_through_a_small_window() {
     create(&mut Http2Client::open(&SERVER.endpoint()), "small-window", 2000);

@@ -350,16 +350,23 @@ struct InMemory {
     input: ByteBuf,
     pool: Pool,
     now: Now,
+    /// Bytes of output above which no request is served.
+    room: usize,
     /// Steps of lists after what has been served.
     job_steps: usize,
 }
 
 impl InMemory {
     fn new() -> Self {
+        Self::of(Credentials::insecure())
+    }
+
+    fn of(credentials: Credentials) -> Self {
         let service = Service::new(Api::new(), Table::new(ResourceVersion(1), 16, 1 << 16), Arc::new(Trust::nobody()));
-        let (credentials, now) = (Credentials::insecure(), Now { ms: 1_000_000, wall: Time(1_767_000_000) });
+        let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
         let protocol = Protocol::http2(&credentials, now, &mut Vec::new());
-        Self { service, protocol, credentials, input: ByteBuf::default(), pool: Pool::default(), now, job_steps: 8 }
+        let (input, pool) = (ByteBuf::default(), Pool::default());
+        Self { service, protocol, credentials, input, pool, now, room: QUEUED_BYTES_HIGH, job_steps: 8 }
     }
 
     /// What the server sends when it has got these octets.
@@ -369,7 +376,7 @@ impl InMemory {
         self.input.fill(octets.len());
         let mut out = Vec::new();
         let from = Peer { connection: Token(0), credentials: &self.credentials };
-        let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
+        let mut budget = Budget::for_turn(self.room);
         self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut out, &mut budget);
         for _ in 0..self.job_steps {
             if !self.protocol.has_job_step() {
@@ -392,6 +399,16 @@ impl InMemory {
         let is_over = self.protocol.on_timeout(&mut self.service, self.now, &mut out);
         (out, is_over)
     }
+}
+
+/// The types and the streams of these frames.
+fn heads(mut octets: &[u8]) -> Vec<(u8, u32)> {
+    let mut heads = Vec::new();
+    while let [a, b, c, frame_type, _, d, e, f, g, rest @ ..] = octets {
+        heads.push((*frame_type, u32::from_be_bytes([*d, *e, *f, *g])));
+        octets = &rest[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+    }
+    heads
 }
 
 fn hello(values: &[(u16, u32)]) -> Vec<u8> {
@@ -449,23 +466,60 @@ fn slow_readers_that_read_are_waited_for() {
 /// A list is the work of many requests: none is made while requests are served, and each is a step of its own.
 #[test]
 fn many_lists_at_once_are_made_one_after_the_other() {
-    let heads = |out: &[u8]| {
-        let (mut rest, mut heads) = (out, 0);
-        while let [a, b, c, frame_type, ..] = rest {
-            heads += usize::from(*frame_type == HEADERS);
-            rest = &rest[9 + u32::from_be_bytes([0, *a, *b, *c]) as usize..];
-        }
-        heads
-    };
+    let answers = |out: &[u8]| heads(out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count();
     let mut connection = InMemory::new();
     connection.job_steps = 0;
     let lists = (0..10).flat_map(|n| get(2 * n + 1, &lease::collection("n")));
-    assert_eq!(heads(&connection.recv(&[hello(&[]), lists.collect()].concat())), 0);
+    assert_eq!(answers(&connection.recv(&[hello(&[]), lists.collect()].concat())), 0);
     connection.job_steps = 2;
     for _ in 0..5 {
-        assert_eq!(heads(&connection.recv(&[])), 2);
+        assert_eq!(answers(&connection.recv(&[])), 2);
     }
     assert!(connection.recv(&[]).is_empty());
+}
+
+/// Requests that come together are decoded before the first of them is served.
+#[test]
+fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
+    let mut connection = InMemory::new();
+    let create = |id, name| [post(id), frame(DATA, END_STREAM, id, lease::new(name).as_bytes())].concat();
+    let out = connection.recv(&[hello(&[]), create(1, "a"), create(3, "b"), cancel(1)].concat());
+    assert_eq!(heads(&out).last(), Some(&(DATA, 3)));
+    let find = |connection: &InMemory, name| connection.service.table.find("n", name).is_some();
+    assert_eq!((find(&connection, "a"), find(&connection, "b")), (false, true));
+    connection.recv(&create(5, "a"));
+    assert!(find(&connection, "a"));
+}
+
+/// The answer to each fills the room; who is still waiting may be reset, and has no body to send that could come too late.
+#[test]
+fn requests_that_find_no_room_for_their_answers_wait() {
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[]));
+    connection.room = 1;
+    let asked: Vec<u8> = [1, 3, 5, 7].into_iter().flat_map(|id| get(id, "/healthz")).collect();
+    assert_eq!(heads(&connection.recv(&asked)), [(HEADERS, 1), (DATA, 1)]);
+    assert_eq!(heads(&connection.recv(&cancel(5))), [(HEADERS, 3), (DATA, 3)]);
+    assert_eq!(connection.patience_ms(), u64::MAX - connection.now.ms, "it is the peer that waits");
+    assert_eq!(heads(&connection.recv(&[])), [(HEADERS, 7), (DATA, 7)]);
+    assert!(connection.recv(&[]).is_empty());
+    assert_eq!(connection.patience_ms(), IDLE_MS_MAX);
+}
+
+/// A few octets name long fields of the dynamic table; more of them than may wait come in one read.
+#[test]
+fn large_heads_of_somebody_unknown_are_served_before_they_are_too_much() {
+    let mut connection = InMemory::of(Credentials::unproven());
+    let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
+    let head = |id, fields: &[u8]| {
+        let block = [&request_block("GET", "/healthz", &[]), fields].concat();
+        frame(HEADERS, END_HEADERS | END_STREAM, id, &block)
+    };
+    connection.recv(&[hello(&[]), head(1, &entry)].concat());
+    let asked: Vec<u8> = (1..=40).flat_map(|n| head(2 * n + 1, &[0x80 | 62; 14])).collect();
+    let out = heads(&connection.recv(&asked));
+    assert_eq!(out.iter().filter(|(frame_type, _)| *frame_type == HEADERS).count(), 40, "{out:?}");
+    assert!(out.iter().all(|(frame_type, _)| *frame_type != GOAWAY));
 }
 
 #[test]

@@ -11,7 +11,6 @@ use crate::http::{Body, ContentType, RequestHead, Response};
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
-use crate::route::Route;
 use crate::table::{Table, Wanted};
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
@@ -219,11 +218,7 @@ impl Http1 {
     /// The Lease that the next request is about, as far as that is plain to see.
     #[must_use]
     pub fn wanted(&self, input: &ByteBuf, table: &Table) -> Option<Wanted> {
-        let path = self.parser.guess_path(input)?;
-        match Route::of(path) {
-            Route::Lease { namespace, name } => Some(table.wanted(&namespace, &name)),
-            _ => None,
-        }
+        super::wanted(self.parser.guess_target(input)?, table)
     }
 
     /// Lets go of what is under way.

@@ -20,6 +20,7 @@ use crate::limits::{
     QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
 };
 use crate::permits::Permits;
+use crate::route::Route;
 use crate::table::{Table, Wanted};
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
@@ -121,6 +122,8 @@ pub struct Scratch {
     fields: FieldBuf,
     /// For HTTP/2 requests whose bodies are awaited.
     spare: http2::Spare,
+    /// What HTTP/2 requests that are about to be served are about.
+    wanted: Vec<Wanted>,
     /// A Lease, events or a piece of a list on the way into a response.
     body: Vec<u8>,
 }
@@ -153,6 +156,12 @@ impl Budget {
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
         Self { requests: REQUESTS_PER_TURN, room }
+    }
+
+    /// Whether more may be done, if `output` is what it has given so far.
+    #[must_use]
+    pub fn lasts(&self, output: &[u8]) -> bool {
+        self.requests > 0 && output.len() < self.room
     }
 }
 
@@ -267,7 +276,7 @@ impl Protocol {
     }
 
     /// The Lease that the next request in `input` is about, if that can be told without serving it: in HTTP/2 it cannot, since
-    /// each head is decoded once and in its place.
+    /// each head is decoded once and in its place. There the requests of one connection are looked at together.
     #[must_use]
     pub fn wanted(&self, input: &ByteBuf, table: &Table) -> Option<Wanted> {
         match self {
@@ -370,6 +379,15 @@ impl Protocol {
 
 /// Bytes that tell the preface from every method: `PRI `.
 const SNIFFED_BYTES: usize = 4;
+
+/// The Lease that a request for `target` is about, if that is plain to see.
+fn wanted(target: &[u8], table: &Table) -> Option<Wanted> {
+    let path = str::from_utf8(target).ok()?.split('?').next()?;
+    match Route::of(path) {
+        Route::Lease { namespace, name } => Some(table.wanted(&namespace, &name)),
+        _ => None,
+    }
+}
 
 /// How much body is taken from a caller. One without a certificate is refused whatever it sends.
 fn body_bytes_max(credentials: &Credentials) -> usize {

@@ -33,5 +33,6 @@ impl Table {
         let objects = || slots.iter().flatten().map(|slot: &Slot| self.object(*slot));
         black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
         black_box(objects().map(Object::look_at).fold(0, usize::wrapping_add));
+        black_box(self.log.look_at_oldest(wanted.len().min(WANTED_MAX)));
     }
 }

@@ -103,6 +103,15 @@ impl EventLog {
         Some(self.events.range(skip.min(self.events.len())..))
     }
 
+    /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the caches
+    /// when they go; what it gives says nothing.
+    pub(super) fn look_at_oldest(&self, count: usize) -> usize {
+        if self.events.len() < self.events_max {
+            return 0;
+        }
+        self.events.iter().take(count).map(|event| event.after.handles()).fold(0, usize::wrapping_add)
+    }
+
     /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");

@@ -122,7 +122,6 @@ impl Object {
     }
 
     /// Handles of what it shares with others.
-    #[cfg(test)]
     pub(super) fn handles(&self) -> usize {
         Rc::strong_count(&self.base)
     }

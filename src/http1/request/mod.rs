@@ -32,7 +32,7 @@ pub struct RequestParser {
     fields: Fields,
 }
 
-/// Bytes of a request line that [`RequestParser::guess_path`] looks at.
+/// Bytes of a request line that [`RequestParser::guess_target`] looks at.
 const GUESSED_BYTES_MAX: usize = 512;
 
 /// A message whose head is here and whose body is not.
@@ -184,10 +184,10 @@ impl RequestParser {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// The path of the next request, if its line is here, plain and no longer than usual. It is not checked: good for a guess
+    /// The target of the next request, if its line is here, plain and no longer than usual. It is not checked: good for a guess
     /// only.
     #[must_use]
-    pub fn guess_path<'b>(&self, buf: &'b ByteBuf) -> Option<&'b str> {
+    pub fn guess_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {
             return None;
         }
@@ -195,7 +195,7 @@ impl RequestParser {
         let mut words = start.splitn(3, |byte| *byte == b' ');
         let (_method, target) = (words.next()?, words.next()?);
         words.next()?;
-        str::from_utf8(target).ok()?.split('?').next()
+        Some(target)
     }
 
     /// Whether a head is here whose body is not.

@@ -15,7 +15,7 @@ use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
-use crate::http2::{self, Connection, ErrorCode, Event, StreamKey};
+use crate::http2::{self, Connection, ErrorCode, StreamKey};
 use crate::limits::{
     BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
 };
@@ -36,11 +36,13 @@ pub struct Http2 {
     jobs_open: usize,
     /// Streams whose requests wait for a change in the cluster.
     postponed: Vec<StreamKey>,
+    /// Streams whose requests are whole and are to be served, in their order; or were until they were reset.
+    whole: VecDeque<StreamKey>,
     /// When each request began whose body is awaited, or was when it began; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
     /// Since when a piece of each response waits for a window, or waited; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
-    /// Bytes of requests whose bodies are not whole: the fields of their heads, and what there is of the bodies.
+    /// Bytes of requests that are not served yet: the fields of their heads, and what there is of the bodies.
     received_bytes: usize,
     body_bytes_max: usize,
     /// Bytes that `received_bytes` may reach before the connection ends.
@@ -87,6 +89,7 @@ impl Http2 {
             jobs: VecDeque::new(),
             jobs_open: 0,
             postponed: Vec::new(),
+            whole: VecDeque::new(),
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
@@ -105,33 +108,28 @@ impl Http2 {
         output: &mut Vec<u8>,
         budget: &mut Budget,
     ) -> Served {
-        let mut has_more = false;
         let turn = &mut Turn { service, from, now, output };
         self.resume(turn);
-        loop {
-            if budget.requests == 0 || turn.output.len() >= budget.room {
-                has_more = !input.is_empty();
-                break;
-            }
-            let fields = &mut turn.service.scratch.fields;
-            let received = match self.connection.recv(input.filled(), now.ms, fields, turn.output) {
-                Ok(received) => received,
+        let mut has_more = loop {
+            let is_starved = match self.receive(input, budget, turn) {
+                Ok(is_starved) => is_starved,
                 Err(error) => {
                     tracing::debug!(%error, "HTTP/2 connection ends");
                     turn.service.api.metrics.count_malformed_request();
                     return Served::Close;
                 }
             };
-            let is_last = received.event.is_none();
-            if let Some(event) = received.event {
-                budget.requests -= usize::from(matches!(event, Event::Request { .. }));
-                self.on_event(event, turn);
+            if self.connection.is_finished() {
+                return Served::Close;
             }
-            input.consume(received.consumed);
-            if is_last {
-                break;
+            self.serve_whole(budget.room, turn);
+            if !self.whole.is_empty() {
+                break true;
             }
-        }
+            if is_starved || !budget.lasts(turn.output) {
+                break !is_starved && !input.is_empty();
+            }
+        };
         self.send_more(turn);
         // The windows of those that found no room in the output are open: no frame will come to remind of them.
         has_more |= self.connection.has_writable();
@@ -306,6 +304,7 @@ impl Http2 {
         self.jobs.clear();
         self.jobs_open = 0;
         self.postponed.clear();
+        self.whole.clear();
         self.receiving.clear();
         self.stalled.clear();
         self.received_bytes = 0;

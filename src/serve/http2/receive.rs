@@ -1,20 +1,32 @@
 //! Requests: heads and bodies as they come, until each is whole and the API has it.
+//!
+//! A few that are whole are put aside and then served one after the other, so that the Leases they name can be looked at
+//! together before (`table::ahead`). One that is reset until then is not served, nor are those of a connection that fails.
 
 use super::streams::{Source, Stream, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN, Turn};
 use crate::api::Reply;
 use crate::api_error::ApiError;
+use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, Response};
-use crate::http2::{self, ErrorCode, Event, StreamKey};
-use crate::serve::Service;
+use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
+use crate::serve::{self, Budget, Service};
+use crate::table::WANTED_MAX;
 
-/// What there is of a request whose body is awaited.
+/// What there is of a request that is not served yet.
 #[derive(Debug, Default)]
 pub(super) struct Receiving {
     fields: FieldBuf,
     body: Vec<u8>,
+}
+
+impl Receiving {
+    /// What there is of it, as [`Http2::received_bytes`] counts.
+    pub(super) fn bytes(&self) -> usize {
+        self.fields.list_size() + self.body.len()
+    }
 }
 
 /// Memory of requests that have been answered, for those that come: of all connections, a few.
@@ -42,17 +54,39 @@ const SPARE_MAX: usize = 256;
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
 
 impl Http2 {
-    pub(super) fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
-        match event {
-            Event::Request { stream, head, end_stream } => {
-                if end_stream {
-                    let fields = std::mem::take(&mut turn.service.scratch.fields);
-                    self.dispatch(stream, &fields, head, &mut [], turn);
-                    turn.service.scratch.fields = fields;
-                } else {
-                    self.on_head(stream, head, turn);
-                }
+    /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether it
+    /// ended because more input is needed.
+    pub(super) fn receive(
+        &mut self,
+        input: &mut ByteBuf,
+        budget: &mut Budget,
+        turn: &mut Turn<'_>,
+    ) -> Result<bool, ConnectionError> {
+        while budget.lasts(turn.output) && !self.has_enough() {
+            let fields = &mut turn.service.scratch.fields;
+            let received = self.connection.recv(input.filled(), turn.now.ms, fields, turn.output)?;
+            let is_starved = received.event.is_none();
+            if let Some(event) = received.event {
+                budget.requests -= usize::from(matches!(event, Event::Request { .. }));
+                self.on_event(event, turn);
             }
+            input.consume(received.consumed);
+            if is_starved {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether to serve what is whole before more is taken in: as many as are looked at together, or so much that what comes
+    /// with the next frame could be more than may wait.
+    fn has_enough(&self) -> bool {
+        self.whole.len() >= WANTED_MAX || !self.whole.is_empty() && self.received_bytes > self.received_bytes_max / 2
+    }
+
+    fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
+        match event {
+            Event::Request { stream, head, end_stream } => self.on_head(stream, head, end_stream, turn),
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
             Event::Trailers { stream } => self.on_data(stream, &[], true, turn),
             Event::Reset { stream, .. } => self.on_reset(stream, turn.service),
@@ -62,8 +96,7 @@ impl Http2 {
         }
     }
 
-    /// A head whose body follows.
-    fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, turn: &mut Turn<'_>) {
+    fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, end_stream: bool, turn: &mut Turn<'_>) {
         let is_too_large = head
             .content_length
             .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
@@ -71,7 +104,8 @@ impl Http2 {
             return self.refuse_body(key, turn);
         }
         let fields = &turn.service.scratch.fields;
-        if fields.iter().any(|field| field.id == NameId::EXPECT && field.value.eq_ignore_ascii_case(b"100-continue")) {
+        let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
+        if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, turn.output);
         }
         // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
@@ -81,15 +115,19 @@ impl Http2 {
         }
         let mut receiving = turn.service.scratch.spare.take();
         std::mem::swap(&mut receiving.fields, &mut turn.service.scratch.fields);
-        self.put(key, Work::Receiving(head, receiving));
-        self.queue_receiving(key, turn.now);
+        if end_stream {
+            self.put_whole(key, head, receiving);
+        } else {
+            self.put(key, Work::Receiving(head, receiving));
+            self.queue_receiving(key, turn.now);
+        }
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
         // Data on a stream that was answered early is of no use any more.
         let Some(Work::Receiving(_, receiving)) = work_mut(&mut self.streams, key) else { return };
         if receiving.body.len() + data.len() > self.body_bytes_max {
-            self.take_receiving(key);
+            self.forget(key);
             return self.refuse_body(key, turn);
         }
         if self.received_bytes + data.len() > self.received_bytes_max {
@@ -98,22 +136,50 @@ impl Http2 {
         }
         receiving.body.extend_from_slice(data);
         self.received_bytes += data.len();
-        if end_stream && let Some((head, mut receiving)) = self.take_receiving(key) {
+        if end_stream && let Some((head, receiving)) = self.take_received(key) {
+            self.put_whole(key, head, receiving);
+        }
+    }
+
+    fn put_whole(&mut self, key: StreamKey, head: http2::RequestHead, receiving: Box<Receiving>) {
+        self.put(key, Work::Whole(head, receiving));
+        self.whole.push_back(key);
+    }
+
+    /// The peer wants no answer, or did wrong on the stream.
+    pub(super) fn on_reset(&mut self, key: StreamKey, service: &mut Service) {
+        if let Some(Work::Sending { source: Source::Watch(watcher), .. }) = work_mut(&mut self.streams, key) {
+            service.watchers.remove(*watcher);
+        }
+        self.forget(key);
+    }
+
+    /// Serves the requests that are whole, as far as there is room for the answers.
+    pub(super) fn serve_whole(&mut self, room: usize, turn: &mut Turn<'_>) {
+        self.look_ahead(turn);
+        while turn.output.len() < room
+            && let Some(key) = self.whole.pop_front()
+        {
+            let Some((head, mut receiving)) = self.take_whole(key) else { continue };
             let Receiving { fields, body } = &mut *receiving;
             self.dispatch(key, fields, head, body, turn);
             turn.service.scratch.spare.give(receiving);
         }
     }
 
-    /// The peer wants no answer, or did wrong on the stream.
-    pub(super) fn on_reset(&mut self, key: StreamKey, service: &mut Service) {
-        if self.take_receiving(key).is_some() {
+    /// Brings to the caches what the requests that are whole are about.
+    fn look_ahead(&self, turn: &mut Turn<'_>) {
+        if self.whole.len() < 2 {
             return;
         }
-        if let Some(Work::Sending { source: Source::Watch(watcher), .. }) = work_mut(&mut self.streams, key) {
-            service.watchers.remove(*watcher);
+        let Service { table, scratch, .. } = &mut *turn.service;
+        scratch.wanted.clear();
+        for key in &self.whole {
+            if let Some(Some(Stream { work: Work::Whole(head, receiving), .. })) = self.streams.get(key.slot()) {
+                scratch.wanted.extend(serve::wanted(head.path(&receiving.fields), table));
+            }
         }
-        self.forget(key);
+        table.look_ahead(&scratch.wanted);
     }
 
     /// Serves a request that is whole.
@@ -194,23 +260,31 @@ impl Http2 {
         self.receiving.push_back((now.ms, key));
     }
 
-    /// Takes a request that is whole, or of no interest any more, from its stream.
-    fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
-        if !matches!(work_mut(&mut self.streams, key), Some(Work::Receiving(..))) {
-            return None;
-        }
-        let Some(Stream { work: Work::Receiving(head, receiving), .. }) = self.streams.get_mut(key.slot())?.take()
-        else {
-            return None;
-        };
-        self.received_bytes -= receiving.body.len() + receiving.fields.list_size();
-        // Whoever is first in line and done is not waited for.
+    /// Takes a request whose body has ended from its stream.
+    fn take_received(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+        let place = self.streams.get_mut(key.slot())?;
+        let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Receiving(..)))?;
+        let Work::Receiving(head, receiving) = stream.work else { return None };
+        self.skip_received();
+        Some((head, receiving))
+    }
+
+    /// Takes a request that is to be served from its stream. `None`: it was reset.
+    fn take_whole(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+        let place = self.streams.get_mut(key.slot())?;
+        let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Whole(..)))?;
+        let Work::Whole(head, receiving) = stream.work else { return None };
+        self.received_bytes -= receiving.bytes();
+        Some((head, receiving))
+    }
+
+    /// Whoever is first in line and has sent the body is not waited for.
+    pub(super) fn skip_received(&mut self) {
         while let Some((_, first)) = self.receiving.front()
-            && !matches!(self.streams.get(first.slot()), Some(Some(Stream { key, work: Work::Receiving(..) })) if key == first)
+            && !matches!(work_mut(&mut self.streams, *first), Some(Work::Receiving(..)))
         {
             self.receiving.pop_front();
         }
-        Some((head, receiving))
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) enum Work {
     Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Receiving>),
+    /// The request is to be served.
+    Whole(http2::RequestHead, Box<Receiving>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
     Begun(Box<Job>, bool),
     /// The head of the response is out.
@@ -84,8 +86,13 @@ impl Http2 {
         let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) else {
             return;
         };
-        if matches!(stream.work, Work::Begun(..) | Work::Sending { source: Source::Job(_), .. }) {
-            self.jobs_open -= 1;
+        match stream.work {
+            Work::Receiving(_, receiving) | Work::Whole(_, receiving) => {
+                self.received_bytes -= receiving.bytes();
+                self.skip_received();
+            }
+            Work::Begun(..) | Work::Sending { source: Source::Job(_), .. } => self.jobs_open -= 1,
+            Work::Postponed(..) | Work::Sending { .. } => {}
         }
     }
 
