@@ -591,6 +591,48 @@ mod tests {
         assert_eq!(world.conn.waiting_since_ms, world.now.ms);
     }
 
+    /// GET `/version` on a stream of HTTP/2.
+    fn get_version(stream: u32) -> Vec<u8> {
+        let block = b"\x82\x86\x01\x01h\x04\x08/version";
+        let head = [0, 0, u8::try_from(block.len()).expect("short"), 1, 0x05];
+        [&head[..], &stream.to_be_bytes(), block].concat()
+    }
+
+    #[test]
+    fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
+        let mut world = World::new();
+        world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+        // SETTINGS, and a window for all answers.
+        world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
+        let (mut asked, mut rest) = (0, Vec::new());
+        while world.conn.queued_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
+            if rest.is_empty() && world.conn.queued_bytes() < QUEUED_BYTES_HIGH {
+                rest = (asked..asked + 100).flat_map(|n| get_version(2 * n + 1)).collect();
+                asked += 100;
+            }
+            let written = world.peer.write(&rest).unwrap_or(0);
+            rest.drain(..written);
+            world.turn();
+        }
+        world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+        let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+        for _ in 0..10_000 {
+            world.turn();
+            match world.peer.read(&mut piece) {
+                Ok(0) => break,
+                Ok(read) => answers.extend_from_slice(&piece[..read]),
+                Err(_) => {}
+            }
+        }
+        let (mut rest, mut answered) = (&answers[..], 0);
+        while let [a, b, c, frame_type, _, _, _, _, _, behind @ ..] = rest {
+            answered += u32::from(*frame_type == 1);
+            rest = &behind[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+        }
+        assert_eq!(answered, asked);
+        assert_ne!(world.conn.phase, Phase::Open);
+    }
+
     #[test]
     fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
         let mut world = World::new();

@@ -14,6 +14,9 @@ pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of a request target; more is 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
+/// Bytes of a request line, or of a target, that are looked at before it is the request's turn.
+pub const LOOK_AHEAD_BYTES_MAX: usize = 512;
+
 /// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
@@ -23,7 +26,7 @@ pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 /// Streams of HTTP/2 that a peer without a certificate may have open.
 pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 
-/// How many bodies of the greatest size an HTTP/2 connection may have that are not whole yet, in bytes and with their
+/// How many bodies of the greatest size an HTTP/2 connection may have that are not served yet, in bytes and with their
 /// heads; more ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
@@ -186,4 +189,9 @@ const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
 const _: () = assert!(BUFFER_BYTES >= crate::http2::limits::RECV_BUFFER_BYTES_MIN);
 const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
+// Whole requests are served when half of what may wait is there: one more frame must have room.
+const _: () = assert!(
+    ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FIELD_LIST_BYTES_MAX
+        && ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FRAME_SIZE_MAX
+);
 const _: () = assert!(HEAD_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);

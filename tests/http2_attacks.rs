@@ -222,6 +222,25 @@ fn bodies_that_never_become_whole() {
     });
 }
 
+/// A head that is refused leaves the buffer in which it was decoded; who comes next is not to hold that.
+#[test]
+fn long_heads_before_bodies_that_never_come() {
+    let entry = [&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e][..], &[b'v'; 4000]].concat();
+    let head = |n, fields: &[u8]| {
+        let block = [&request_block("GET", "/", &[]), fields].concat();
+        frame(HEADERS, END_HEADERS | END_STREAM, 4 * n + 3, &block)
+    };
+    let count = http2_limits::STREAMS_MAX - 10;
+    withstand(MEMORY_BYTES_MAX, |frames| {
+        frames
+            .send([frame(HEADERS, END_HEADERS, 1, &[&request_block("POST", "/", &[])[..], &entry].concat())].concat());
+        for n in 0..count {
+            frames.send([head(n, &[0x80 | 62; 17]), post(4 * n + 5)].concat());
+        }
+        frames.round_trip();
+    });
+}
+
 #[test]
 fn long_answers_behind_closed_windows() {
     let process = Process::start(&[], 1024);
@@ -520,6 +539,21 @@ fn large_heads_of_somebody_unknown_are_served_before_they_are_too_much() {
     let out = heads(&connection.recv(&asked));
     assert_eq!(out.iter().filter(|(frame_type, _)| *frame_type == HEADERS).count(), 40, "{out:?}");
     assert!(out.iter().all(|(frame_type, _)| *frame_type != GOAWAY));
+}
+
+/// What waits of other requests is no fault of one that has no body: it is served at once.
+#[test]
+fn a_request_without_a_body_goes_on_beside_bodies_that_wait() {
+    let mut connection = InMemory::of(Credentials::unproven());
+    connection.recv(&hello(&[]));
+    for n in 0..9 {
+        connection.recv(&[post(2 * n + 1), frame(DATA, 0, 2 * n + 1, &[b' '; 16_384])].concat());
+    }
+    let value = "v".repeat(15_500);
+    let out = connection.recv(&request(19, "GET", "/healthz", &[("a", &value)], true));
+    assert_eq!(heads(&out).first(), Some(&(HEADERS, 19)));
+    let out = connection.recv(&request(21, "POST", "/healthz", &[("a", &value)], false));
+    assert_eq!(heads(&out).last(), Some(&(GOAWAY, 0)), "one more body is too much");
 }
 
 #[test]

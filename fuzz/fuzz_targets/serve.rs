@@ -32,6 +32,8 @@ struct World {
     output: Vec<u8>,
     pool: Pool,
     now: Now,
+    /// Bytes of output above which no request is served.
+    room: usize,
     turns: usize,
 }
 
@@ -47,6 +49,7 @@ impl World {
             output: Vec::new(),
             pool: Pool::default(),
             now: Now { ms: 0, wall: Time(1_767_000_000) },
+            room: QUEUED_BYTES_HIGH,
             turns: 0,
         }
     }
@@ -64,7 +67,7 @@ impl World {
         loop {
             self.turns += 1;
             assert!(self.turns < TURNS_MAX, "this goes on for ever");
-            let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
+            let mut budget = Budget::for_turn(self.room);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let served =
                 self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut self.output, &mut budget);
@@ -122,6 +125,10 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(world.service.table.len(), LEASES.len());
     world.protocol = Protocol::Undecided;
     world.turns = 0;
+    // Half of all peers have room for one answer only.
+    if cuts.number() % 2 == 0 {
+        world.room = 1;
+    }
     let mut is_open = true;
     while is_open && let Some(piece) = cuts.next() {
         is_open = world.recv(piece);

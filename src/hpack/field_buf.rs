@@ -91,6 +91,21 @@ impl FieldBuf {
         self.list_size
     }
 
+    /// Memory that it holds, in bytes, whatever it is used for.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.octets.capacity() + self.spans.capacity() * size_of::<Span>()
+    }
+
+    /// Gives back what longer lists before this one have left behind, if that is much more than `spare_bytes`.
+    pub fn trim(&mut self, spare_bytes: usize) {
+        // A span takes a little more than the overhead that is counted for it.
+        if self.memory_bytes() > spare_bytes + 4 * self.list_size {
+            self.octets.shrink_to_fit();
+            self.spans.shrink_to_fit();
+        }
+    }
+
     #[inline]
     fn resolve(&self, span: &Span) -> Option<Field<'_>> {
         let both = self.octets.get(span.start..span.start + span.name_len + span.value_len)?;

@@ -16,8 +16,8 @@ use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{PREFACE, StreamKey};
 use crate::limits::{
-    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, POSTPONED_MAX, QUEUED_BYTES_HIGH,
-    QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
+    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, LOOK_AHEAD_BYTES_MAX, POSTPONED_MAX,
+    QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
 };
 use crate::permits::Permits;
 use crate::route::Route;
@@ -120,7 +120,7 @@ impl Service {
 pub struct Scratch {
     /// The fields of the last HTTP/2 head.
     fields: FieldBuf,
-    /// For HTTP/2 requests whose bodies are awaited.
+    /// For HTTP/2 requests that are not served yet.
     spare: http2::Spare,
     /// What HTTP/2 requests that are about to be served are about.
     wanted: Vec<Wanted>,
@@ -382,6 +382,9 @@ const SNIFFED_BYTES: usize = 4;
 
 /// The Lease that a request for `target` is about, if that is plain to see.
 fn wanted(target: &[u8], table: &Table) -> Option<Wanted> {
+    if target.len() > LOOK_AHEAD_BYTES_MAX {
+        return None;
+    }
     let path = str::from_utf8(target).ok()?.split('?').next()?;
     match Route::of(path) {
         Route::Lease { namespace, name } => Some(table.wanted(&namespace, &name)),
@@ -392,4 +395,23 @@ fn wanted(target: &[u8], table: &Table) -> Option<Wanted> {
 /// How much body is taken from a caller. One without a certificate is refused whatever it sends.
 fn body_bytes_max(credentials: &Credentials) -> usize {
     if credentials.is_nobody() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::ResourceVersion;
+
+    #[test]
+    fn only_the_plain_path_of_a_lease_is_looked_at_ahead() {
+        let table = Table::new(ResourceVersion(1), 16, 1 << 16);
+        let target = |rest: &str| format!("/apis/coordination.k8s.io/v1/namespaces/{rest}").into_bytes();
+        let long = "a".repeat(LOOK_AHEAD_BYTES_MAX);
+        assert!(wanted(&target("n/leases/a"), &table).is_some());
+        assert!(wanted(&target("n/leases/a?dryRun=All"), &table).is_some());
+        assert!(wanted(&target("n/leases"), &table).is_none());
+        assert!(wanted(&target(&format!("n/leases/{long}")), &table).is_none());
+        assert!(wanted(&[&target("n/leases/a")[..], b"\xff"].concat(), &table).is_none());
+        assert!(wanted(b"", &table).is_none());
+    }
 }

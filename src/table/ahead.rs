@@ -1,9 +1,10 @@
 //! Leases that will soon be asked for, looked at together.
 //!
 //! A Lease among many is in no cache, and each step to it (index, slab, object, encoding) must wait for the memory before
-//! it says where the next one goes. For one request after the other these waits add up to a tenth of a renewal. Here the
-//! first steps are made for several Leases before the next one is made for any, so that the processor waits for many at a
-//! time. Nothing comes of it but that the caches have what is needed next: if it is wrong, or superfluous, no harm is done.
+//! it says where the next one goes. For one request after the other these waits add up, among a million Leases to half of a
+//! renewal. Here the first steps are made for several Leases before the next one is made for any, so that the processor
+//! waits for many at a time; and likewise for the events that a full log will let go. Nothing comes of it but that the
+//! caches have what is needed next: if it is wrong, or superfluous, no harm is done.
 
 use super::key_index::KeyHash;
 use super::object::Object;
@@ -24,7 +25,7 @@ impl Table {
         Wanted(self.by_key.hash(namespace, name))
     }
 
-    /// Looks at the first [`WANTED_MAX`] of these.
+    /// Looks at the first [`WANTED_MAX`] of these, and at as many events as the log would let go if all were renewed.
     pub fn look_ahead(&self, wanted: &[Wanted]) {
         let mut slots = [const { None }; WANTED_MAX];
         for (slot, Wanted(hash)) in slots.iter_mut().zip(wanted) {

@@ -106,7 +106,8 @@ impl EventLog {
     /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the caches
     /// when they go; what it gives says nothing.
     pub(super) fn look_at_oldest(&self, count: usize) -> usize {
-        if self.events.len() < self.events_max {
+        let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
+        if !is_full {
             return 0;
         }
         self.events.iter().take(count).map(|event| event.after.handles()).fold(0, usize::wrapping_add)

@@ -13,7 +13,7 @@ pub use error::RequestError;
 use crate::buffer::ByteBuf;
 use crate::http::{Method, RequestHead};
 use crate::http1::chunked::{ChunkError, ChunkedDecoder};
-use crate::limits::{HEAD_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HEAD_BYTES_MAX, LOOK_AHEAD_BYTES_MAX, TARGET_BYTES_MAX};
 use fields::{BodyLength, Fields};
 use line::RequestLine;
 use memchr::{memchr, memchr_iter};
@@ -31,9 +31,6 @@ pub struct RequestParser {
     /// The fields of the last head.
     fields: Fields,
 }
-
-/// Bytes of a request line that [`RequestParser::guess_target`] looks at.
-const GUESSED_BYTES_MAX: usize = 512;
 
 /// A message whose head is here and whose body is not.
 #[derive(Debug)]
@@ -191,7 +188,7 @@ impl RequestParser {
         if self.awaited.is_some() {
             return None;
         }
-        let start = buf.filled().get(..GUESSED_BYTES_MAX.min(buf.len()))?;
+        let start = buf.filled().get(..LOOK_AHEAD_BYTES_MAX.min(buf.len()))?;
         let mut words = start.splitn(3, |byte| *byte == b' ');
         let (_method, target) = (words.next()?, words.next()?);
         words.next()?;

@@ -224,7 +224,7 @@ fn random_bytes_and_mutations_never_panic() {
 
 #[test]
 fn a_target_is_guessed_only_where_a_request_begins() {
-    let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(GUESSED_BYTES_MAX));
+    let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(LOOK_AHEAD_BYTES_MAX));
     for (input, guess) in [
         ("PUT /a/b?c=d&e HTTP/1.1\r\n", Some("/a/b?c=d&e")),
         ("GET /a/%2F HTTP", Some("/a/%2F")),

@@ -9,6 +9,7 @@ mod streams;
 
 pub(super) use receive::Spare;
 
+use receive::Whole;
 use streams::{Source, Stream, Work, work_mut};
 
 use super::http1::Upgrade;
@@ -36,8 +37,8 @@ pub struct Http2 {
     jobs_open: usize,
     /// Streams whose requests wait for a change in the cluster.
     postponed: Vec<StreamKey>,
-    /// Streams whose requests are whole and are to be served, in their order; or were until they were reset.
-    whole: VecDeque<StreamKey>,
+    /// Requests that are to be served, in their order; some may have been reset.
+    whole: VecDeque<Whole>,
     /// When each request began whose body is awaited, or was when it began; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
     /// Since when a piece of each response waits for a window, or waited; oldest first.

@@ -1,9 +1,9 @@
 //! Requests: heads and bodies as they come, until each is whole and the API has it.
 //!
-//! A few that are whole are put aside and then served one after the other, so that the Leases they name can be looked at
+//! A few that are whole are queued and then served one after the other, so that the Leases they name can be looked at
 //! together before (`table::ahead`). One that is reset until then is not served, nor are those of a connection that fails.
 
-use super::streams::{Source, Stream, Work, work_mut};
+use super::streams::{Source, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN, Turn};
 use crate::api::Reply;
 use crate::api_error::ApiError;
@@ -17,12 +17,12 @@ use crate::table::WANTED_MAX;
 
 /// What there is of a request that is not served yet.
 #[derive(Debug, Default)]
-pub(super) struct Receiving {
+pub(super) struct Unserved {
     fields: FieldBuf,
     body: Vec<u8>,
 }
 
-impl Receiving {
+impl Unserved {
     /// What there is of it, as [`Http2::received_bytes`] counts.
     pub(super) fn bytes(&self) -> usize {
         self.fields.list_size() + self.body.len()
@@ -32,18 +32,20 @@ impl Receiving {
 /// Memory of requests that have been answered, for those that come: of all connections, a few.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
-    #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Receiving>>,
+    #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Unserved>>,
 );
 
 impl Spare {
-    fn take(&mut self) -> Box<Receiving> {
+    fn take(&mut self) -> Box<Unserved> {
         self.0.pop().unwrap_or_default()
     }
 
-    fn give(&mut self, mut receiving: Box<Receiving>) {
-        if self.0.len() < SPARE_MAX && receiving.body.capacity() <= SPARE_BODY_BYTES_MAX {
-            receiving.body.clear();
-            self.0.push(receiving);
+    fn give(&mut self, mut unserved: Box<Unserved>) {
+        let is_small = unserved.body.capacity() <= SPARE_BODY_BYTES_MAX
+            && unserved.fields.memory_bytes() <= SPARE_FIELDS_BYTES_MAX;
+        if self.0.len() < SPARE_MAX && is_small {
+            unserved.body.clear();
+            self.0.push(unserved);
         }
     }
 }
@@ -52,6 +54,16 @@ impl Spare {
 const SPARE_MAX: usize = 256;
 /// Larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
+/// So are longer lists of fields.
+const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
+
+/// A request that is to be served.
+#[derive(Debug)]
+pub(super) struct Whole {
+    key: StreamKey,
+    head: http2::RequestHead,
+    unserved: Box<Unserved>,
+}
 
 impl Http2 {
     /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether it
@@ -110,23 +122,24 @@ impl Http2 {
         }
         // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
         self.received_bytes += fields.list_size();
-        if self.received_bytes > self.received_bytes_max {
+        if !end_stream && self.received_bytes > self.received_bytes_max {
             self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
         }
-        let mut receiving = turn.service.scratch.spare.take();
-        std::mem::swap(&mut receiving.fields, &mut turn.service.scratch.fields);
+        let mut unserved = turn.service.scratch.spare.take();
+        std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
+        unserved.fields.trim(SPARE_FIELDS_BYTES_MAX);
         if end_stream {
-            self.put_whole(key, head, receiving);
+            self.whole.push_back(Whole { key, head, unserved });
         } else {
-            self.put(key, Work::Receiving(head, receiving));
+            self.put(key, Work::Receiving(head, unserved));
             self.queue_receiving(key, turn.now);
         }
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
         // Data on a stream that was answered early is of no use any more.
-        let Some(Work::Receiving(_, receiving)) = work_mut(&mut self.streams, key) else { return };
-        if receiving.body.len() + data.len() > self.body_bytes_max {
+        let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
+        if unserved.body.len() + data.len() > self.body_bytes_max {
             self.forget(key);
             return self.refuse_body(key, turn);
         }
@@ -134,16 +147,11 @@ impl Http2 {
             self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
             return;
         }
-        receiving.body.extend_from_slice(data);
+        unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
-        if end_stream && let Some((head, receiving)) = self.take_received(key) {
-            self.put_whole(key, head, receiving);
+        if end_stream && let Some((head, unserved)) = self.take_receiving(key) {
+            self.whole.push_back(Whole { key, head, unserved });
         }
-    }
-
-    fn put_whole(&mut self, key: StreamKey, head: http2::RequestHead, receiving: Box<Receiving>) {
-        self.put(key, Work::Whole(head, receiving));
-        self.whole.push_back(key);
     }
 
     /// The peer wants no answer, or did wrong on the stream.
@@ -156,14 +164,19 @@ impl Http2 {
 
     /// Serves the requests that are whole, as far as there is room for the answers.
     pub(super) fn serve_whole(&mut self, room: usize, turn: &mut Turn<'_>) {
-        self.look_ahead(turn);
+        if turn.output.len() < room && !turn.from.credentials.is_nobody() {
+            self.look_ahead(turn);
+        }
         while turn.output.len() < room
-            && let Some(key) = self.whole.pop_front()
+            && let Some(Whole { key, head, mut unserved }) = self.whole.pop_front()
         {
-            let Some((head, mut receiving)) = self.take_whole(key) else { continue };
-            let Receiving { fields, body } = &mut *receiving;
-            self.dispatch(key, fields, head, body, turn);
-            turn.service.scratch.spare.give(receiving);
+            self.received_bytes -= unserved.bytes();
+            // It may have been reset by now.
+            if self.connection.has_stream(key) {
+                let Unserved { fields, body } = &mut *unserved;
+                self.dispatch(key, fields, head, body, turn);
+            }
+            turn.service.scratch.spare.give(unserved);
         }
     }
 
@@ -174,10 +187,8 @@ impl Http2 {
         }
         let Service { table, scratch, .. } = &mut *turn.service;
         scratch.wanted.clear();
-        for key in &self.whole {
-            if let Some(Some(Stream { work: Work::Whole(head, receiving), .. })) = self.streams.get(key.slot()) {
-                scratch.wanted.extend(serve::wanted(head.path(&receiving.fields), table));
-            }
+        for Whole { head, unserved, .. } in &self.whole {
+            scratch.wanted.extend(serve::wanted(head.path(&unserved.fields), table));
         }
         table.look_ahead(&scratch.wanted);
     }
@@ -251,7 +262,8 @@ impl Http2 {
         self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
     }
 
-    /// The same for requests that are whole while the first in line is not.
+    /// A request stands in the queue until the first in line has its body; those that stand for nothing any more are swept
+    /// out before they are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
@@ -261,21 +273,12 @@ impl Http2 {
     }
 
     /// Takes a request whose body has ended from its stream.
-    fn take_received(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
+    fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Unserved>)> {
         let place = self.streams.get_mut(key.slot())?;
         let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Receiving(..)))?;
-        let Work::Receiving(head, receiving) = stream.work else { return None };
+        let Work::Receiving(head, unserved) = stream.work else { return None };
         self.skip_received();
-        Some((head, receiving))
-    }
-
-    /// Takes a request that is to be served from its stream. `None`: it was reset.
-    fn take_whole(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Receiving>)> {
-        let place = self.streams.get_mut(key.slot())?;
-        let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Whole(..)))?;
-        let Work::Whole(head, receiving) = stream.work else { return None };
-        self.received_bytes -= receiving.bytes();
-        Some((head, receiving))
+        Some((head, unserved))
     }
 
     /// Whoever is first in line and has sent the body is not waited for.

@@ -74,7 +74,7 @@ impl Http2 {
         if rest.len() >= UNSENT_BYTES_COUNTED {
             let unsent = |stream: &Stream| match &stream.work {
                 Work::Sending { unsent, .. } => unsent.len(),
-                Work::Begun(..) | Work::Receiving(..) | Work::Whole(..) | Work::Postponed(..) => 0,
+                Work::Begun(..) | Work::Receiving(..) | Work::Postponed(..) => 0,
             };
             let unsent_bytes: usize = self.streams.iter().flatten().map(unsent).sum();
             if unsent_bytes + rest.len() > UNSENT_BYTES_MAX {

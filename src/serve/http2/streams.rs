@@ -1,7 +1,7 @@
 //! What is under way on each stream.
 
 use super::Http2;
-use super::receive::Receiving;
+use super::receive::Unserved;
 use crate::api::job::Job;
 use crate::api::postponed::Postponed;
 use crate::http2::{self, ErrorCode, StreamKey};
@@ -21,9 +21,7 @@ pub(super) enum Work {
     /// The request waits for a change in the cluster; whether it is a HEAD.
     Postponed(Box<Postponed>, bool),
     /// The head is here; the body is awaited.
-    Receiving(http2::RequestHead, Box<Receiving>),
-    /// The request is to be served.
-    Whole(http2::RequestHead, Box<Receiving>),
+    Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
     Begun(Box<Job>, bool),
     /// The head of the response is out.
@@ -87,8 +85,8 @@ impl Http2 {
             return;
         };
         match stream.work {
-            Work::Receiving(_, receiving) | Work::Whole(_, receiving) => {
-                self.received_bytes -= receiving.bytes();
+            Work::Receiving(_, unserved) => {
+                self.received_bytes -= unserved.bytes();
                 self.skip_received();
             }
             Work::Begun(..) | Work::Sending { source: Source::Job(_), .. } => self.jobs_open -= 1,
