@@ -14,7 +14,7 @@ pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of a request target; more is 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a request line, or of a target, that are looked at before it is the request's turn.
+/// Bytes of a request's target, in HTTP/1.1 of its line; a longer one is not looked at before it is the request's turn.
 pub const LOOK_AHEAD_BYTES_MAX: usize = 512;
 
 /// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
@@ -189,7 +189,7 @@ const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
 const _: () = assert!(BUFFER_BYTES >= crate::http2::limits::RECV_BUFFER_BYTES_MIN);
 const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
-// Whole requests are served when half of what may wait is there: one more frame must have room.
+// Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
 const _: () = assert!(
     ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FIELD_LIST_BYTES_MAX
         && ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FRAME_SIZE_MAX

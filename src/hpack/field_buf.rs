@@ -97,10 +97,10 @@ impl FieldBuf {
         self.octets.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Gives back what longer lists before this one have left behind, if that is much more than `spare_bytes`.
+    /// Gives back what longer lists before this one have left behind, if that is more than `spare_bytes`.
     pub fn trim(&mut self, spare_bytes: usize) {
-        // A span takes a little more than the overhead that is counted for it.
-        if self.memory_bytes() > spare_bytes + 4 * self.list_size {
+        // Vectors double, and a span takes as much as the overhead that is counted for it.
+        if self.memory_bytes() > spare_bytes + 2 * self.list_size {
             self.octets.shrink_to_fit();
             self.spans.shrink_to_fit();
         }

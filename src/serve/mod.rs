@@ -118,7 +118,7 @@ impl Service {
 /// Memory that every connection uses and none keeps.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// The fields of the last HTTP/2 head.
+    /// Where an HTTP/2 head is decoded.
     fields: FieldBuf,
     /// For HTTP/2 requests that are not served yet.
     spare: http2::Spare,
@@ -158,7 +158,7 @@ impl Budget {
         Self { requests: REQUESTS_PER_TURN, room }
     }
 
-    /// Whether more may be done, if `output` is what it has given so far.
+    /// Whether more may be done, if `output` is what waits to be sent.
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
         self.requests > 0 && output.len() < self.room

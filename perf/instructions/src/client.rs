@@ -40,6 +40,8 @@ pub struct Client {
     encoder: Encoder,
     /// The stream of the next request.
     stream: u32,
+    /// Requests that are sent together.
+    together: Vec<u8>,
 }
 
 /// A request that is sent again and again.
@@ -64,7 +66,7 @@ impl Client {
             hello.extend_from_slice(&[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]);
             world.receive(connection, &hello);
         }
-        Self { version, connection, encoder: Encoder::new(4096), stream: 1 }
+        Self { version, connection, encoder: Encoder::new(4096), stream: 1, together: Vec::new() }
     }
 
     /// Its connection's place.
@@ -133,11 +135,20 @@ impl Client {
 
     /// Sends it; gives what comes back.
     pub fn send<'w>(&mut self, world: &'w mut World, request: &mut Request) -> &'w [u8] {
-        for at in &request.streams_at {
-            request.bytes[*at..at + 4].copy_from_slice(&self.stream.to_be_bytes());
+        self.send_together(world, std::slice::from_mut(request))
+    }
+
+    /// Sends these in one piece; gives what comes back.
+    pub fn send_together<'w>(&mut self, world: &'w mut World, requests: &mut [Request]) -> &'w [u8] {
+        self.together.clear();
+        for request in requests {
+            for at in &request.streams_at {
+                request.bytes[*at..at + 4].copy_from_slice(&self.stream.to_be_bytes());
+            }
+            self.stream += 2;
+            self.together.extend_from_slice(&request.bytes);
         }
-        self.stream += 2;
-        world.receive(self.connection, &request.bytes)
+        world.receive(self.connection, &self.together)
     }
 
     /// The body of the one response in `response`.

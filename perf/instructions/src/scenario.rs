@@ -16,8 +16,9 @@ pub const SCENARIOS: &[Scenario] = &[
     ("renew-json-http2", || renewals(Version::Http2, Format::Json, 0, 0)),
     ("renew-protobuf-http1", || renewals(Version::Http1, Format::Protobuf, 0, 0)),
     ("renew-protobuf-http2", || renewals(Version::Http2, Format::Protobuf, 0, 0)),
-    ("get-json-http1", || gets(Version::Http1)),
-    ("get-json-http2", || gets(Version::Http2)),
+    ("get-json-http1", || gets(Version::Http1, 1)),
+    ("get-json-http2", || gets(Version::Http2, 1)),
+    ("get-json-http2-by-16", || gets(Version::Http2, 16)),
     ("renew-fan-out-to-100", || renewals(Version::Http2, Format::Json, 100, 0)),
     ("renew-beside-10000-narrow", || renewals(Version::Http2, Format::Json, 0, 10_000)),
     ("hpack-head", hpack_heads),
@@ -66,8 +67,8 @@ fn renewals(version: Version, format: Format, broad: usize, narrow: usize) -> Op
     Box::new(operation)
 }
 
-/// Reads of one Lease after the other.
-fn gets(version: Version) -> Operation {
+/// Reads of one Lease after the other, `together` of them in one piece.
+fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);
     let mut requests: Vec<Request> = (0..NODES)
@@ -78,9 +79,9 @@ fn gets(version: Version) -> Operation {
         .collect();
     let mut at = 0;
     let mut operation = move || {
-        let answer = client.send(&mut world, &mut requests[at]);
-        assert!(answer.len() > 500, "an answer without a Lease");
-        at = (at + 1) % NODES;
+        let answers = client.send_together(&mut world, &mut requests[at..at + together]);
+        assert!(answers.len() > 500 * together, "an answer without a Lease");
+        at = (at + together) % NODES;
     };
     (0..2 * NODES).for_each(|_| operation());
     Box::new(operation)

@@ -181,8 +181,7 @@ impl RequestParser {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// The target of the next request, if its line is here, plain and no longer than usual. It is not checked: good for a guess
-    /// only.
+    /// The target of the next request, if its line is here and no longer than usual. It is not checked: good for a guess only.
     #[must_use]
     pub fn guess_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {

@@ -29,7 +29,7 @@ impl Unserved {
     }
 }
 
-/// Memory of requests that have been answered, for those that come: of all connections, a few.
+/// Memory of requests that are done with, for those that come: of all connections, a few.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Unserved>>,
@@ -41,10 +41,11 @@ impl Spare {
     }
 
     fn give(&mut self, mut unserved: Box<Unserved>) {
-        let is_small = unserved.body.capacity() <= SPARE_BODY_BYTES_MAX
-            && unserved.fields.memory_bytes() <= SPARE_FIELDS_BYTES_MAX;
-        if self.0.len() < SPARE_MAX && is_small {
+        if self.0.len() < SPARE_MAX && unserved.body.capacity() <= SPARE_BODY_BYTES_MAX {
             unserved.body.clear();
+            if unserved.fields.memory_bytes() > SPARE_FIELDS_BYTES_MAX {
+                unserved.fields = FieldBuf::new();
+            }
             self.0.push(unserved);
         }
     }
@@ -63,6 +64,13 @@ pub(super) struct Whole {
     key: StreamKey,
     head: http2::RequestHead,
     unserved: Box<Unserved>,
+}
+
+impl Whole {
+    /// As many as of [`Unserved::bytes`].
+    pub(super) fn bytes(&self) -> usize {
+        self.unserved.bytes()
+    }
 }
 
 impl Http2 {
@@ -127,7 +135,9 @@ impl Http2 {
         }
         let mut unserved = turn.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
-        unserved.fields.trim(SPARE_FIELDS_BYTES_MAX);
+        // Of strangers there may be many.
+        let is_stranger = turn.from.credentials.is_nobody();
+        unserved.fields.trim(if is_stranger { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
             self.whole.push_back(Whole { key, head, unserved });
         } else {
@@ -262,8 +272,8 @@ impl Http2 {
         self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
     }
 
-    /// A request stands in the queue until the first in line has its body; those that stand for nothing any more are swept
-    /// out before they are many.
+    /// A request stands in the queue until it is the first in line and has its body; those that stand for nothing any more
+    /// are swept out before they are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
