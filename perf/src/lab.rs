@@ -16,6 +16,8 @@ pub(crate) struct Lab {
     dir: tempfile::TempDir,
     /// Where the release binaries are.
     bin: PathBuf,
+    /// The server that is measured.
+    server: PathBuf,
     server_core: String,
     load_core: String,
     port: u16,
@@ -90,10 +92,12 @@ impl Lab {
             }
             None => machine::first_cores(),
         };
+        let server = args.server.clone().unwrap_or_else(|| bin.join("coordination-apiserver"));
         let (warm_up, duration) = if args.quick { ("100ms", "300ms") } else { ("1s", "2s") };
         Ok(Self {
             dir,
             bin,
+            server,
             server_core,
             load_core,
             port: args.port,
@@ -118,7 +122,7 @@ impl Lab {
         let insecure = self.free_port(secure + 1)?;
         let pki = self.dir.path().join("pki");
         let cores = self.cores(placement, &self.server_core);
-        let mut command = pinned(&cores, &self.bin.join("coordination-apiserver"));
+        let mut command = pinned(&cores, &self.server);
         command.arg("--cert-dir").arg(&pki);
         command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
         let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")))?;

@@ -65,6 +65,10 @@ struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 29_440)]
     port: u16,
 
+    /// The server that is measured [default: the one that was built with this program]
+    #[arg(long, value_name = "FILE")]
+    server: Option<PathBuf>,
+
     /// Renewals and reads against another running server too, in the same rounds; the processes are those whose
     /// processor time counts: kube-apiserver's and etcd's, for example
     #[arg(long, value_name = "NAME=URL,PID[,PID...]", value_parser = parse_against)]
@@ -130,6 +134,10 @@ fn main() -> ExitCode {
             complain(&format!("there is no scenario {name:?}; --list shows them"));
             return ExitCode::from(2);
         }
+    }
+    if let Some(server) = args.server.as_deref().filter(|server| !server.is_file()) {
+        complain(&format!("there is no server at {}", server.display()));
+        return ExitCode::from(2);
     }
     match run(&args, &all) {
         Ok(true) => ExitCode::SUCCESS,
