@@ -92,7 +92,11 @@ impl Lab {
             }
             None => machine::first_cores(),
         };
-        let server = args.server.clone().unwrap_or_else(|| bin.join("coordination-apiserver"));
+        let server = match &args.server {
+            // As a path: a name alone would be looked for among the system's programs.
+            Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
+            None => bin.join("coordination-apiserver"),
+        };
         let (warm_up, duration) = if args.quick { ("100ms", "300ms") } else { ("1s", "2s") };
         Ok(Self {
             dir,

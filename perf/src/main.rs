@@ -65,7 +65,8 @@ struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 29_440)]
     port: u16,
 
-    /// The server that is measured [default: the one that was built with this program]
+    /// The server that is measured; results name the commit of the work tree, not of it [default: the one that was built
+    /// with this program]
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 

@@ -1,9 +1,9 @@
-//! The decoded fields of one block, in two vectors that are reused for every block of every connection.
+//! The decoded fields of one block, in two vectors that are used again for others.
 
 use super::{FIELD_OVERHEAD, NameId};
 
-/// A decoded field list. The caller owns it and lends it to the decoder; its capacity is kept, so that in steady state
-/// nothing is allocated.
+/// A decoded field list. The caller owns it and lends it to the decoder; its capacity is kept until it is trimmed,
+/// so that in steady state nothing is allocated.
 ///
 /// ```text
 /// octets  :method PUT :path /apis/… accept application/json …

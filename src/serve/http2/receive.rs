@@ -51,7 +51,7 @@ impl Spare {
     }
 }
 
-/// As many as one turn can serve of two connections.
+/// For bodies that are awaited; what is whole gives its own back soon.
 const SPARE_MAX: usize = 256;
 /// Larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
@@ -67,7 +67,7 @@ pub(super) struct Whole {
 }
 
 impl Whole {
-    /// As many as of [`Unserved::bytes`].
+    /// As [`Unserved::bytes`].
     pub(super) fn bytes(&self) -> usize {
         self.unserved.bytes()
     }
