@@ -27,7 +27,7 @@ use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
 use crate::route::Probe;
 use crate::serve::Service;
-use crate::table::{Table, WANTED_MAX, Wanted};
+use crate::table::{Table, WANTED_MAX};
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::transport::Transport;
@@ -125,8 +125,6 @@ pub struct Server {
     /// Connections whose next step in the TLS handshake can be taken, those first that have taken one. They are marked as
     /// those in the run queue are.
     handshakes: VecDeque<Token>,
-    /// What is about to be asked for; scratch memory.
-    wanted: Vec<Wanted>,
     /// Connections with a list or a deletion of a collection that can go on.
     jobs: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
@@ -209,7 +207,6 @@ impl Server {
             clock: Clock::start(),
             run_queue: Vec::new(),
             handshakes: VecDeque::new(),
-            wanted: Vec::new(),
             jobs: VecDeque::new(),
             touched: Vec::new(),
             with_jobs: Vec::new(),
@@ -328,13 +325,9 @@ impl Server {
         if group.len() < 2 {
             return;
         }
-        self.wanted.clear();
-        for token in group {
-            let wanted = entry_mut(&mut self.conns, *token)
-                .and_then(|entry| entry.conn.look_ahead(&self.service.table, &mut self.pool, now));
-            self.wanted.extend(wanted);
-        }
-        self.service.table.look_ahead(&self.wanted);
+        let Self { conns, pool, service, .. } = self;
+        let wanted = |token: &Token| entry_mut(conns, *token)?.conn.look_ahead(&service.table, pool, now);
+        service.table.look_ahead(group.iter().filter_map(wanted));
     }
 
     /// Goes on with some of the handshakes that wait.

@@ -122,8 +122,6 @@ pub struct Scratch {
     fields: FieldBuf,
     /// For HTTP/2 requests that are not served yet.
     spare: http2::Spare,
-    /// What HTTP/2 requests that are about to be served are about.
-    wanted: Vec<Wanted>,
     /// A Lease, events or a piece of a list on the way into a response.
     body: Vec<u8>,
 }

@@ -277,7 +277,7 @@ fn looking_ahead_changes_nothing() {
         .collect();
     assert_eq!(wanted.len(), 2 * WANTED_MAX);
     for wanted in [&wanted[..], &wanted[..3], &[]] {
-        model.table.look_ahead(wanted);
+        model.table.look_ahead(wanted.iter().copied());
     }
     assert_eq!(model.table.version(), version);
 }

@@ -141,18 +141,6 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// What waits must be counted. With very many streams it is not looked at, or tests with all of them would take minutes.
-    fn check_invariants(&self) {
-        if cfg!(debug_assertions) && self.streams.len() < 200 {
-            let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Receiving(_, unserved) => unserved.bytes(),
-                _ => 0,
-            });
-            let whole = self.whole.iter().map(Whole::bytes);
-            assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that wait");
-        }
-    }
-
     /// Whether a list or a deletion of a collection can go on.
     #[must_use]
     pub fn has_job_step(&self) -> bool {

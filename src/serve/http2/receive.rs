@@ -66,13 +66,6 @@ pub(super) struct Whole {
     unserved: Box<Unserved>,
 }
 
-impl Whole {
-    /// As [`Unserved::bytes`].
-    pub(super) fn bytes(&self) -> usize {
-        self.unserved.bytes()
-    }
-}
-
 impl Http2 {
     /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether it
     /// ended because more input is needed.
@@ -191,16 +184,25 @@ impl Http2 {
     }
 
     /// Brings to the caches what the requests that are whole are about.
-    fn look_ahead(&self, turn: &mut Turn<'_>) {
+    fn look_ahead(&self, turn: &Turn<'_>) {
         if self.whole.len() < 2 {
             return;
         }
-        let Service { table, scratch, .. } = &mut *turn.service;
-        scratch.wanted.clear();
-        for Whole { head, unserved, .. } in &self.whole {
-            scratch.wanted.extend(serve::wanted(head.path(&unserved.fields), table));
+        let table = &turn.service.table;
+        let wanted = |Whole { head, unserved, .. }: &Whole| serve::wanted(head.path(&unserved.fields), table);
+        table.look_ahead(self.whole.iter().filter_map(wanted));
+    }
+
+    /// What waits must be counted. With very many streams it is not looked at, or tests with all of them would take minutes.
+    pub(super) fn check_invariants(&self) {
+        if cfg!(debug_assertions) && self.streams.len() < 200 {
+            let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
+                Work::Receiving(_, unserved) => unserved.bytes(),
+                _ => 0,
+            });
+            let whole = self.whole.iter().map(|whole| whole.unserved.bytes());
+            assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that wait");
         }
-        table.look_ahead(&scratch.wanted);
     }
 
     /// Serves a request that is whole.
