@@ -40,18 +40,34 @@ pub struct Client {
     encoder: Encoder,
     /// The stream of the next request.
     stream: u32,
-    /// Requests that are sent together.
-    together: Vec<u8>,
 }
 
-/// A request that is sent again and again.
+/// A request, or several in one piece, that is sent again and again.
 #[derive(Debug)]
 pub struct Request {
     bytes: Vec<u8>,
-    /// Where the head's frame begins its stream identifier; HTTP/2 only. That of the body follows the head.
-    streams_at: Vec<usize>,
+    /// Where each frame has its stream identifier, and of which of the requests it is; HTTP/2 only.
+    streams_at: Vec<(usize, u32)>,
+    /// Number of requests.
+    count: u32,
     /// Where the body begins; the end if there is none.
     body_at: usize,
+}
+
+impl Request {
+    /// These in one piece.
+    #[must_use]
+    pub fn join(requests: &[Self]) -> Self {
+        let mut joined = Self { bytes: Vec::new(), streams_at: Vec::new(), count: 0, body_at: 0 };
+        for request in requests {
+            let (start, first) = (joined.bytes.len(), joined.count);
+            joined.bytes.extend_from_slice(&request.bytes);
+            joined.streams_at.extend(request.streams_at.iter().map(|(at, nth)| (start + at, first + nth)));
+            joined.count += request.count;
+            joined.body_at = start + request.body_at;
+        }
+        joined
+    }
 }
 
 impl Client {
@@ -66,7 +82,7 @@ impl Client {
             hello.extend_from_slice(&[0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]);
             world.receive(connection, &hello);
         }
-        Self { version, connection, encoder: Encoder::new(4096), stream: 1, together: Vec::new() }
+        Self { version, connection, encoder: Encoder::new(4096), stream: 1 }
     }
 
     /// Its connection's place.
@@ -130,25 +146,16 @@ impl Client {
         if self.version == Version::Http1 {
             bytes.extend_from_slice(body);
         }
-        Request { bytes, streams_at, body_at }
+        Request { bytes, streams_at, count: 1, body_at }
     }
 
     /// Sends it; gives what comes back.
     pub fn send<'w>(&mut self, world: &'w mut World, request: &mut Request) -> &'w [u8] {
-        self.send_together(world, std::slice::from_mut(request))
-    }
-
-    /// Sends these in one piece; gives what comes back.
-    pub fn send_together<'w>(&mut self, world: &'w mut World, requests: &mut [Request]) -> &'w [u8] {
-        self.together.clear();
-        for request in requests {
-            for at in &request.streams_at {
-                request.bytes[*at..at + 4].copy_from_slice(&self.stream.to_be_bytes());
-            }
-            self.stream += 2;
-            self.together.extend_from_slice(&request.bytes);
+        for (at, nth) in &request.streams_at {
+            request.bytes[*at..at + 4].copy_from_slice(&(self.stream + 2 * nth).to_be_bytes());
         }
-        world.receive(self.connection, &self.together)
+        self.stream += 2 * request.count;
+        world.receive(self.connection, &request.bytes)
     }
 
     /// The body of the one response in `response`.
@@ -175,11 +182,11 @@ const HEADERS: u8 = 1;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-fn push_frame(out: &mut Vec<u8>, streams_at: &mut Vec<usize>, kind: u8, flags: u8, payload: &[u8]) {
+fn push_frame(out: &mut Vec<u8>, streams_at: &mut Vec<(usize, u32)>, kind: u8, flags: u8, payload: &[u8]) {
     let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
     out.extend_from_slice(&length[1..]);
     out.extend_from_slice(&[kind, flags]);
-    streams_at.push(out.len());
+    streams_at.push((out.len(), 0));
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(payload);
 }

@@ -71,17 +71,18 @@ fn renewals(version: Version, format: Format, broad: usize, narrow: usize) -> Op
 fn gets(version: Version, together: usize) -> Operation {
     let mut world = World::new(EVENTS_MAX);
     let mut client = Client::connect(&mut world, version);
-    let mut requests: Vec<Request> = (0..NODES)
+    let requests: Vec<Request> = (0..NODES)
         .map(|number| {
             let _ = Node::create(&mut world, &mut client, number, Format::Json);
             client.request(&mut world, "GET", &target_of(number), Format::Json, &[])
         })
         .collect();
+    let mut requests: Vec<_> = requests.chunks(together).map(Request::join).collect();
     let mut at = 0;
     let mut operation = move || {
-        let answers = client.send_together(&mut world, &mut requests[at..at + together]);
+        let answers = client.send(&mut world, &mut requests[at]);
         assert!(answers.len() > 500 * together, "an answer without a Lease");
-        at = (at + together) % NODES;
+        at = (at + 1) % requests.len();
     };
     (0..2 * NODES).for_each(|_| operation());
     Box::new(operation)
