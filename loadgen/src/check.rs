@@ -2,14 +2,17 @@
 //!
 //! - No object's resourceVersion goes back, neither from one answer to the next nor from one event to the next.
 //! - No write is lost: what was acknowledged is what every later answer and event shows, and nobody but the node writes it.
+//! - A renewal changes an object's times and its version, and nothing else of it.
 //! - Every watcher sees every write exactly once, in the order of the versions.
 //!
 //! Owned here: what was violated, and what each watcher has seen. Not owned: the nodes, which are passed in. Since the
 //! versions of a watcher's events must strictly grow, no event can come twice; since its events of an object are counted
 //! against the writes of that object, none can be missing.
 
-use crate::node::{Node, name_of};
+use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
+use crate::watcher::Kind;
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 
@@ -30,12 +33,49 @@ pub(crate) enum Violation {
     MissedEvent { watcher: usize, node: u32, version: u64, seen: u64 },
     /// A watcher has seen the last write of an object, but fewer or more events than there were writes.
     EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
+    /// A watcher was told of a Lease's creation or deletion, though it was renewed, or the other way about.
+    WrongKind { watcher: usize, node: u32, version: u64, kind: Kind },
+    /// An event does not show what was sent.
+    EventDiffers { watcher: usize, node: u32, version: u64 },
     /// An answer does not hold what was sent.
     NotWhatWasSent { node: u32, version: u64 },
     /// An answer shows an older version than was known before it was asked for.
     WentBack { node: u32, version: u64, known: u64 },
     /// An object has a version that its node did not write.
     UnknownWrite { node: u32, version: u64, acknowledged: u64 },
+}
+
+/// An object as an answer or an event shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) fields: Fields,
+    /// What is the same for all objects with this form.
+    pub(crate) form: Form,
+}
+
+impl Shown {
+    /// Whether it is what a renewal of `before` with this `renewTime` leaves.
+    fn is_renewed(&self, before: &Node, renewed: u64) -> bool {
+        let Fields { uid, owner_uid, created, .. } = before.object;
+        let is_same_object = !before.has_lease() || self.fields.uid == uid;
+        let is_same_rest = (self.form, self.fields.owner_uid, self.fields.created) == (before.form, owner_uid, created);
+        self.fields.renewed == renewed && is_same_object && (is_same_rest || !before.settled)
+    }
+
+    /// Whether it is the object that the node knows.
+    fn is_object_of(&self, node: &Node) -> bool {
+        (self.fields, self.form) == (node.object, node.form)
+    }
+
+    /// Whether the node's object can have been so, as far as the node remembers: it knows the last one that was
+    /// acknowledged, and what it has sent since.
+    fn can_be_of(&self, node: &Node) -> bool {
+        match self.fields.version.cmp(&node.object.version) {
+            Ordering::Less => true,
+            Ordering::Equal => self.is_object_of(node),
+            Ordering::Greater => !node.busy || self.is_renewed(node, node.sent_renewed),
+        }
+    }
 }
 
 /// What one watcher has seen.
@@ -108,50 +148,56 @@ impl Checker {
 
     /// A write was acknowledged with `answer`; `before` is the node as it was, and `known` the highest version of the
     /// object that was known when the request was written.
-    pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Fields, known: u64) {
-        self.acknowledged_max = self.acknowledged_max.max(answer.version);
-        if answer.version <= known.max(before.object.version) {
-            self.report(Violation::WentBack { node, version: answer.version, known: known.max(before.object.version) });
+    pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Shown, known: u64) {
+        let version = answer.fields.version;
+        self.acknowledged_max = self.acknowledged_max.max(version);
+        if version <= known.max(before.object.version) {
+            self.report(Violation::WentBack { node, version, known: known.max(before.object.version) });
         }
-        let same_object = !before.has_lease() || answer.uid == before.object.uid;
-        if answer.renewed != before.sent_renewed || !same_object {
-            self.report(Violation::NotWhatWasSent { node, version: answer.version });
+        if !answer.is_renewed(before, before.sent_renewed) {
+            self.report(Violation::NotWhatWasSent { node, version });
         }
     }
 
     /// A GET was answered with `answer`; `known` as in [`Self::written`].
-    pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Fields, known: u64) {
-        if answer.version < known {
-            self.report(Violation::WentBack { node, version: answer.version, known });
+    pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Shown, known: u64) {
+        let version = answer.fields.version;
+        if version < known {
+            self.report(Violation::WentBack { node, version, known });
         }
-        let differs = answer.renewed != now.object.renewed || answer.uid != now.object.uid;
-        if answer.version == now.object.version && differs {
-            self.report(Violation::NotWhatWasSent { node, version: answer.version });
+        if !now.foreign && now.has_lease() && !answer.can_be_of(now) {
+            self.report(Violation::NotWhatWasSent { node, version });
         }
-        if now.has_lease() && answer.version > now.object.version && !now.busy && !now.uncertain && !now.foreign {
+        if now.has_lease() && version > now.object.version && !now.busy && !now.uncertain && !now.foreign {
             let acknowledged = now.object.version;
-            self.report(Violation::UnknownWrite { node, version: answer.version, acknowledged });
+            self.report(Violation::UnknownWrite { node, version, acknowledged });
         }
     }
 
-    /// An event of a node's Lease, or with `lease` as `None` of another one.
-    pub(crate) fn event(&mut self, watcher: usize, version: u64, lease: Option<(u32, &Node)>) {
+    /// An event of a node's Lease, and what it shows of it; or with `lease` as `None` of another one.
+    pub(crate) fn event(
+        &mut self,
+        watcher: usize,
+        kind: Kind,
+        version: u64,
+        lease: Option<(u32, &Node, Option<Shown>)>,
+    ) {
         let Some(watched) = self.watched.get_mut(watcher) else { return };
         let last = watched.last;
         watched.last = last.max(version);
         if version <= last {
-            let node = lease.map(|(node, _)| node);
+            let node = lease.map(|(node, ..)| node);
             self.report(Violation::OutOfOrder { watcher, node, version, seen: last });
             return;
         }
-        let Some((index, node)) = lease else { return };
+        let Some((index, node, shown)) = lease else { return };
         let Some(seen) = watched.leases.get_mut(index as usize) else { return };
-        let before = seen.version;
-        seen.version = version;
-        if seen.writes == UNCOUNTED {
+        let before = std::mem::replace(&mut seen.version, version);
+        let is_counted = seen.writes != UNCOUNTED;
+        seen.writes += u32::from(is_counted);
+        if node.foreign {
             return;
         }
-        seen.writes += 1;
         // What must have come before this event, as far back as the node remembers.
         let due_before = if version > node.object.version {
             node.object.version
@@ -160,8 +206,14 @@ impl Checker {
         } else {
             0
         };
-        if before < due_before && !node.foreign && self.reported.insert((watcher, index)) {
+        if is_counted && before < due_before && self.reported.insert((watcher, index)) {
             self.report(Violation::MissedEvent { watcher, node: index, version: due_before, seen: before });
+        }
+        if kind == Kind::Deleted || (kind == Kind::Added) != (before == 0) {
+            self.report(Violation::WrongKind { watcher, node: index, version, kind });
+        }
+        if shown.is_some_and(|shown| !shown.can_be_of(node)) {
+            self.report(Violation::EventDiffers { watcher, node: index, version });
         }
     }
 
@@ -289,6 +341,17 @@ impl fmt::Display for Violation {
             Self::EventCount { watcher, node, events, writes } => {
                 write!(f, "{}: watcher {watcher} got {events} events of {writes} writes", name_of(*node))
             }
+            Self::WrongKind { watcher, node, version, kind } => {
+                let kind = format!("{kind:?}").to_uppercase();
+                write!(f, "{}: watcher {watcher} got {kind} at version {version}, which it was not", name_of(*node))
+            }
+            Self::EventDiffers { watcher, node, version } => {
+                write!(
+                    f,
+                    "{}: watcher {watcher} got version {version} with other content than was sent",
+                    name_of(*node)
+                )
+            }
             Self::NotWhatWasSent { node, version } => {
                 write!(f, "{}: version {version} does not hold what was sent", name_of(*node))
             }
@@ -318,6 +381,15 @@ mod tests {
         }
     }
 
+    /// An event that shows nothing.
+    fn event(checker: &mut Checker, version: u64, lease: Option<(u32, &Node)>) {
+        let kind = match lease {
+            Some((index, _)) if checker.watched[0].leases[index as usize].version == 0 => Kind::Added,
+            _ => Kind::Modified,
+        };
+        checker.event(0, kind, version, lease.map(|(index, node)| (index, node, None)));
+    }
+
     fn checker() -> Checker {
         Checker::new(1, 2)
     }
@@ -326,10 +398,10 @@ mod tests {
     fn every_event_once_and_in_order_is_fine() {
         let mut checker = checker();
         checker.listed(0, 5, 5, &[], &[Node::default(), Node::default()]);
-        checker.event(0, 6, Some((0, &node(0, 6, 1))));
-        checker.event(0, 7, Some((1, &Node::default()))); // before its acknowledgement
-        checker.event(0, 8, Some((0, &node(6, 8, 2))));
-        checker.event(0, 9, None);
+        event(&mut checker, 6, Some((0, &node(0, 6, 1))));
+        event(&mut checker, 7, Some((1, &Node::default()))); // before its acknowledgement
+        event(&mut checker, 8, Some((0, &node(6, 8, 2))));
+        event(&mut checker, 9, None);
         checker.bookmark(0, 9);
         checker.finish(&[node(6, 8, 2), node(0, 7, 1)]);
         assert_eq!(checker.first(), [""; 0]);
@@ -338,8 +410,8 @@ mod tests {
     #[test]
     fn an_event_that_comes_twice_or_late_is_out_of_order() {
         let mut checker = checker();
-        checker.event(0, 6, Some((0, &node(0, 6, 1))));
-        checker.event(0, 6, Some((0, &node(0, 6, 1))));
+        event(&mut checker, 6, Some((0, &node(0, 6, 1))));
+        event(&mut checker, 6, Some((0, &node(0, 6, 1))));
         checker.bookmark(0, 3);
         assert_eq!(checker.count(), 2);
         assert_eq!(checker.first()[0], "node-0: watcher 0 got version 6 after 6");
@@ -348,8 +420,8 @@ mod tests {
     #[test]
     fn a_dropped_event_is_noticed_at_the_next_one_or_at_the_end() {
         let mut checker = checker();
-        checker.event(0, 6, Some((0, &node(0, 6, 1))));
-        checker.event(0, 8, Some((0, &node(7, 8, 3))));
+        event(&mut checker, 6, Some((0, &node(0, 6, 1))));
+        event(&mut checker, 8, Some((0, &node(7, 8, 3))));
         assert_eq!(checker.count(), 1, "version 7 was dropped");
         checker.finish(&[node(7, 8, 3), node(0, 9, 1)]);
         assert_eq!(checker.count(), 2, "version 9 of the other never came");
@@ -360,7 +432,7 @@ mod tests {
         let mut checker = checker();
         let ahead = node(20, 21, 4);
         for version in [6, 20, 21] {
-            checker.event(0, version, Some((0, &ahead)));
+            event(&mut checker, version, Some((0, &ahead)));
         }
         assert_eq!(checker.count(), 0);
         checker.finish(&[ahead, Node::default()]);
@@ -372,7 +444,7 @@ mod tests {
         let mut checker = checker();
         let nodes = [node(6, 9, 3), node(4, 12, 2)];
         checker.listed(0, 10, 9, &[(0, 9), (1, 4)], &nodes);
-        checker.event(0, 12, Some((1, &nodes[1])));
+        event(&mut checker, 12, Some((1, &nodes[1])));
         checker.finish(&nodes);
         assert_eq!(checker.first(), [""; 0]);
         checker.listed(0, 11, 12, &[(0, 6)], &nodes);
@@ -383,13 +455,63 @@ mod tests {
     fn an_answer_must_be_new_and_what_was_sent() {
         let mut checker = checker();
         let before = node(3, 5, 2);
-        checker.written(0, &before, &Fields { version: 6, renewed: 5, ..Fields::default() }, 5);
+        let shown =
+            |version, renewed| Shown { fields: Fields { version, renewed, ..Fields::default() }, form: before.form };
+        checker.written(0, &before, &shown(6, 5), 5);
         assert_eq!(checker.count(), 0);
-        checker.written(0, &before, &Fields { version: 5, renewed: 5, ..Fields::default() }, 5);
-        checker.written(0, &before, &Fields { version: 6, renewed: 4, ..Fields::default() }, 5);
-        checker.read(0, &before, &Fields { version: 4, ..Fields::default() }, 5);
-        checker.read(0, &before, &Fields { version: 5, renewed: 9, ..Fields::default() }, 5);
-        checker.read(0, &before, &Fields { version: 7, ..Fields::default() }, 5);
+        checker.written(0, &before, &shown(5, 5), 5);
+        checker.written(0, &before, &shown(6, 4), 5);
+        checker.read(0, &before, &shown(4, 0), 5);
+        checker.read(0, &before, &shown(5, 9), 5);
+        checker.read(0, &before, &shown(7, 0), 5);
         assert_eq!(checker.count(), 5);
+    }
+
+    #[test]
+    fn a_renewal_changes_nothing_but_times_once_the_object_is_as_renewals_leave_it() {
+        let at_stage = |settled| Node { settled, busy: true, ..node(3, 5, 2) };
+        let (first, settled) = (at_stage(false), at_stage(true));
+        let as_sent = Fields { version: 6, renewed: 5, ..Fields::default() };
+        let others = [
+            Shown { fields: as_sent, form: Form::Template(3) },
+            Shown { fields: Fields { owner_uid: 1, ..as_sent }, form: first.form },
+            Shown { fields: Fields { created: 1, ..as_sent }, form: first.form },
+        ];
+        for other in others {
+            for (before, violations) in [(&first, 0), (&settled, 1)] {
+                let mut checker = checker();
+                checker.written(0, before, &other, 5);
+                assert_eq!(checker.count(), violations, "{other:?}");
+                checker.read(0, before, &other, 5);
+                assert_eq!(checker.count(), 2 * violations, "{other:?}");
+                checker.event(0, Kind::Added, 6, Some((0, before, Some(other))));
+                assert_eq!(checker.count(), 3 * violations + 1, "and one that was missed: {:?}", checker.first());
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_shows_what_was_acknowledged_or_is_under_way_and_what_happened() {
+        let lease = node(0, 6, 1);
+        let shown = |renewed| Shown { fields: Fields { version: 6, renewed, ..Fields::default() }, form: lease.form };
+        for (kind, renewed, words) in [
+            (Kind::Added, 6, None),
+            (Kind::Added, 7, Some("with other content than was sent")),
+            (Kind::Modified, 6, Some("got MODIFIED")),
+            (Kind::Deleted, 6, Some("got DELETED")),
+        ] {
+            let mut checker = checker();
+            checker.event(0, kind, 6, Some((0, &lease, Some(shown(renewed)))));
+            assert_eq!(checker.count(), words.into_iter().len() as u64, "{kind:?} {renewed}");
+            assert!(checker.first().iter().all(|first| first.contains(words.unwrap_or_default())), "{checker:?}");
+        }
+        // Under way, and later than what was acknowledged.
+        let lease = Node { busy: true, sent_renewed: 8, ..node(0, 5, 1) };
+        for (renewed, count) in [(8, 0), (5, 1)] {
+            let mut checker = checker();
+            checker.listed(0, 5, 5, &[(0, 5)], &[lease.clone(), Node::default()]);
+            checker.event(0, Kind::Modified, 6, Some((0, &lease, Some(shown(renewed)))));
+            assert_eq!(checker.count(), count, "{:?}", checker.first());
+        }
     }
 }

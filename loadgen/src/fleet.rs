@@ -3,7 +3,7 @@
 //! Owned here: the nodes and their objects, the checks, the counts. Not owned: connections and the schedule; requests go
 //! out as bytes appended to a buffer, answers come in as slices, the time is an argument.
 
-use crate::check::{Checker, Violation};
+use crate::check::{Checker, Shown, Violation};
 use crate::http::Request;
 use crate::node::{self, Form, Next, Node, Outcome, Step};
 use crate::object::{self, Fields, Template};
@@ -186,12 +186,13 @@ impl Fleet {
 
     /// An event of a watcher.
     pub(crate) fn handle_event(&mut self, watcher: usize, event: &Event<'_>, now: u64) {
-        let (version, index, text) = match *event {
+        let (kind, version, index, object) = match *event {
             Event::Bookmark(version) => return self.checker.bookmark(watcher, version),
-            Event::Change { version, node, text } => (version, node, text),
+            Event::Change { kind, version, node, object } => (kind, version, node, object),
         };
+        let shown = index.and_then(|index| self.shown_in(index, object));
         let lease = index.and_then(|index| Some((index, self.nodes.get_mut(index as usize)?)));
-        let Some((index, node)) = lease else { return self.checker.event(watcher, version, None) };
+        let Some((index, node)) = lease else { return self.checker.event(watcher, kind, version, None) };
         node.highest = node.highest.max(version);
         let delay_ns = if version > node.object.version {
             // Seen before its acknowledgement.
@@ -202,9 +203,9 @@ impl Fleet {
             // The watcher is so far behind that a later write was acknowledged. When this one was is forgotten, but not
             // when it was sent, for that stands in it.
             let now_us = self.epoch_us + now / 1_000;
-            watcher::renewed_in(text).map_or(0, |sent_us| now_us.saturating_sub(sent_us).saturating_mul(1_000))
+            watcher::renewed_in(object).map_or(0, |sent_us| now_us.saturating_sub(sent_us).saturating_mul(1_000))
         };
-        self.checker.event(watcher, version, Some((index, node)));
+        self.checker.event(watcher, kind, version, Some((index, node, shown)));
         self.stats.event(now, delay_ns);
     }
 
@@ -215,16 +216,20 @@ impl Fleet {
 
     /// An object in an answer that is a success.
     fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
-        let Some((fields, form)) = self.object_of(flight.node, body) else {
+        let Some(shown) = self.shown_in(flight.node, body) else {
+            if matches!(flight.step, Step::Put | Step::Post) {
+                self.set_uncertain(flight.node);
+            }
             return self.fail(flight, ErrorKind::Malformed, &String::from_utf8_lossy(cut(body)));
         };
+        let Shown { fields, form } = shown;
         let Some(node) = self.nodes.get_mut(flight.node as usize) else { return };
         match flight.step {
-            Step::Read => self.checker.read(flight.node, node, &fields, flight.known),
+            Step::Read => self.checker.read(flight.node, node, &shown, flight.known),
             Step::Get => {
                 // This answer belongs to the node's own renewal, which has no write under way right now.
                 let quiet = Node { busy: false, ..node.clone() };
-                self.checker.read(flight.node, &quiet, &fields, flight.known);
+                self.checker.read(flight.node, &quiet, &shown, flight.known);
                 if fields.version > node.object.version {
                     if node.uncertain && fields.renewed == node.sent_renewed {
                         node.writes += 1;
@@ -236,16 +241,18 @@ impl Fleet {
                     }
                     node.object = fields;
                     node.acked_at = now;
+                    node.settled = false;
                 }
                 node.uncertain = false;
             }
             Step::Post | Step::Put => {
-                self.checker.written(flight.node, node, &fields, flight.known.max(node.object.version));
+                self.checker.written(flight.node, node, &shown, flight.known.max(node.object.version));
                 node.base = node.object.version;
                 node.object = fields;
                 node.writes += 1;
                 node.acked_at = now;
                 node.uncertain = false;
+                node.settled = flight.step == Step::Put;
             }
         }
         node.highest = node.highest.max(fields.version);
@@ -274,8 +281,8 @@ impl Fleet {
         }
     }
 
-    /// The fields of an answered object, and how to keep the rest of it.
-    fn object_of(&mut self, index: u32, body: &[u8]) -> Option<(Fields, Form)> {
+    /// The fields of a node's object, and how to keep the rest of it.
+    fn shown_in(&mut self, index: u32, body: &[u8]) -> Option<Shown> {
         self.name.clear();
         node::push_name(&mut self.name, index);
         let own = match self.nodes.get(index as usize)?.form {
@@ -284,11 +291,11 @@ impl Fleet {
         };
         let first = self.templates.get(usize::from(own)).and_then(|t| t.fields_of(body, &self.name));
         if let Some(fields) = first {
-            return Some((fields, Form::Template(own)));
+            return Some(Shown { fields, form: Form::Template(own) });
         }
         for (number, template) in (0_u8..).zip(&self.templates) {
             if let Some(fields) = template.fields_of(body, &self.name) {
-                return Some((fields, Form::Template(number)));
+                return Some(Shown { fields, form: Form::Template(number) });
             }
         }
         if self.templates.len() < TEMPLATES_MAX
@@ -296,9 +303,9 @@ impl Fleet {
         {
             let number = u8::try_from(self.templates.len()).ok()?;
             self.templates.push(template);
-            return Some((fields, Form::Template(number)));
+            return Some(Shown { fields, form: Form::Template(number) });
         }
-        object::fields_by_parsing(body, &self.name).map(|fields| (fields, Form::Whole))
+        object::fields_by_parsing(body, &self.name).map(|fields| Shown { fields, form: Form::Whole })
     }
 
     /// The Lease is not there, though it was.
@@ -311,6 +318,7 @@ impl Fleet {
         node.foreign = true;
         if flight.step != Step::Read {
             node.object = Fields::default();
+            node.settled = false;
         }
     }
 

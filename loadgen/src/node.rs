@@ -31,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) writes: u32,
     /// Where the rest of the object is kept.
     pub(crate) form: Form,
+    /// The object is as a renewal of this node's left it: the next ones change its times and nothing else.
+    pub(crate) settled: bool,
     /// A write is under way, from its first step to its last.
     pub(crate) busy: bool,
     /// The answer to a write was lost: whether it was applied is unknown.

@@ -108,8 +108,22 @@ fn a_lost_update_is_reported() {
 #[test]
 fn an_answer_that_differs_from_what_was_sent_is_reported() {
     for http in BOTH {
-        let words = first_violation(Fault::AnswersSomethingElse, http);
-        assert!(words.contains("does not hold what was sent"), "{words}");
+        for fault in [Fault::AnswersSomethingElse, Fault::ChangesHolder] {
+            let words = first_violation(fault, http);
+            assert!(words.contains("does not hold what was sent"), "{fault:?}: {words}");
+        }
+        let results = run(Fault::AnswersAnother, http);
+        assert_eq!(results.fleet.stats.errors[&(Verb::Renew, ErrorKind::Malformed)], 1, "{}", results.table());
+    }
+}
+
+#[test]
+fn an_event_that_differs_from_what_was_sent_is_reported() {
+    for http in BOTH {
+        let words = first_violation(Fault::ShowsSomethingElse, http);
+        assert!(words.contains("with other content than was sent"), "{words}");
+        let words = first_violation(Fault::TellsOfDeletions, http);
+        assert!(words.contains("got DELETED at version"), "{words}");
     }
 }
 

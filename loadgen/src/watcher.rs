@@ -50,13 +50,34 @@ pub(crate) enum Event<'a> {
     Bookmark(u64),
     /// A Lease was added, modified or deleted.
     Change {
+        /// What happened to it.
+        kind: Kind,
         /// Its version.
         version: u64,
         /// The node whose Lease it is, if it is one's.
         node: Option<u32>,
-        /// The event's text.
-        text: &'a [u8],
+        /// Its text; all of the event's, if that is not in the usual form.
+        object: &'a [u8],
     },
+}
+
+/// What an event says has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Kind {
+    fn of(text: &[u8]) -> Option<Self> {
+        match text {
+            b"ADDED" => Some(Self::Added),
+            b"MODIFIED" => Some(Self::Modified),
+            b"DELETED" => Some(Self::Deleted),
+            _ => None,
+        }
+    }
 }
 
 /// Why a watch has to end.
@@ -186,17 +207,16 @@ impl Needles {
     }
 
     fn usual_event_of<'a>(&self, line: &'a [u8], namespace: &str) -> Option<Event<'a>> {
-        let kind = line.strip_prefix(b"{\"type\":\"")?;
-        if !(kind.starts_with(b"MODIFIED\"") || kind.starts_with(b"ADDED\"") || kind.starts_with(b"DELETED\"")) {
-            return None;
-        }
-        let at = self.metadata_name.find(line)? + self.metadata_name.needle().len();
-        let (name, rest) = until_quote(line.get(at..)?)?;
+        let (kind, object) = until_quote(line.strip_prefix(b"{\"type\":\"")?)?;
+        let kind = Kind::of(kind)?;
+        let object = object.strip_prefix(b",\"object\":")?.strip_suffix(b"}")?;
+        let at = self.metadata_name.find(object)? + self.metadata_name.needle().len();
+        let (name, rest) = until_quote(object.get(at..)?)?;
         let (found_namespace, rest) = until_quote(rest.strip_prefix(b",\"namespace\":\"")?)?;
         let at = self.version.find(rest)? + self.version.needle().len();
         let version = object::parse_version(until_quote(rest.get(at..)?)?.0)?;
         let node = if found_namespace == namespace.as_bytes() { node::index_of(name) } else { None };
-        Some(Event::Change { version, node, text: line })
+        Some(Event::Change { kind, version, node, object })
     }
 }
 
@@ -208,18 +228,16 @@ fn parsed_event_of<'a>(line: &'a [u8], namespace: &str) -> Result<Event<'a>, Wat
     }
     let metadata = event.object.metadata;
     let version = object::parse_version(metadata.resource_version.as_bytes()).ok_or(WatchError::Malformed)?;
-    match event.kind.as_ref() {
-        "BOOKMARK" => Ok(Event::Bookmark(version)),
-        "ADDED" | "MODIFIED" | "DELETED" => {
-            let ours = metadata.namespace == namespace;
-            let node = if ours { node::index_of(metadata.name.as_bytes()) } else { None };
-            Ok(Event::Change { version, node, text: line })
-        }
-        _ => Err(WatchError::Malformed),
+    if event.kind == "BOOKMARK" {
+        return Ok(Event::Bookmark(version));
     }
+    let kind = Kind::of(event.kind.as_bytes()).ok_or(WatchError::Malformed)?;
+    let ours = metadata.namespace == namespace;
+    let node = if ours { node::index_of(metadata.name.as_bytes()) } else { None };
+    Ok(Event::Change { kind, version, node, object: line })
 }
 
-/// The `renewTime` in an event or an object.
+/// The `renewTime` in an object or an event.
 #[cold]
 pub(crate) fn renewed_in(text: &[u8]) -> Option<u64> {
     let key = b"\"renewTime\":\"";

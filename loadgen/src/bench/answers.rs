@@ -77,6 +77,7 @@ impl Work {
             }
             (Ask::Put, 409) => {
                 // Nobody else writes: what is known of it is learned again.
+                self.leases.doubt(lease);
                 self.tally.failed("409".to_owned(), || node::name_of(lease));
                 return notes.follow.push((lease, Ask::Get));
             }
@@ -88,6 +89,7 @@ impl Work {
             (Ask::Version, 200) => lease::version_in(body).map(|version| self.watch_from = version),
             _ => {
                 self.done += 1;
+                self.leases.doubt(lease);
                 let words = || String::from_utf8_lossy(body.get(..WORDS_BYTES_MAX).unwrap_or(body)).into_owned();
                 return self.tally.failed(status.to_string(), words);
             }
@@ -113,6 +115,7 @@ impl Work {
     #[cold]
     fn lose(&mut self, lease: u32, kind: String, why: Option<&str>) {
         self.leases.end(lease);
+        self.leases.doubt(lease);
         self.done += 1;
         self.tally.failed(kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }

@@ -124,7 +124,7 @@ impl Bench {
             }
             Some(Role::Watchers(lane)) => {
                 let more = lane.receive(origin, scratch, &mut self.heard, now)?;
-                self.heard.count_into(&mut self.work.tally, now, self.reactor.epoch_us());
+                self.heard.count_into(&mut self.work.tally, &self.work.leases, now, self.reactor.epoch_us());
                 more
             }
             Some(Role::Idle(link)) => {

@@ -2,14 +2,15 @@
 //!
 //! A renewal sends back what came last with another `renewTime` written over the old one, so a request costs the generator
 //! a few bytes; what is then checked of the answer is cheap too: that it is the same object up to its version, that the
-//! version has grown, and that it holds the `renewTime` that was sent. What is not checked (fields behind the version) is
-//! checked by the simulated nodes, in a run without `bench`.
+//! version has grown, and that it holds the `renewTime` that was sent. Of some events it is checked that they show that
+//! time too. The other fields behind the version are checked by the simulated nodes, in a run without `bench`.
 
 use super::protobuf;
 use crate::http::MediaType;
-use crate::object;
-use crate::time_text;
+use crate::{node, object, time_text};
 use memchr::memmem::Finder;
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::ops::Range;
 
 /// The Leases of a run, by index.
@@ -42,6 +43,8 @@ struct Slot {
     writes: u32,
     /// A request is under way.
     busy: bool,
+    /// The last renewal was acknowledged, so that nothing before it is still to come.
+    is_sure: bool,
 }
 
 /// What is wrong with an answer.
@@ -58,6 +61,7 @@ pub(super) enum Wrong {
 /// Searchers made once.
 #[derive(Debug)]
 struct Keys {
+    name: Finder<'static>,
     version: Finder<'static>,
     renewed: Finder<'static>,
 }
@@ -65,6 +69,8 @@ struct Keys {
 /// Where the parts of a body stand that change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
+    /// The name, and what stands between it and the version: namespace and UID.
+    pub(super) identity: Range<usize>,
     pub(super) version: Range<usize>,
     pub(super) renewed: Range<usize>,
 }
@@ -75,7 +81,11 @@ impl Leases {
             media_type,
             namespace: namespace.to_owned(),
             slots: std::iter::repeat_with(Slot::default).take(len as usize).collect(),
-            keys: Keys { version: Finder::new(b"\"resourceVersion\":\""), renewed: Finder::new(b"\"renewTime\":\"") },
+            keys: Keys {
+                name: Finder::new(b"\"name\":\""),
+                version: Finder::new(b"\"resourceVersion\":\""),
+                renewed: Finder::new(b"\"renewTime\":\""),
+            },
             rng: fastrand::Rng::new(),
             time: Vec::new(),
             all_writes: 0,
@@ -95,6 +105,14 @@ impl Leases {
     /// Marks a Lease as under way; false if it is so already.
     pub(super) fn begin(&mut self, index: u32) -> bool {
         self.slots.get_mut(index as usize).is_some_and(|slot| !std::mem::replace(&mut slot.busy, true))
+    }
+
+    /// Whether a renewal was applied is not known.
+    #[cold]
+    pub(super) fn doubt(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.is_sure = false;
+        }
     }
 
     /// Unmarks it.
@@ -164,19 +182,26 @@ impl Leases {
 
     /// The answer to a creation, or to a read of a Lease that was not known.
     pub(super) fn learn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
-        let lengthened = match self.media_type {
-            MediaType::Json => None,
-            MediaType::Protobuf => protobuf::lengthened(answer),
-        };
-        let answer = lengthened.as_deref().unwrap_or(answer);
-        let places = self.keys.places(self.media_type, answer).ok_or(Wrong::Malformed)?;
-        let version = version_at(answer, places.version.start).ok_or(Wrong::Malformed)?;
+        let answer = self.renewable(answer);
+        let places = self.keys.places(self.media_type, &answer).ok_or(Wrong::Malformed)?;
+        let version = version_at(&answer, places.version.start).ok_or(Wrong::Malformed)?;
+        if !self.media_type.is_named(answer.get(places.identity).unwrap_or_default(), &node::name_of(index)) {
+            return Err(Wrong::Malformed);
+        }
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         slot.version_at = u32::try_from(places.version.start).map_err(|_| Wrong::Malformed)?;
         slot.renewed_at = u32::try_from(places.renewed.start).map_err(|_| Wrong::Malformed)?;
         slot.version = version;
         slot.body = answer.into();
         Ok(())
+    }
+
+    /// An answer in which one `renewTime` can be written over another.
+    fn renewable<'a>(&self, answer: &'a [u8]) -> Cow<'a, [u8]> {
+        match self.media_type {
+            MediaType::Json => answer.into(),
+            MediaType::Protobuf => protobuf::lengthened(answer).map_or(Cow::Borrowed(answer), Cow::Owned),
+        }
     }
 
     /// The answer to a renewal.
@@ -187,7 +212,7 @@ impl Leases {
         let renewed_len = self.media_type.renewed_len();
         let renewed_at = slot.renewed_at as usize;
         if answer.len() != slot.body.len() {
-            return self.relearn(index, answer);
+            return self.relearn(index, answer, true);
         }
         let version = slot.version_of(answer).ok_or(Wrong::Malformed)?;
         if version <= slot.version {
@@ -198,6 +223,7 @@ impl Leases {
             return Err(Wrong::NotWhatWasSent);
         }
         slot.version = version;
+        slot.is_sure = true;
         slot.body.copy_from_slice(answer);
         Ok(())
     }
@@ -206,19 +232,48 @@ impl Leases {
     pub(super) fn read(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
         let slot = self.slots.get_mut(index as usize).ok_or(Wrong::Malformed)?;
         if answer.len() != slot.body.len() {
-            return self.relearn(index, answer);
+            return self.relearn(index, answer, false);
         }
-        let version = slot.version_of(answer).ok_or(Wrong::Malformed)?;
-        if version < slot.version { Err(Wrong::WentBack) } else { Ok(()) }
+        match slot.version_of(answer).ok_or(Wrong::Malformed)?.cmp(&slot.version) {
+            Ordering::Less => Err(Wrong::WentBack),
+            Ordering::Equal if *answer != *slot.body => Err(Wrong::NotWhatWasSent),
+            Ordering::Equal | Ordering::Greater => Ok(()),
+        }
     }
 
     /// The object has another length than before: its version has a digit more, or it has got or lost a field.
     #[cold]
-    fn relearn(&mut self, index: u32, answer: &[u8]) -> Result<(), Wrong> {
-        let before = self.slots.get(index as usize).map_or(0, |slot| slot.version);
+    fn relearn(&mut self, index: u32, answer: &[u8], is_written: bool) -> Result<(), Wrong> {
+        let slot = self.slots.get(index as usize).ok_or(Wrong::Malformed)?;
+        if !slot.body.is_empty() {
+            let answer = self.renewable(answer);
+            let places = |body| self.keys.places(self.media_type, body).ok_or(Wrong::Malformed);
+            let (before, now) = (places(&slot.body)?, places(&answer)?);
+            if answer.get(now.identity) != slot.body.get(before.identity) {
+                return Err(Wrong::Malformed);
+            }
+            let version = version_at(&answer, now.version.start).ok_or(Wrong::Malformed)?;
+            if version < slot.version || is_written && version == slot.version {
+                return Err(Wrong::WentBack);
+            }
+            if is_written && answer.get(now.renewed) != slot.body.get(before.renewed) {
+                return Err(Wrong::NotWhatWasSent);
+            }
+        }
         self.learn(index, answer)?;
-        let now = self.slots.get(index as usize).map_or(0, |slot| slot.version);
-        if now < before { Err(Wrong::WentBack) } else { Ok(()) }
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            slot.is_sure = is_written;
+        }
+        Ok(())
+    }
+
+    /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch: the last one that
+    /// was acknowledged, or the one under way.
+    pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
+        let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
+        // While one is under way, the time of the one before it is no longer known.
+        let is_known = if slot.busy { version > slot.version } else { version == slot.version };
+        !is_known || renewed == slot.renewed
     }
 }
 
@@ -232,6 +287,15 @@ impl Slot {
 }
 
 impl MediaType {
+    /// Whether an object that begins so, from [`Places::identity`] on, has this name.
+    fn is_named(self, identity: &[u8], name: &str) -> bool {
+        let rest = match self {
+            Self::Json => identity.strip_prefix(name.as_bytes()).map(|rest| rest.first() == Some(&b'"')),
+            Self::Protobuf => protobuf::name_of(identity).map(|found| found == name.as_bytes()),
+        };
+        rest == Some(true)
+    }
+
     /// Bytes of a `renewTime`.
     fn renewed_len(self) -> usize {
         match self {
@@ -245,11 +309,13 @@ impl Keys {
     fn places(&self, media_type: MediaType, body: &[u8]) -> Option<Places> {
         match media_type {
             MediaType::Json => {
+                let name = self.name.find(body)? + self.name.needle().len();
                 let version = self.version.find(body)? + self.version.needle().len();
                 let renewed = self.renewed.find(body)? + self.renewed.needle().len();
                 let renewed = renewed..renewed + time_text::MICROS_LEN;
                 time_text::parse_micros(body.get(renewed.clone())?)?;
-                Some(Places { version: version..version + memchr::memchr(b'"', body.get(version..)?)?, renewed })
+                let version = version..version + memchr::memchr(b'"', body.get(version..)?)?;
+                Some(Places { identity: name..version.start, version, renewed })
             }
             MediaType::Protobuf => protobuf::places(body),
         }
@@ -295,9 +361,49 @@ mod tests {
         assert_eq!(leases.written(1, answer("node-1", 13).as_bytes()), Ok(()));
         assert_eq!(leases.read(1, answer("node-1", 12).as_bytes()), Err(Wrong::WentBack));
         assert_eq!(leases.read(1, answer("node-1", 13).as_bytes()), Ok(()));
-        // A digit more.
-        assert_eq!(leases.written(1, answer("node-1", 130).as_bytes()), Ok(()));
-        assert_eq!(leases.read(1, answer("node-1", 129).as_bytes()), Err(Wrong::WentBack));
+        assert_eq!(leases.read(1, answer("node-1", 13).replace(":40", ":41").as_bytes()), Err(Wrong::NotWhatWasSent));
+    }
+
+    #[test]
+    fn an_answer_of_another_length_is_checked_as_well() {
+        let mut leases = Leases::new(MediaType::Json, "n", 2);
+        leases.learn(1, object_text("node-1", 99, "2026-01-02T03:04:15.000001Z").as_bytes()).expect("a Lease");
+        leases.renewed(1, NOW_US);
+        let sent = "2026-09-21T14:13:20.123456Z";
+        for (text, wrong) in [
+            (object_text("node-1", 100, "2026-09-21T14:13:20.123457Z"), Wrong::NotWhatWasSent),
+            (object_text("node-1", 9, sent), Wrong::WentBack),
+            (object_text("node-1", 99, sent).replace(":40", ":400"), Wrong::WentBack),
+            (object_text("node-10", 100, sent), Wrong::Malformed),
+            (object_text("node-1", 100, sent).replace("0000b\",", "0000c\","), Wrong::Malformed),
+        ] {
+            assert_eq!(leases.written(1, text.as_bytes()), Err(wrong), "{text}");
+        }
+        assert_eq!(leases.written(1, object_text("node-1", 100, sent).as_bytes()), Ok(()));
+        assert_eq!(leases.read(1, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::WentBack));
+        assert_eq!(leases.read(1, object_text("node-10", 100, sent).as_bytes()), Err(Wrong::Malformed));
+        assert_eq!(leases.read(1, object_text("node-1", 1_000, sent).as_bytes()), Ok(()));
+        // Nor is the first one taken for whatever it is.
+        assert_eq!(leases.learn(0, object_text("node-1", 99, sent).as_bytes()), Err(Wrong::Malformed));
+    }
+
+    #[test]
+    fn an_event_shows_the_time_that_was_sent() {
+        let mut leases = Leases::new(MediaType::Json, "n", 1);
+        leases.learn(0, object_text("node-0", 12, "2026-01-02T03:04:15.000001Z").as_bytes()).expect("a Lease");
+        assert!(leases.can_show(0, 12, 1), "nothing is known of it yet");
+        leases.begin(0);
+        let sent = leases.renewed(0, NOW_US).to_vec();
+        let answer = String::from_utf8(sent).expect("text").replace("\"12\"", "\"13\"");
+        assert_eq!(leases.written(0, answer.as_bytes()), Ok(()));
+        leases.end(0);
+        assert!(leases.can_show(0, 13, NOW_US) && !leases.can_show(0, 13, NOW_US + 1));
+        leases.begin(0);
+        leases.renewed(0, NOW_US + 5);
+        assert!(leases.can_show(0, 14, NOW_US + 5) && !leases.can_show(0, 14, NOW_US));
+        assert!(leases.can_show(0, 13, NOW_US), "the one before");
+        leases.doubt(0);
+        assert!(leases.can_show(0, 14, NOW_US));
     }
 
     #[test]

@@ -76,9 +76,16 @@ pub(super) fn places(body: &[u8]) -> Option<Places> {
     let lease = field(body, MAGIC.len()..body.len(), 2)?;
     let metadata = field(body, lease.clone(), 1)?;
     let spec = field(body, lease, 2)?;
-    let version = field(body, metadata, 6)?;
+    let version = field(body, metadata.clone(), 6)?;
     let renewed = field(body, spec, 4)?;
-    (renewed.len() == TIME_LEN).then_some(Places { version, renewed })
+    // Before the version stand its key, which is one byte, and its length.
+    let identity = metadata.start..version.start.checked_sub(1 + varint_len(version.len() as u64))?;
+    (renewed.len() == TIME_LEN).then_some(Places { identity, version, renewed })
+}
+
+/// The name in the metadata that begin so.
+pub(super) fn name_of(metadata: &[u8]) -> Option<&[u8]> {
+    metadata.get(field(metadata, 0..metadata.len(), 1)?)
 }
 
 /// A Lease in its envelope with a `renewTime` of [`TIME_LEN`] bytes, if its own has another length. Wherever it is

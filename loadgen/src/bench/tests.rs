@@ -135,6 +135,7 @@ fn one_that_is_interrupted_before_it_measures_has_no_figures() {
 fn broken_promises_are_reported() {
     for (fault, words) in [
         (Fault::AnswersSomethingElse, "NotWhatWasSent"),
+        (Fault::AnswersAnother, "Malformed"),
         (Fault::ConflictsWithNobody, "409"),
         (Fault::FailsOnce, "500"),
         (Fault::LosesUpdate, "409"),
@@ -153,7 +154,9 @@ fn broken_promises_are_reported() {
             });
         }
     });
-    for fault in [Fault::DropsEvent, Fault::RepeatsEvent, Fault::SwapsEvents] {
+    for fault in
+        [Fault::DropsEvent, Fault::RepeatsEvent, Fault::SwapsEvents, Fault::ShowsSomethingElse, Fault::TellsOfDeletions]
+    {
         let report = run(fault, "renew --watchers 1 --connections 2");
         let line = json(&report);
         assert!(line["violations"].as_u64() > Some(0), "{fault:?}: {}", report.table());

@@ -1,4 +1,5 @@
-//! Watchers that do little more than count: that the versions of their events grow, and how many came.
+//! Watchers that do little more than count: that the versions of their events grow, and how many came. Some of them look
+//! into the events, too, for the `renewTime` that was sent.
 
 use super::lease::Leases;
 use super::tally::Tally;
@@ -39,15 +40,25 @@ struct Seat {
 pub(super) struct Heard {
     /// Events of the namespace.
     events: u64,
-    /// `renewTime` of some of them.
-    renewed: Vec<u64>,
+    /// What some of them showed.
+    shown: Vec<Shown>,
     /// What was wrong, in words.
     wrong: Vec<String>,
     needles: Needles,
 }
 
+/// What an event shows of a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shown {
+    lease: u32,
+    version: u64,
+    /// `renewTime`, in microseconds since the Unix epoch.
+    renewed: u64,
+}
+
 #[derive(Debug)]
 struct Needles {
+    name: Finder<'static>,
     namespace: Finder<'static>,
     version: Finder<'static>,
     renewed: Finder<'static>,
@@ -58,19 +69,26 @@ impl Heard {
     pub(super) fn new(namespace: &str) -> Self {
         let namespace = format!("\"namespace\":\"{namespace}\"");
         let needles = Needles {
+            name: Finder::new(b"\"name\":\""),
             namespace: Finder::new(namespace.as_bytes()).into_owned(),
             version: Finder::new(b"\"resourceVersion\":\""),
             renewed: Finder::new(b"\"renewTime\":\""),
         };
-        Self { events: 0, renewed: Vec::new(), wrong: Vec::new(), needles }
+        Self { events: 0, shown: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, and forgets
-    /// it.
-    pub(super) fn count_into(&mut self, tally: &mut Tally, now: u64, epoch_us: u64) {
+    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, checks what it
+    /// showed of these Leases, and forgets it.
+    pub(super) fn count_into(&mut self, tally: &mut Tally, leases: &Leases, now: u64, epoch_us: u64) {
+        for &Shown { lease, version, renewed } in &self.shown {
+            if !leases.can_show(lease, version, renewed) {
+                self.wrong
+                    .push(format!("{}: an event of version {version} is not what was sent", node::name_of(lease)));
+            }
+        }
         let now_us = epoch_us + now / 1_000;
-        let delay_ns = |renewed| now_us.saturating_sub(renewed).saturating_mul(1_000);
-        tally.heard(std::mem::take(&mut self.events), self.renewed.drain(..).map(delay_ns), now);
+        let delay_ns = |shown: Shown| now_us.saturating_sub(shown.renewed).saturating_mul(1_000);
+        tally.heard(std::mem::take(&mut self.events), self.shown.drain(..).map(delay_ns), now);
         self.wrong.drain(..).for_each(|words| tally.violated(words));
     }
 
@@ -140,8 +158,7 @@ impl WatchLane {
             let why = match told {
                 Told::Answer { status: 200, body, end } => {
                     seat.is_watching = true;
-                    // For some of the watchers, so that it costs little.
-                    seat.handle(body, place % 8 == 0, heard);
+                    seat.handle(body, place % LOOKS_EVERY == 0, heard);
                     end.then(|| (ErrorKind::Reset, heard.ended_words()))
                 }
                 Told::Answer { status, body, end } => {
@@ -171,30 +188,31 @@ impl Seat {
         format!("a watch was answered {status}: {}", String::from_utf8_lossy(&self.partial).trim())
     }
 
-    fn handle(&mut self, body: &[u8], is_timed: bool, heard: &mut Heard) {
+    fn handle(&mut self, body: &[u8], looks: bool, heard: &mut Heard) {
         let mut rest = body;
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (line, after) = rest.split_at(end);
             rest = after.get(1..).unwrap_or_default();
             if self.partial.is_empty() {
-                Self::event(&mut self.version, &mut self.events, line, is_timed, heard);
+                Self::event(&mut self.version, &mut self.events, line, looks, heard);
             } else {
                 self.partial.extend_from_slice(line);
-                Self::event(&mut self.version, &mut self.events, &self.partial, is_timed, heard);
+                Self::event(&mut self.version, &mut self.events, &self.partial, looks, heard);
                 self.partial.clear();
             }
         }
         self.partial.extend_from_slice(rest);
     }
 
-    fn event(last: &mut u64, events: &mut u64, line: &[u8], is_timed: bool, heard: &mut Heard) {
+    fn event(last: &mut u64, events: &mut u64, line: &[u8], looks: bool, heard: &mut Heard) {
         let version_at = heard.needles.version.find(line).map(|at| at + heard.needles.version.needle().len());
         let digits = version_at.and_then(|at| {
             let rest = line.get(at..)?;
             rest.get(..memchr::memchr(b'"', rest)?)
         });
         let kind = line.strip_prefix(b"{\"type\":\"").unwrap_or_default();
-        let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED") || kind.starts_with(b"DELETED");
+        // Nobody deletes what is renewed.
+        let is_change = kind.starts_with(b"MODIFIED") || kind.starts_with(b"ADDED");
         let version = digits.and_then(object::parse_version).filter(|_| is_change || kind.starts_with(b"BOOKMARK"));
         let Some(version) = version else {
             heard.wrong.push(String::from_utf8_lossy(line.get(..WORDS_BYTES_MAX).unwrap_or(line)).into_owned());
@@ -211,13 +229,23 @@ impl Seat {
         }
         *events += 1;
         heard.events += 1;
-        if is_timed {
-            let renewed = heard.needles.renewed.find(line).and_then(|at| {
-                let at = at + heard.needles.renewed.needle().len();
-                time_text::parse_micros(line.get(at..at + time_text::MICROS_LEN)?)
-            });
-            heard.renewed.extend(renewed);
+        if looks {
+            match heard.needles.shown(line, head, version) {
+                Some(shown) => heard.shown.push(shown),
+                None => heard.wrong.push(format!("an event of version {version} shows no Lease of a node")),
+            }
         }
+    }
+}
+
+impl Needles {
+    /// What the event in `line` shows; `head` is as much of it as stands before the version.
+    fn shown(&self, line: &[u8], head: &[u8], version: u64) -> Option<Shown> {
+        let name = head.get(self.name.find(head)? + self.name.needle().len()..)?;
+        let lease = node::index_of(name.get(..memchr::memchr(b'"', name)?)?)?;
+        let at = self.renewed.find(line)? + self.renewed.needle().len();
+        let renewed = time_text::parse_micros(line.get(at..at + time_text::MICROS_LEN)?)?;
+        Some(Shown { lease, version, renewed })
     }
 }
 
@@ -230,6 +258,8 @@ pub(super) fn watch_target(collection: &str, name: Option<u32>, from: u64) -> St
     }
 }
 
+/// Of so many watchers one looks into its events, so that it costs little.
+const LOOKS_EVERY: usize = 8;
 const WORDS_BYTES_MAX: usize = 300;
 
 #[cfg(test)]
@@ -251,11 +281,14 @@ mod tests {
             seat.handle(start, true, &mut heard);
             seat.handle(end, true, &mut heard);
             assert_eq!((seat.events, heard.events, heard.wrong.len()), (3, 3, 0), "{cut}");
-            assert_eq!(heard.renewed, [1_000_002; 3]);
+            let shown = [(1, 5), (2, 6), (1, 9)].map(|(lease, version)| Shown { lease, version, renewed: 1_000_002 });
+            assert_eq!(heard.shown, shown);
             seat.handle(event("node-3", 9).as_bytes(), true, &mut heard);
             assert_eq!(heard.wrong, ["an event of version 9 after one of 9"]);
             seat.handle(b"{\"type\":\"ERROR\",\"object\":{\"code\":410}}\n", true, &mut heard);
             assert_eq!((heard.wrong.len(), heard.events), (2, 4));
+            seat.handle(event("node-3", 12).replace("MODIFIED", "DELETED").as_bytes(), true, &mut heard);
+            assert_eq!((heard.wrong.len(), heard.events), (3, 4));
         }
         let mut heard = Heard::new("other");
         let mut seat = Seat { name: None, is_watching: true, version: 0, events: 0, partial: Vec::new() };

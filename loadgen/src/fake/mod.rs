@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     LosesUpdate,
     /// The 30th renewal's answer has another `renewTime` than was sent.
     AnswersSomethingElse,
+    /// The 30th renewal's answer has another holder.
+    ChangesHolder,
+    /// The 30th renewal is answered with another Lease, in a shorter text.
+    AnswersAnother,
     /// The 30th renewal is refused with a conflict.
     ConflictsWithNobody,
     /// The 30th event is not sent.
@@ -32,6 +36,10 @@ pub(crate) enum Fault {
     RepeatsEvent,
     /// The 30th and the 31st event change places.
     SwapsEvents,
+    /// The events from the 30th on have another `renewTime` than was sent.
+    ShowsSomethingElse,
+    /// The events from the 30th on say that the Lease was deleted.
+    TellsOfDeletions,
     /// Reads after the 30th renewal are answered with the version before.
     VersionGoesBack,
     /// The 30th write is applied, and the connection closed without an answer.
@@ -231,6 +239,10 @@ impl Fake {
         let wrong = text.replace(&renewed, "2026-01-01T00:00:00.000000Z");
         match fault {
             Fault::AnswersSomethingElse => Reply::Answer(200, wrong),
+            Fault::ChangesHolder => {
+                Reply::Answer(200, text.replace(&format!(r#""holderIdentity":"{name}""#), r#""holderIdentity":"x""#))
+            }
+            Fault::AnswersAnother => Reply::Answer(200, object_text("n", 1, &renewed)),
             Fault::GoesAway => Reply::Last(200, text),
             Fault::NeverAnswers => Reply::Nothing,
             _ => Reply::Answer(200, text),
@@ -285,6 +297,11 @@ impl Fake {
             (Fault::DropsEvent, 30) => vec![],
             (Fault::DropsLastEvents, 30..) if event.0 == log[29].0 => vec![],
             (Fault::RepeatsEvent, 30) => vec![event.2.clone(), event.2.clone()],
+            (Fault::ShowsSomethingElse, 30..) => {
+                let renewed = value(&event.2, "renewTime");
+                vec![event.2.replace(&renewed, "2026-01-01T00:00:00.000000Z")]
+            }
+            (Fault::TellsOfDeletions, 30..) => vec![event.2.replace("MODIFIED", "DELETED")],
             (Fault::SwapsEvents, 30) => vec![],
             (Fault::SwapsEvents, 31) => [text(30), text(29)].into_iter().flatten().collect(),
             _ => vec![event.2.clone()],
