@@ -64,6 +64,12 @@ impl Credentials {
         matches!(self.kind, Kind::Insecure)
     }
 
+    /// Whether the peer is a front proxy, which speaks for everybody.
+    #[must_use]
+    pub fn is_front_proxy(&self) -> bool {
+        matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
+    }
+
     /// Whether the peer is nobody: it has shown nothing that counts.
     #[must_use]
     pub fn is_nobody(&self) -> bool {

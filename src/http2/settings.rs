@@ -14,6 +14,9 @@ pub struct Config {
     pub stream_window: u32,
     /// The same for all streams together; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
+    /// The peer speaks for many, as a front proxy does: what one of them cancels is not held against the others. Each request
+    /// allows for one more of [`limits::RESETS`].
+    pub speaks_for_many: bool,
 }
 
 impl Default for Config {
@@ -22,6 +25,7 @@ impl Default for Config {
             streams_max: limits::STREAMS_MAX,
             stream_window: limits::STREAM_WINDOW,
             connection_window: limits::CONNECTION_WINDOW,
+            speaks_for_many: false,
         }
     }
 }

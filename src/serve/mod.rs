@@ -14,7 +14,7 @@ use crate::buffer::ByteBuf;
 use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
-use crate::http2::{PREFACE, StreamKey};
+use crate::http2::{Config, PREFACE, StreamKey};
 use crate::limits::{
     ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, LOOK_AHEAD_BYTES_MAX, POSTPONED_MAX,
     QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
@@ -184,8 +184,12 @@ impl Protocol {
     /// HTTP/2, whose first frame goes to `output`.
     #[must_use]
     pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
-        let streams_max = if credentials.is_nobody() { ANONYMOUS_STREAMS_MAX } else { STREAMS_MAX };
-        Self::Http2(Box::new(Http2::new(body_bytes_max(credentials), streams_max, now, output)))
+        let config = Config {
+            streams_max: if credentials.is_nobody() { ANONYMOUS_STREAMS_MAX } else { STREAMS_MAX },
+            speaks_for_many: credentials.is_front_proxy(),
+            ..Config::default()
+        };
+        Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
     /// Serves what is in `input` as far as `output` has room and `budget` lasts. Lists and deletions of a collection are

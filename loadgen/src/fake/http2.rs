@@ -20,7 +20,7 @@ struct Session<'f> {
 /// Serves a connection until its end.
 pub(super) fn serve(fake: &Fake, stream: &mut dyn Stream, mut input: Vec<u8>) {
     let config = if fake.fault == Fault::IsNarrow {
-        Config { streams_max: 2, stream_window: 300, connection_window: 65_535 }
+        Config { streams_max: 2, stream_window: 300, connection_window: 65_535, ..Config::default() }
     } else {
         Config::default()
     };

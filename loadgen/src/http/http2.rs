@@ -287,7 +287,8 @@ fn millis(now: u64) -> u64 {
 }
 
 /// Windows as Go's client has them: no answer, and no watch, waits for a window that is used up.
-const CONFIG: Config = Config { streams_max: 0, stream_window: 4 << 20, connection_window: 1 << 30 };
+const CONFIG: Config =
+    Config { streams_max: 0, stream_window: 4 << 20, connection_window: 1 << 30, speaks_for_many: false };
 
 const RESET: &str = "stream reset by the server";
 

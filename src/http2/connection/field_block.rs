@@ -134,6 +134,9 @@ impl Connection {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
         let key = self.streams.insert(stream);
+        if self.config.speaks_for_many {
+            self.flood_guard.allow(Flood::Resets, 1);
+        }
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 

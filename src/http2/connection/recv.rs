@@ -82,6 +82,7 @@ impl Connection {
         // Also if the stream is over: it may be so only because we were quick to answer.
         self.flood_guard.count(Flood::Resets, turn.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
+        self.flood_guard.allow(Flood::Answers, 1);
         self.streams.remove(key);
         Ok(Some(Event::Reset { stream: key, code, by: Initiator::Remote }))
     }

@@ -7,7 +7,7 @@ use crate::http2::frame::data::encode_data_head_into;
 use crate::http2::frame::headers::{begin_headers_into, finish_headers};
 use crate::http2::frame::ping::Ping;
 use crate::http2::frame::rst_stream;
-use crate::http2::limits::FRAME_SIZE_MAX;
+use crate::http2::limits::{FRAME_SIZE_MAX, WINDOW_UPDATE_OCTETS};
 use crate::http2::stream::State;
 use crate::http2::streams::StreamKey;
 
@@ -154,7 +154,8 @@ impl Connection {
         if length > 0 || (is_all && end_stream) {
             encode_data_head_into(key.id(), length, is_all && end_stream, out);
             if is_all || length >= LARGE_DATA {
-                self.flood_guard.allow(Flood::WindowUpdates, WINDOW_UPDATES_FOR_DATA);
+                let of_octets = u32::try_from(length / WINDOW_UPDATE_OCTETS).unwrap_or(u32::MAX);
+                self.flood_guard.allow(Flood::WindowUpdates, WINDOW_UPDATES_FOR_DATA.saturating_add(of_octets));
             }
         }
         if is_all && end_stream {
@@ -240,5 +241,5 @@ impl Connection {
 /// window by one octet at a time would pay with one frame for one.
 const LARGE_DATA: usize = 1024;
 
-/// WINDOW_UPDATE frames that a DATA frame may bring: one for the stream, one for the connection.
+/// WINDOW_UPDATE frames that a DATA frame may bring however short it is: one for the stream, one for the connection.
 const WINDOW_UPDATES_FOR_DATA: u32 = 2;

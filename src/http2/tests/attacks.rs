@@ -68,6 +68,40 @@ fn all_watches_may_be_cancelled_at_once_and_again_after_a_minute() {
     }
 }
 
+/// What Go's client sends when a request is given up, by one of the many for whom a front proxy speaks.
+#[test]
+fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
+    let cancelled =
+        |id| [headers(END_STREAM, id, GET), rst(id), frame(PING, 0, 0, &id.to_be_bytes().repeat(2))].concat();
+    for (speaks_for_many, is_fine) in [(true, true), (false, false)] {
+        let mut end = End::server(Config { speaks_for_many, ..Config::default() });
+        end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+        let result = (0..4 * limits::RESETS.burst).try_for_each(|n| {
+            end.out.clear();
+            end.recv(&cancelled(2 * n + 1)).map(|_| ())
+        });
+        assert_eq!(result.map_err(ConnectionError::code), if is_fine { Ok(()) } else { Err(CALM) });
+    }
+    // One for each request, and no more.
+    let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
+    end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+    let (count, code) =
+        until_end(&mut end, |n| [headers(END_STREAM, 2 * n + 1, GET), rst(2 * n + 1), rst(2 * n + 1)].concat());
+    assert_eq!((count, code), (limits::RESETS.burst - 1, CALM));
+}
+
+#[test]
+fn a_stream_that_is_reset_allows_for_a_ping() {
+    let mut end = End::open_server();
+    for n in 0..limits::RESETS.burst {
+        end.out.clear();
+        end.recv(&[headers(END_STREAM, 2 * n + 1, GET), rst(2 * n + 1), frame(PING, 0, 0, &[0; 8])].concat()).unwrap();
+    }
+    let mut end = End::open_server();
+    let (count, code) = until_end(&mut end, |_| [rst(1), frame(PING, 0, 0, &[0; 8])].concat());
+    assert_eq!((count, code), (0, ErrorCode::PROTOCOL_ERROR), "a stream that never was");
+}
+
 #[test]
 fn made_you_reset() {
     // CVE-2025-8671: the peer makes us reset, by each means that it has.
@@ -285,6 +319,23 @@ fn an_honest_reader_may_send_window_updates_for_ever() {
         end.out.clear();
         assert_eq!(end.connection.send_data(key, &[b'e'; 900], false, &mut end.out), Ok(900), "a watch event");
         end.recv(&[window_update(1, 900), window_update(0, 900)].concat()).unwrap();
+    }
+}
+
+/// As Go's client does for one who reads 4 KiB at a time, of frames of full size.
+#[test]
+fn an_honest_reader_of_long_lists_may_tell_of_each_of_its_reads() {
+    const READ: u32 = 4096;
+    let mut end = End::open_server();
+    let key = end.recv_request(&headers(END_STREAM, 1, GET));
+    end.connection.send_head(key, 200, &[], false, &mut end.out).unwrap();
+    let reads =
+        [window_update(1, READ), window_update(0, READ)].concat().repeat(limits::FRAME_SIZE_MAX / READ as usize);
+    for _ in 0..20_000 {
+        end.out.clear();
+        let piece = [b'l'; limits::FRAME_SIZE_MAX];
+        assert_eq!(end.connection.send_data(key, &piece, false, &mut end.out), Ok(piece.len()));
+        end.recv(&reads).unwrap();
     }
 }
 

@@ -53,6 +53,7 @@ fn run(seed: u64) {
         streams_max: 1 + u32::try_from(random.below(20)).unwrap(),
         stream_window: 1024 + u32::try_from(random.below(100_000)).unwrap(),
         connection_window: 65_535 + u32::try_from(random.below(100_000)).unwrap(),
+        speaks_for_many: false,
     };
     let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
     let client = Connection::client(config(), 0, &mut to_server);

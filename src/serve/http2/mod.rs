@@ -59,11 +59,9 @@ struct Turn<'t> {
 }
 
 impl Http2 {
-    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max` on at most `streams_max`
-    /// streams at once.
+    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max`.
     #[must_use]
-    pub fn new(body_bytes_max: usize, streams_max: u32, now: Now, output: &mut Vec<u8>) -> Self {
-        let config = http2::Config { streams_max, ..http2::Config::default() };
+    pub fn new(config: http2::Config, body_bytes_max: usize, now: Now, output: &mut Vec<u8>) -> Self {
         Self::of(Connection::server(config, now.ms, output), body_bytes_max)
     }
 
@@ -115,7 +113,12 @@ impl Http2 {
             let is_starved = match self.receive(input, budget, turn) {
                 Ok(is_starved) => is_starved,
                 Err(error) => {
-                    tracing::debug!(%error, "HTTP/2 connection ends");
+                    // The front proxy's is everybody's.
+                    if turn.from.credentials.is_front_proxy() {
+                        tracing::warn!(%error, "the front proxy's HTTP/2 connection ends, and all requests and watches on it");
+                    } else {
+                        tracing::debug!(%error, "HTTP/2 connection ends");
+                    }
                     turn.service.api.metrics.count_malformed_request();
                     return Served::Close;
                 }
