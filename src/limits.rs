@@ -27,7 +27,7 @@ pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 
 /// How many bodies of the greatest size an HTTP/2 connection may have that are not served yet, in bytes and with their
-/// heads; one more body ends it. kube-apiserver multiplexes a whole cluster over one, and none of its bodies is near the bound.
+/// heads; above that the greatest is refused with 429. kube-apiserver multiplexes a whole cluster over one.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
 /// Microseconds of a turn for steps of lists and deletions of a collection, all connections together; the last step, which

@@ -46,7 +46,7 @@ pub struct Http2 {
     /// Bytes of requests that are not served yet: the fields of their heads, and what there is of the bodies.
     received_bytes: usize,
     body_bytes_max: usize,
-    /// Bytes that `received_bytes` may reach before one more body, or its head, ends the connection.
+    /// Bytes that `received_bytes` may reach before the greatest body that is awaited is refused.
     received_bytes_max: usize,
 }
 

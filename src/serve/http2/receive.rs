@@ -3,7 +3,7 @@
 //! A few that are whole are queued and then served one after the other, so that the Leases they name can be looked at
 //! together before (`table::ahead`). One that is reset until then is not served, nor are those of a connection that fails.
 
-use super::streams::{Source, Work, work_mut};
+use super::streams::{Source, Stream, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN, Turn};
 use crate::api::Reply;
 use crate::api_error::ApiError;
@@ -114,7 +114,7 @@ impl Http2 {
             .content_length
             .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
         if is_too_large {
-            return self.refuse_body(key, turn);
+            return self.refuse_body(key, &self.too_large(), turn);
         }
         let fields = &turn.service.scratch.fields;
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
@@ -123,9 +123,6 @@ impl Http2 {
         }
         // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
         self.received_bytes += fields.list_size();
-        if !end_stream && self.received_bytes > self.received_bytes_max {
-            self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
-        }
         let mut unserved = turn.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
         // Of strangers there may be many.
@@ -136,6 +133,7 @@ impl Http2 {
         } else {
             self.put(key, Work::Receiving(head, unserved));
             self.queue_receiving(key, turn.now);
+            self.make_room(key, 0, turn);
         }
     }
 
@@ -144,12 +142,10 @@ impl Http2 {
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             self.forget(key);
-            return self.refuse_body(key, turn);
+            return self.refuse_body(key, &self.too_large(), turn);
         }
-        if self.received_bytes + data.len() > self.received_bytes_max {
-            self.connection.abort(ErrorCode::ENHANCE_YOUR_CALM, turn.output);
-            return;
-        }
+        self.make_room(key, data.len(), turn);
+        let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
         if end_stream && let Some((head, unserved)) = self.take_receiving(key) {
@@ -264,11 +260,34 @@ impl Http2 {
         }
     }
 
-    /// Answers a body that is longer than is taken; the rest of it is not wanted (RFC 9113 §8.1).
+    /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most of it
+    /// is refused. A front proxy's connection has everybody's requests, and the small ones are not to suffer.
+    fn make_room(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
+        while self.received_bytes + more > self.received_bytes_max {
+            let held = |stream: &Stream| match &stream.work {
+                Work::Receiving(_, unserved) if stream.key == key => Some((unserved.bytes() + more, key)),
+                Work::Receiving(_, unserved) => Some((unserved.bytes(), stream.key)),
+                Work::Postponed(..) | Work::Begun(..) | Work::Sending { .. } => None,
+            };
+            let greatest = self.streams.iter().flatten().filter_map(held).max_by_key(|(bytes, _)| *bytes);
+            // What is whole is served before anything more is taken in.
+            let Some((_, greatest)) = greatest else { return };
+            self.forget(greatest);
+            self.refuse_body(greatest, &ApiError::TooManyRequests, turn);
+            if greatest == key {
+                return;
+            }
+        }
+    }
+
+    fn too_large(&self) -> ApiError {
+        ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max }
+    }
+
+    /// Answers a request of whose body the rest is not wanted (RFC 9113 §8.1).
     #[cold]
-    fn refuse_body(&mut self, key: StreamKey, turn: &mut Turn<'_>) {
-        let error = ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max };
-        let response = Response::from_error(&error);
+    fn refuse_body(&mut self, key: StreamKey, error: &ApiError, turn: &mut Turn<'_>) {
+        let response = Response::from_error(error);
         let mut scratch = Vec::new();
         let _ = self.send_whole(key, &response, response.body.bytes(&mut scratch), false, turn);
         self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
