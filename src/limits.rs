@@ -59,7 +59,7 @@ pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 /// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
-/// Bytes of output queued on all connections together, above which requests get only [`QUEUED_BYTES_LOW`] each: many peers
+/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only [`QUEUED_BYTES_LOW`] each: many peers
 /// that do not read take memory from the Leases. It is no bound of the sum, since each of them still gets one answer.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
@@ -112,11 +112,9 @@ pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 /// Bytes of items of a list that are collected in one step, if they must be measured first.
 pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
 
-/// Bytes of responses that wait for the windows of one HTTP/2 connection, above which a stream whose body waits is reset.
+/// Bytes of responses that wait for the windows of one HTTP/2 connection, above which a stream whose body would wait is
+/// reset. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all connections it is [`QUEUED_BYTES_LOW`].
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
-
-/// Bodies of which fewer bytes wait are not counted: there are no more of them than streams.
-pub const UNSENT_BYTES_COUNTED: usize = 8 * 1024;
 
 /// Bytes of a list body up to which it is sent whole, with its length.
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;

@@ -473,6 +473,8 @@ impl Server {
         entry.conn.is_queued = false;
         let had_job = entry.conn.has_job();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
+        // The next ones are to know, and not only when all have been served.
+        entry.count(entry.conn.waiting_bytes(), &mut self.service);
         if !had_job && entry.conn.has_job() {
             self.with_jobs.push(token);
         }
@@ -552,9 +554,8 @@ impl Server {
     /// Does what a connection's state asks for.
     fn go_on(&mut self, token: Token, next: Next) {
         let Some(entry) = entry_mut(&mut self.conns, token) else { return };
-        let queued_bytes = if next == Next::Close { 0 } else { entry.conn.queued_bytes() };
-        let before = std::mem::replace(&mut entry.queued_bytes, queued_bytes);
-        self.service.queued_bytes = self.service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
+        let queued_bytes = if next == Next::Close { 0 } else { entry.conn.waiting_bytes() };
+        entry.count(queued_bytes, &mut self.service);
         match next {
             Next::Close => self.close(token),
             Next::Again if std::mem::replace(&mut entry.conn.is_queued, true) => {}
@@ -616,6 +617,14 @@ impl Server {
 
     fn is_over(&self) -> bool {
         self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.clock.now().ms >= stop_ms)
+    }
+}
+
+impl Entry {
+    /// Takes note that so many bytes wait to be sent on the connection.
+    fn count(&mut self, queued_bytes: usize, service: &mut Service) {
+        let before = std::mem::replace(&mut self.queued_bytes, queued_bytes);
+        service.queued_bytes = service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
     }
 }
 

@@ -16,7 +16,7 @@ use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX,
-    QUEUED_BYTES_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
+    QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::{Table, WANTED_MAX};
@@ -310,6 +310,32 @@ fn long_leases_behind_closed_windows() {
     assert!(resets >= asked - kept_max - 1, "{resets} of {asked} streams were reset");
     let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
+}
+
+/// What waits for windows counts on all connections together, as what waits for sockets does.
+#[test]
+fn long_leases_behind_closed_windows_of_many_connections() {
+    let process = Process::start(&[], 1024);
+    let mut client = Http2Client::open(process.endpoint());
+    let long = lease::new("long").replace("node-a", &"x".repeat(1 << 18));
+    client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
+    let memory_bytes = process.memory_peak_bytes();
+    let asked = 120;
+    let mut connections = Vec::new();
+    for _ in 0..3 * QUEUED_BYTES_TOTAL_HIGH / UNSENT_BYTES_MAX {
+        let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, 0)]);
+        frames.send((0..asked).flat_map(|n| get(2 * n + 1, &lease::path("n", "long"))).collect::<Vec<_>>());
+        connections.push(frames);
+    }
+    for frames in &mut connections {
+        for _ in 0..asked {
+            frames.recv_until(|frame| frame.frame_type == HEADERS);
+        }
+    }
+    client.call("GET", "/healthz", "").expect_status(200, "another connection");
+    let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
+    let memory_bytes_max = QUEUED_BYTES_TOTAL_HIGH + UNSENT_BYTES_MAX + 2 * MEMORY_BYTES_MAX;
+    assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
 /// More than the output has room for is let go by one opening of the windows, and no frame follows that could remind of it.

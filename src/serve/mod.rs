@@ -62,7 +62,7 @@ pub struct Service {
     pub postponed: VecDeque<(u64, Token)>,
     /// Of requests that wait.
     postponing: Permits,
-    /// Bytes that wait, on all connections, until a socket takes them.
+    /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
     /// For response heads.
     pub date: HttpDate,
@@ -92,11 +92,12 @@ impl Service {
     /// Events and lists under way have [`QUEUED_BYTES_HIGH`]: they would be behind for ever if requests came first.
     #[must_use]
     pub fn room_for(&self, credentials: &Credentials) -> usize {
-        if credentials.is_nobody() || self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH {
-            QUEUED_BYTES_LOW
-        } else {
-            QUEUED_BYTES_HIGH
-        }
+        if credentials.is_nobody() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
+    }
+
+    /// Whether so much waits on all connections that none is to get much more.
+    fn is_crowded(&self) -> bool {
+        self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
 
     /// Takes note that a request on `connection` waits; answers it if too many do already.
@@ -265,6 +266,15 @@ impl Protocol {
             (Self::Http1(http1), None) => http1.fill_watch(service, key, now, output),
             (Self::Http2(http2), Some(stream)) => http2.fill_watch(service, stream, key, now, output),
             _ => None,
+        }
+    }
+
+    /// Bytes of responses that wait for something else than the socket: the windows of HTTP/2 streams.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        match self {
+            Self::Undecided | Self::Http1(_) => 0,
+            Self::Http2(http2) => http2.unsent_bytes(),
         }
     }
 

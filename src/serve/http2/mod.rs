@@ -10,7 +10,7 @@ mod streams;
 pub(super) use receive::Spare;
 
 use receive::Whole;
-use streams::{Source, Stream, Work, work_mut};
+use streams::{Source, Stream, Work, keep_unsent, work_mut};
 
 use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
@@ -45,6 +45,8 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests that are not served yet: the fields of their heads, and what there is of the bodies.
     received_bytes: usize,
+    /// Bytes of responses that wait for the windows of their streams.
+    unsent_bytes: usize,
     body_bytes_max: usize,
     /// Bytes that `received_bytes` may reach before the greatest body that is awaited is refused.
     received_bytes_max: usize,
@@ -92,6 +94,7 @@ impl Http2 {
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
+            unsent_bytes: 0,
             body_bytes_max,
             received_bytes_max: body_bytes_max.saturating_mul(CONNECTION_BODIES_MAX),
         }
@@ -196,7 +199,7 @@ impl Http2 {
         }
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
-            *unsent = Bytes::copy_from_slice(&events[sent..]);
+            keep_unsent(unsent, Bytes::copy_from_slice(&events[sent..]), &mut self.unsent_bytes);
             self.stall(stream, now);
             if !is_end {
                 service.watchers.park(key);
@@ -277,13 +280,15 @@ impl Http2 {
                 continue;
             };
             let Source::Watch(watcher) = source else { continue };
-            let mut last = Vec::from(std::mem::take(unsent));
+            let mut last = unsent.to_vec();
             service.watchers.end_for_shutdown(*watcher, &mut last);
             *source = Source::End;
             let key = *key;
             let sent = self.connection.send_data(key, &last, true, output);
             match sent {
-                Ok(sent) if sent < last.len() => *unsent = Bytes::from(last).slice(sent..),
+                Ok(sent) if sent < last.len() => {
+                    keep_unsent(unsent, Bytes::from(last).slice(sent..), &mut self.unsent_bytes);
+                }
                 _ => self.forget(key),
             }
         }
@@ -313,6 +318,13 @@ impl Http2 {
         self.receiving.clear();
         self.stalled.clear();
         self.received_bytes = 0;
+        self.unsent_bytes = 0;
+    }
+
+    /// Bytes of responses that wait for the windows of their streams.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 
     /// Keeps what jobs under way need, before the log forgets it.

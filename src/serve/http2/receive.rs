@@ -189,7 +189,7 @@ impl Http2 {
         table.look_ahead(self.whole.iter().filter_map(wanted));
     }
 
-    /// What waits must be counted. With very many streams it is not looked at, or tests with all of them would take minutes.
+    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of them would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -198,6 +198,11 @@ impl Http2 {
             });
             let whole = self.whole.iter().map(|whole| whole.unserved.bytes());
             assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that wait");
+            let unsent = self.streams.iter().flatten().map(|stream| match &stream.work {
+                Work::Sending { unsent, .. } => unsent.len(),
+                _ => 0,
+            });
+            assert_eq!(unsent.sum::<usize>(), self.unsent_bytes, "bytes that wait for windows");
         }
     }
 

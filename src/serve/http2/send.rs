@@ -1,10 +1,10 @@
 //! Responses: whole, or a piece at a time, as far as the streams' windows are open.
 //!
 //! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
-//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little; of whole
-//! bodies no more waits than [`UNSENT_BYTES_MAX`].
+//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little; of what
+//! they begin with no more waits than [`UNSENT_BYTES_MAX`].
 
-use super::streams::{Source, Stream, Work, work_mut};
+use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN, Turn};
 use crate::api::Reply;
 use crate::api::job::Job;
@@ -13,7 +13,7 @@ use crate::hpack::FieldName;
 use crate::http::{Body, Response};
 use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
-    LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, UNSENT_BYTES_COUNTED, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
+    LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
 };
 use crate::serve::Owner;
 use bytes::{Buf, Bytes};
@@ -71,19 +71,20 @@ impl Http2 {
 
     /// Keeps what the windows do not let through yet, unless too much is kept already.
     fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
-        if rest.len() >= UNSENT_BYTES_COUNTED {
-            let unsent = |stream: &Stream| match &stream.work {
-                Work::Sending { unsent, .. } => unsent.len(),
-                Work::Begun(..) | Work::Receiving(..) | Work::Postponed(..) => 0,
-            };
-            let unsent_bytes: usize = self.streams.iter().flatten().map(unsent).sum();
-            if unsent_bytes + rest.len() > UNSENT_BYTES_MAX {
-                self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
-                return;
-            }
+        if self.may_wait(key, rest.len(), turn) {
+            self.put_sending(key, rest, Source::End);
+            self.stall(key, turn.now);
         }
-        self.put_sending(key, rest, Source::End);
-        self.stall(key, turn.now);
+    }
+
+    /// Whether so many bytes of a response may wait for the windows. If too much does already its stream is reset.
+    fn may_wait(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
+        let bytes_max = if turn.service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
+        let may_wait = bytes == 0 || self.unsent_bytes + bytes <= bytes_max;
+        if !may_wait {
+            self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
+        }
+        may_wait
     }
 
     /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
@@ -133,6 +134,9 @@ impl Http2 {
                 body.drain(..sent);
             }
             let is_stalled = !body.is_empty();
+            if !self.may_wait(key, body.len(), turn) {
+                return Ok(());
+            }
             self.put_sending(key, body.into(), Source::Job(job));
             self.jobs_open += 1;
             if is_stalled {
@@ -202,6 +206,7 @@ impl Http2 {
                     continue;
                 };
                 unsent.advance(sent);
+                self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
                     // An octet now and then buys no time.
@@ -254,7 +259,7 @@ impl Http2 {
             return self.on_reset(key, turn.service);
         };
         if sent < piece.len() {
-            *unsent = Bytes::copy_from_slice(&piece[sent..]);
+            keep_unsent(unsent, Bytes::copy_from_slice(&piece[sent..]), &mut self.unsent_bytes);
             self.stall(key, turn.now);
         } else if is_done {
             self.forget(key);

@@ -50,6 +50,7 @@ pub(super) enum Source {
 
 impl Http2 {
     pub(super) fn put_sending(&mut self, key: StreamKey, unsent: Bytes, source: Source) {
+        self.unsent_bytes += unsent.len();
         self.put(key, Work::Sending { unsent, source, stalled_ms: None, gone_bytes: 0 });
     }
 
@@ -57,7 +58,9 @@ impl Http2 {
         if self.streams.len() <= key.slot() {
             self.streams.resize_with(key.slot() + 1, || None);
         }
-        self.streams[key.slot()] = Some(Stream { key, work });
+        if let Some(before) = self.streams[key.slot()].replace(Stream { key, work }) {
+            self.let_go(before);
+        }
     }
 
     /// Leaves a job whose response has no head for its next step.
@@ -81,16 +84,24 @@ impl Http2 {
 
     /// Nothing is under way on a stream any more.
     pub(super) fn forget(&mut self, key: StreamKey) {
-        let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) else {
-            return;
-        };
+        if let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) {
+            self.let_go(stream);
+        }
+    }
+
+    /// Takes what was under way out of the counts.
+    fn let_go(&mut self, stream: Stream) {
         match stream.work {
             Work::Receiving(_, unserved) => {
                 self.received_bytes -= unserved.bytes();
                 self.skip_received();
             }
-            Work::Begun(..) | Work::Sending { source: Source::Job(_), .. } => self.jobs_open -= 1,
-            Work::Postponed(..) | Work::Sending { .. } => {}
+            Work::Begun(..) => self.jobs_open -= 1,
+            Work::Sending { unsent, source, .. } => {
+                self.unsent_bytes -= unsent.len();
+                self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
+            }
+            Work::Postponed(..) => {}
         }
     }
 
@@ -99,6 +110,12 @@ impl Http2 {
         self.connection.reset(key, ErrorCode::CANCEL, output);
         self.on_reset(key, service);
     }
+}
+
+/// Puts `rest` in the place of what was unsent of a stream, in `unsent_bytes` too.
+pub(super) fn keep_unsent(unsent: &mut Bytes, rest: Bytes, unsent_bytes: &mut usize) {
+    *unsent_bytes = *unsent_bytes - unsent.len() + rest.len();
+    *unsent = rest;
 }
 
 /// What is under way on a stream.
