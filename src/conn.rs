@@ -415,7 +415,9 @@ impl Conn {
                 // It is looked at again when the answer is there.
                 return Ok(());
             }
-            if self.transport.is_eof() {
+            // Behind a watch no more is read than a buffer holds, and so the end would not be seen.
+            let is_hidden_end = !may_read && self.transport.is_end_near() && !self.protocol.has_job();
+            if self.transport.is_eof() || is_hidden_end {
                 // All that was asked for whole has been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
                 self.drop_work(service);
@@ -666,6 +668,24 @@ mod tests {
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         assert_eq!(world.conn.phase, Phase::Closed);
         assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
+    }
+
+    #[test]
+    fn a_watch_ends_with_its_reader_whatever_was_sent_behind_it() {
+        for behind in [1, 3_000] {
+            let mut world = World::new();
+            let target = "/apis/coordination.k8s.io/v1/leases?watch=true&resourceVersion=1";
+            world.peer.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).expect("room");
+            world.turn();
+            assert_eq!(world.service.watchers.len(), 1);
+            let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(behind);
+            world.peer.write_all(&requests).expect("room in the kernel");
+            world.turn();
+            assert_eq!(world.service.watchers.len(), 1);
+            world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+            world.turn();
+            assert_eq!(world.service.watchers.len(), 0, "{behind}");
+        }
     }
 
     #[test]
