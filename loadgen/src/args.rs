@@ -132,6 +132,16 @@ pub(crate) struct ToldArgs {
     pub(crate) pid: Vec<u32>,
 }
 
+impl ToldArgs {
+    /// Whether there is an account of the processes; why not, in a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.pid.iter().find(|&&pid| process_account::cpu_ns(&[pid]).is_none()) {
+            Some(pid) => Err(format!("--pid {pid}: there is no such process, or no account of it")),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The form of the results on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {

@@ -88,7 +88,7 @@ fn run(args: Args) -> Result<bool, Stop> {
             .map_err(|e| Stop::Failed(format!("cannot handle signals: {e}")))?;
     }
     if let Some(Command::Bench(args)) = args.command {
-        args.check().map_err(Stop::Usage)?;
+        args.check().and_then(|()| args.told.check()).map_err(Stop::Usage)?;
         let target = Target::of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
         let [broad, narrow] = args.watch_connections();
         allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));
@@ -97,6 +97,7 @@ fn run(args: Args) -> Result<bool, Stop> {
         print(output, || report.table(), || report.json_line());
         return Ok(report.is_fine());
     }
+    args.told.check().map_err(Stop::Usage)?;
     let target = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
     allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
     // Opened first: a file that cannot be written is better known before a run than after it.

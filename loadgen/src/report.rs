@@ -34,9 +34,9 @@ pub(crate) struct Results {
 }
 
 impl Results {
-    /// Whether everything went well.
+    /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
     pub(crate) fn is_fine(&self) -> bool {
-        self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
+        self.timing.window.seconds() > 0.0 && self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
     }
 
     /// The table.

@@ -73,6 +73,17 @@ fn an_honest_server_passes() {
 }
 
 #[test]
+fn one_that_is_interrupted_before_it_measures_is_not_fine() {
+    let address = fake::start(Fault::None, None);
+    let server = format!("http://{address}");
+    let args = Args::try_parse_from(["loadgen", "--server", &server, "--nodes", "20"]).expect("valid flags");
+    let target = Target::of_args(&args.server, MediaType::Json).expect("a target");
+    let results =
+        Driver::new(args, target, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
+    assert!(!results.is_fine() && results.fleet.stats.errors_count() == 0, "{}", results.table());
+}
+
+#[test]
 fn a_run_without_a_schedule_passes_too() {
     for http in BOTH {
         for more in ["--max --streams 4", "--max --reads 0", "--max --reads 2.5 --watchers 3"] {

@@ -168,9 +168,9 @@ impl Tally {
 }
 
 impl Report {
-    /// Whether everything went well.
+    /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
     pub(crate) fn is_fine(&self) -> bool {
-        self.tally.is_fine()
+        self.accounts.window.seconds() > 0.0 && self.tally.is_fine()
     }
 
     /// One line of JSON, without its end.
