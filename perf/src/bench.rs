@@ -3,6 +3,7 @@
 use crate::lab::{Lab, OURS, Placement, Server, Stop, parse};
 use crate::measurement::{Measurement, Told, errors_in, errors_of};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
+use crate::sleeper;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -50,6 +51,10 @@ impl<'l> Bench<'l> {
                 let told = self.lab.load(&echo, H1_CLEAR, &arguments).ok_or("echo")??;
                 tell(Measurement::of_bench(group, name, "echo", "request", told));
             }
+            Kind::Sleep => {
+                let told = sleeper::measure(REQUESTS_PER_SECOND, self.paced_duration());
+                tell(Measurement::of_bench(group, name, "sleep", "request", told));
+            }
             Kind::Paced { leases } => {
                 let server = self.lab.start_server(Placement::Together)?;
                 let arguments = self.paced(bench("renew", *leases));
@@ -96,16 +101,21 @@ impl<'l> Bench<'l> {
 
     /// With the times of this run.
     fn timed(&self, arguments: &[String]) -> Vec<String> {
-        let times = ["--warm-up", &self.lab.warm_up, "--duration", &self.lab.duration].map(str::to_owned);
+        let duration = format!("{}ms", self.lab.duration.as_millis());
+        let times = ["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned);
         arguments.iter().cloned().chain(times).collect()
     }
 
     /// At the pace of the nodes, for long enough to have requests that are one of a thousand.
     fn paced(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(flags(&[("--rate", REQUESTS_PER_SECOND)]));
-        let duration = if self.lab.is_quick { "1s" } else { "10s" };
-        arguments.extend(["--warm-up", &self.lab.warm_up, "--duration", duration].map(str::to_owned));
+        let duration = format!("{}s", self.paced_duration().as_secs());
+        arguments.extend(["--warm-up", &self.lab.warm_up, "--duration", &duration].map(str::to_owned));
         arguments
+    }
+
+    fn paced_duration(&self) -> Duration {
+        Duration::from_secs(if self.lab.is_quick { 1 } else { 10 })
     }
 
     fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {

@@ -9,6 +9,7 @@ use process_account::Limit;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// What a run has: programs, cores, ports, a folder that goes with it.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(crate) struct Lab {
     pub(crate) is_quick: bool,
     /// Seconds of warm-up and of measurement.
     pub(crate) warm_up: String,
-    pub(crate) duration: String,
+    pub(crate) duration: Duration,
     /// Where processor time is recorded, if it is.
     record: Option<PathBuf>,
 }
@@ -97,7 +98,7 @@ impl Lab {
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
             None => bin.join("coordination-apiserver"),
         };
-        let (warm_up, duration) = if args.quick { ("100ms", "300ms") } else { ("1s", "2s") };
+        let (warm_up, duration_ms) = if args.quick { ("100ms", 300) } else { ("1s", 2_000) };
         Ok(Self {
             dir,
             bin,
@@ -107,7 +108,7 @@ impl Lab {
             port: args.port,
             is_quick: args.quick,
             warm_up: warm_up.to_owned(),
-            duration: args.duration.clone().unwrap_or_else(|| duration.to_owned()),
+            duration: args.duration.unwrap_or_else(|| Duration::from_millis(duration_ms)),
             record: args.record.clone(),
         })
     }
@@ -291,8 +292,7 @@ impl Lab {
             });
             last = Some(Told { json, command: told });
             // As many as fit in what is measured.
-            let seconds = if self.is_quick { 0.3 } else { 2.0 };
-            requests = rounded(run.per_second * seconds).max(1_000);
+            requests = rounded(run.per_second * self.duration.as_secs_f64()).max(1_000);
         }
         last.ok_or_else(|| Stop::Failed("h2load did not run".to_owned()))
     }

@@ -13,6 +13,7 @@ mod machine;
 mod measurement;
 mod process;
 mod scenario;
+mod sleeper;
 mod spread;
 mod turns;
 
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
 /// Measures the server, pinned to one core, under a load from another; in scenarios named -together both have both.
@@ -53,9 +54,10 @@ struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
 
-    /// Time for which each is measured (500ms, 2s) [default: 2s; with --quick 300ms]
-    #[arg(long, value_name = "TIME")]
-    duration: Option<String>,
+    /// Time for which each is measured (500ms, 2s) but for tables, stalls and nodes, which have times of their own [default: 2s;
+    /// with --quick 300ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
 
     /// Cores of the server and of the load [default: the first two that may be used]
     #[arg(long, value_name = "CORE,CORE")]
@@ -102,6 +104,17 @@ struct Against {
     name: String,
     url: String,
     pids: Vec<u32>,
+}
+
+/// Shorter times show nothing, and longer ones are a slip.
+const TIME_MIN: Duration = Duration::from_millis(100);
+const TIME_MAX: Duration = Duration::from_secs(1_000);
+
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let number = |unit| text.strip_suffix(unit).and_then(|number: &str| number.parse::<u64>().ok());
+    let time = number("ms").map(Duration::from_millis).or_else(|| number("s").map(Duration::from_secs));
+    let time = time.filter(|time| (TIME_MIN..=TIME_MAX).contains(time));
+    time.ok_or_else(|| "a time is 100ms to 1000s, as in 500ms or 2s".to_owned())
 }
 
 fn parse_against(text: &str) -> Result<Against, String> {

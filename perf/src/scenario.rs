@@ -30,6 +30,8 @@ pub(crate) enum Kind {
         leases: u32,
         pace: Pace,
     },
+    /// No load and no server: how late one who sleeps is woken, at the same pace.
+    Sleep,
     /// Renewals on a schedule, on a fresh server: what the echo at that pace is the floor of.
     Paced {
         leases: u32,
@@ -83,13 +85,13 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
         let is_once = matches!(kind, Kind::Nodes { nodes: 1_000_000.., .. });
         all.push(Scenario { group, name, about, is_once, kind });
     };
-    for verb in ["renew", "read"] {
-        for http1 in [false, true] {
-            for tls in [true, false] {
-                for protobuf in [false, true] {
+    for http1 in [false, true] {
+        for tls in [true, false] {
+            for media in ["json", "protobuf"] {
+                // Reads right behind renewals of the same format, whose template they are copies of.
+                for verb in ["renew", "read"] {
                     for (connections, streams) in if http1 { [(64, 1), (1, 1)] } else { [(8, 32), (8, 8)] } {
                         let wire = Wire { http1, tls };
-                        let media = if protobuf { "protobuf" } else { "json" };
                         let shape = if http1 { connections.to_string() } else { format!("{connections}x{streams}") };
                         let name = format!("{verb}-{media}-{}-{shape}", wire.name());
                         let about = format!(
@@ -97,12 +99,9 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
                         );
                         let mut arguments = bench(verb, leases);
                         arguments.extend(flags(&[("--connections", connections), ("--streams", streams)]));
-                        if protobuf {
-                            arguments.push("--protobuf".to_owned());
-                        }
-                        let group = if verb == "renew" { "renew" } else { "read" };
+                        arguments.extend((media == "protobuf").then(|| "--protobuf".to_owned()));
                         let floor = floor_of(&name, leases);
-                        add(group, name, about, Kind::Shared { wire, arguments, unit: "request", with_others: true });
+                        add(verb, name, about, Kind::Shared { wire, arguments, unit: "request", with_others: true });
                         if let Some((name, about, kind)) = floor {
                             add("floor", name, about, kind);
                         }
@@ -156,6 +155,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
     add("nodes", PACED.to_owned(), format!("renewals, {about}"), Kind::Paced { leases });
     let floor = Kind::Echo { leases, pace: Pace::Open };
     add("nodes", PACED_FLOOR.to_owned(), format!("perf-floor: the same load, given back, {about}"), floor);
+    let sleeper = format!("a thread that does nothing but sleep until each of {REQUESTS_PER_SECOND} times a second");
+    add("nodes", "floor-sleep-together".to_owned(), sleeper, Kind::Sleep);
     let nodes = leases;
     for (suffix, wire, placement, where_words) in [
         ("", H2_TLS, Placement::Apart, "over HTTP/2 and TLS, each process on its core"),
