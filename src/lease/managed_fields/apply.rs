@@ -201,10 +201,7 @@ fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let named = |set: &Set| with_named_fields(set, Some(LEASE));
     let set_of = |value: &Value| named(&field_set(value, LEASE));
     let last = named(last);
-    let mut owned = Set::default();
-    for manager in &managers.0 {
-        owned = owned.union(&manager.set);
-    }
+    let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
     // Without all that it owned; then with what somebody owns; then with what was not its own.
     let bare = remove(merged, &last, LEASE);

@@ -83,6 +83,29 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
+    /// What is in any of `sets`; of equal steps the first counts. In one go, since adding one set after the other would
+    /// copy for each of them what is there already, and there may be many small ones beside a large one.
+    pub(super) fn union_of(sets: &[&Self]) -> Self {
+        // Both sorts are stable, and fast on runs that are sorted.
+        let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
+        members.sort();
+        members.dedup();
+        let mut children: Vec<_> = sets.iter().flat_map(|set| &set.children).collect();
+        children.sort_by(|a, b| by_element(a, b));
+        let joined = |same: &[&(PathElement, Self)]| {
+            let (element, only) = same.first()?;
+            let below = match same {
+                [_] => only.clone(),
+                all => Self::union_of(&all.iter().map(|(_, child)| child).collect::<Vec<_>>()),
+            };
+            Some((element.clone(), below))
+        };
+        Self {
+            members: members.into_iter().cloned().collect(),
+            children: children.chunk_by(|a, b| a.0 == b.0).filter_map(joined).collect(),
+        }
+    }
+
     /// What is in both.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| other.has_member(member)).cloned().collect();
@@ -301,6 +324,20 @@ pub(crate) mod tests {
             insert(&mut set, &path);
         }
         set
+    }
+
+    #[test]
+    fn a_union_of_many_is_that_of_one_after_the_other() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        for _ in 0..2_000 {
+            let sets: Vec<_> = (0..rng.usize(..6)).map(|_| random_set(&mut rng)).collect();
+            let one_by_one = sets.iter().fold(Set::default(), |union, set| union.union(set));
+            assert_eq!(Set::union_of(&sets.iter().collect::<Vec<_>>()), one_by_one);
+        }
+        // Of equal steps the first is kept, as it was written.
+        let sets = [r#"{"v:1":{}}"#, r#"{"v:1.0":{"f:a":{}}}"#, r#"{"v:1":{"f:b":{}}}"#].map(Set::parse);
+        let union = Set::union_of(&sets.iter().flatten().collect::<Vec<_>>());
+        assert_eq!(text(&union), r#"{"v:1":{".":{},"f:a":{},"f:b":{}}}"#);
     }
 
     #[test]
