@@ -8,7 +8,6 @@ use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource}
 use crate::codec::json::push_string;
 use crate::lease::{ApiVersion, Time};
 use compact_str::CompactString;
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 /// Most entries of writes that are no apply. The oldest are joined in one when there are more.
@@ -66,6 +65,11 @@ impl Manager {
         }
         out.push(b'}');
         out
+    }
+
+    fn is_bucket_of(&self, api_version: &str) -> bool {
+        let entry = &self.entry;
+        entry.manager == ANCIENT && entry.subresource.is_empty() && entry.api_version == api_version
     }
 }
 
@@ -138,57 +142,63 @@ impl Managers {
         }
     }
 
-    /// Joins the oldest updates of a version while there are too many.
+    /// Joins the oldest updates of a version while there are too many: in a bucket, which the oldest of them becomes if
+    /// there is none. Which entries are left is as kube-apiserver's loop has it: beside a bucket that is there already the
+    /// oldest one stays, and a bucket that comes up for joining goes, with all that it took.
     pub(super) fn cap_updaters(&mut self) {
-        let count = |managers: &[Manager]| managers.iter().filter(|m| m.entry.operation == Operation::Update).count();
-        let mut excess = count(&self.0).saturating_sub(UPDATERS_MAX);
+        let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
+        let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
         if excess == 0 {
             return;
         }
-        let (mut updaters, mut rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.0).into_iter().partition(|m| m.entry.operation == Operation::Update);
-        updaters.sort_by(oldest_first);
-        // By version: the oldest one, and what was joined with it.
-        let mut buckets: BTreeMap<CompactString, (Manager, Vec<Set>)> = BTreeMap::new();
-        let mut kept = Vec::new();
-        for manager in updaters {
+        let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
+        let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
+        updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
+        let mut buckets: BTreeMap<CompactString, Bucket> = BTreeMap::new();
+        for at in 0..updaters.len() {
             if excess == 0 {
-                kept.push(manager);
+                break;
+            }
+            let version = updaters[at].entry.api_version.clone();
+            let Some(bucket) = buckets.get_mut(&version) else {
+                let is_bucket = |manager: &Manager| manager.is_bucket_of(&version);
+                let place = updaters.iter().position(is_bucket);
+                buckets.insert(version, Bucket { oldest: at, place, joined: Vec::new() });
+                continue;
+            };
+            excess -= 1;
+            let (time, set) = (updaters[at].entry.time, std::mem::take(&mut updaters[at].set));
+            if bucket.place == Some(at) {
+                bucket.place = None;
+                bucket.joined.clear();
                 continue;
             }
-            match buckets.get_mut(&manager.entry.api_version) {
-                None => _ = buckets.insert(manager.entry.api_version.clone(), (manager, Vec::new())),
-                Some((bucket, joined)) => {
-                    joined.push(manager.set);
-                    bucket.entry.manager = CompactString::const_new(ANCIENT);
-                    bucket.entry.subresource = Subresource::default();
-                    bucket.entry.time = manager.entry.time;
-                    excess -= 1;
-                }
-            }
+            bucket.joined.push(set);
+            let entry = &mut updaters[*bucket.place.get_or_insert(bucket.oldest)].entry;
+            entry.manager = CompactString::const_new(ANCIENT);
+            entry.subresource = Subresource::default();
+            entry.time = time;
         }
-        rest.extend(buckets.into_values().map(|(mut bucket, joined)| {
-            let all = Set::union_of(&std::iter::once(&bucket.set).chain(&joined).collect::<Vec<_>>());
-            bucket.put(all);
-            bucket
-        }));
-        // The bucket may have met one of its name that was joined earlier.
-        for manager in kept {
-            match rest.iter_mut().find(|other| other.entry.is_of_same_manager(&manager.entry)) {
-                Some(other) => {
-                    let both = other.set.union(&manager.set);
-                    other.put(both);
-                }
-                None => rest.push(manager),
+        for bucket in buckets.into_values() {
+            if let Some(manager) = bucket.place.and_then(|place| updaters.get_mut(place)) {
+                let all = Set::union_of(&std::iter::once(&manager.set).chain(&bucket.joined).collect::<Vec<_>>());
+                manager.put(all);
             }
         }
         self.0 = rest;
+        self.0.extend(updaters);
+        // Who was joined has nothing left.
+        self.drop_empty();
     }
 }
 
-fn oldest_first(a: &Manager, b: &Manager) -> Ordering {
-    let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
-    seconds(a).cmp(&seconds(b)).then_with(|| a.identifier().cmp(&b.identifier()))
+/// Where the updates of a version are joined. The places are those in the list of updates.
+struct Bucket {
+    oldest: usize,
+    /// Nothing while there is no bucket.
+    place: Option<usize>,
+    /// What it takes in, once at the end: there may be much of it.
+    joined: Vec<Set>,
 }
 
 /// Whether the Lease is served in a version.
@@ -285,6 +295,42 @@ mod tests {
         assert_eq!(managers.0.len(), 10);
         let bucket = managers.0.iter().find(|m| m.entry.manager == ANCIENT).expect("the bucket");
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
+    }
+
+    /// As kube-apiserver 1.34 answers to thirteen managers that come within one second.
+    #[test]
+    fn the_oldest_stays_beside_a_bucket_that_is_there() {
+        let mut managers = Managers::default();
+        for n in 0..13 {
+            managers.0.push(updater(&format!("A{n:02}"), 5, &format!("{{\"f:x{n:02}\":{{}}}}")));
+            managers.cap_updaters();
+        }
+        let list = managers.into_list();
+        let names: Vec<_> = list.entries().iter().map(|entry| entry.manager.as_str()).collect();
+        assert_eq!(names, ["A02", "A05", "A06", "A07", "A08", "A09", "A10", "A11", "A12", ANCIENT]);
+        assert_eq!(list.entries()[9].fields.as_json(), r#"{"f:x00":{},"f:x01":{},"f:x03":{},"f:x04":{}}"#);
+    }
+
+    #[test]
+    fn a_bucket_that_comes_up_for_joining_is_lost() {
+        let with_bucket_at = |bucket: i64, count: i64| {
+            let mut managers: Vec<_> =
+                (0..count).map(|n| updater(&format!("m{n:02}"), n * 10, &format!("{{\"f:x{n:02}\":{{}}}}"))).collect();
+            managers.push(updater(ANCIENT, bucket, r#"{"f:old":{}}"#));
+            let mut managers = Managers(managers);
+            managers.cap_updaters();
+            managers.0.sort_by_key(|manager| manager.entry.time.map(|time| time.0));
+            let shown =
+                |m: Manager| format!("{} {} {}", m.entry.manager, m.entry.time.map_or(-1, |t| t.0), text(&m.set));
+            managers.0.into_iter().map(shown).take(3).collect::<Vec<_>>()
+        };
+        // It takes two, comes up, and the oldest one is the bucket from then on.
+        assert_eq!(
+            with_bucket_at(25, 13),
+            ["ancient-changes 30 {\"f:x00\":{},\"f:x03\":{}}", "m04 40 {\"f:x04\":{}}", "m05 50 {\"f:x05\":{}}"]
+        );
+        // It comes up last: there is none any more.
+        assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
     #[test]
