@@ -281,8 +281,16 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
         return;
     }
     let mut config = config.clone();
-    if let Some(own) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        own.remove(LAST_APPLIED);
+    // kube-apiserver reads the annotations as a map of strings and puts that in their place: a value of null becomes an
+    // empty string, and null for the whole map goes.
+    if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+        match metadata.get_mut("annotations") {
+            Some(Value::Object(own)) => {
+                own.remove(LAST_APPLIED);
+                own.values_mut().filter(|value| value.is_null()).for_each(|value| *value = "".into());
+            }
+            _ => _ = metadata.remove("annotations"),
+        }
     }
     let mut text = String::new();
     push_go_json(&mut text, &config);

@@ -225,6 +225,24 @@ fn kubectl_takes_over_what_client_side_apply_set() {
 }
 
 #[test]
+fn what_kubectl_applied_is_kept_with_annotations_that_are_strings() {
+    let mut lease = Lease::default();
+    lease.metadata.name = "a".into();
+    lease.metadata.annotations.insert(LAST_APPLIED.into(), "{}".into());
+    track(None, &mut lease, &by("kubectl-client-side-apply", 1));
+    lease.metadata.uid = "u".into();
+    for (annotations, kept) in [
+        (json!({"c.d/e": null, "x": "1"}), json!({"name": "a", "annotations": {"c.d/e": "", "x": "1"}})),
+        (json!({LAST_APPLIED: "{}"}), json!({"name": "a", "annotations": {}})),
+        (json!(null), json!({"name": "a"})),
+    ] {
+        let after = applied(Some(&lease), json!({"annotations": annotations}), json!({}), &by("kubectl", 2));
+        let last = config(&kept, &json!({})).to_string();
+        assert_eq!(after.metadata.annotations.value(LAST_APPLIED), Some(format!("{last}\n").as_str()));
+    }
+}
+
+#[test]
 fn what_changes_nothing_is_not_converted() {
     let mut lease = applied(None, json!({}), json!({"holderIdentity": "a"}), &by("one", 1));
     lease.spec.acquire_time = crate::codec::time::parse_micro_time("0001-01-01T00:00:00.000000Z").ok();
