@@ -318,7 +318,7 @@ impl ApiError {
                 failure(409, "Conflict", message, of(name, KIND))
             }
             Self::RequestEntityTooLarge { bytes_max } => {
-                let message = format!("Request entity is too large: limit is {bytes_max}");
+                let message = format!("Request entity too large: limit is {bytes_max}");
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
@@ -411,6 +411,13 @@ fn aggregated(causes: &[FieldError]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_above_the_limit_is_refused_in_the_words_of_kube_apiserver() {
+        let status = ApiError::RequestEntityTooLarge { bytes_max: 3_145_728 }.status();
+        assert_eq!((status.code, status.reason), (413, "RequestEntityTooLarge"));
+        assert_eq!(status.message, "Request entity too large: limit is 3145728");
+    }
 
     #[test]
     fn a_repeated_complaint_stands_once_in_the_message_and_twice_in_the_causes() {
