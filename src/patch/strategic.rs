@@ -336,24 +336,45 @@ fn in_order(merged: Vec<Value>, order: &[Value], live: &[Value], key: &str) -> R
         let live_place = in_live.get(&id).copied();
         match in_order.get(&id) {
             Some(at) => named.push((*at, live_place, element)),
-            None => others.push((live_place.unwrap_or(usize::MAX), live_place, element)),
+            None => others.push((live_place, element)),
         }
     }
     named.sort_by_key(|(at, ..)| *at);
-    others.sort_by_key(|(at, ..)| *at);
+    let others = others_in_order(others);
     let mut sorted = Vec::with_capacity(named.len() + others.len());
-    let (mut named, mut others) = (named.into_iter().peekable(), others.into_iter().peekable());
+    let named = named.into_iter().map(|(_, live_place, element)| (live_place, element));
+    let (mut named, mut others) = (named.peekable(), others.into_iter().peekable());
     loop {
         let other_first = match (others.peek(), named.peek()) {
-            (Some((_, Some(other), _)), Some((_, Some(name), _))) => other < name,
+            (Some((Some(other), _)), Some((Some(name), _))) => other < name,
             (Some(_), None) => true,
             _ => false,
         };
         match if other_first { others.next() } else { named.next() } {
-            Some((.., element)) => sorted.push(element),
+            Some((_, element)) => sorted.push(element),
             None => return Ok(sorted),
         }
     }
+}
+
+/// Most elements that Go sorts by inserting one after the other.
+const INSERTION_SORT_MAX: usize = 20;
+
+/// Elements with their places in the list as it was, by these. One without a place is new and not named in the order,
+/// which can only be if the order is empty; kube-apiserver takes it for less than any other and any other for less than
+/// it, so that where it comes depends on how Go sorts. This follows it where that is by insertion.
+fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
+    if others.len() > INSERTION_SORT_MAX {
+        others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
+        return others;
+    }
+    let mut sorted: Vec<(Option<usize>, T)> = Vec::with_capacity(others.len());
+    for other in others {
+        let stays_before = |(place, _): &(Option<usize>, T)| place.is_some() && *place <= other.0;
+        let at = sorted.iter().rposition(stays_before).map_or(0, |last| last + 1);
+        sorted.insert(at, other);
+    }
+    sorted
 }
 
 /// What tells an element from the others of its list.

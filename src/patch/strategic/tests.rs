@@ -52,6 +52,26 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
+/// As kube-apiserver 1.34 answers.
+#[test]
+fn new_elements_beside_an_empty_order() {
+    let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();
+    for (live, patch, expected) in [
+        ("", "de", "ed"),
+        ("a", "d", "ad"),
+        ("a", "ad", "da"),
+        ("ab", "ad", "dab"),
+        ("ab", "de", "abed"),
+        ("abc", "cd", "dabc"),
+    ] {
+        let merged = metadata(
+            &json!({"finalizers": list(live)}),
+            &json!({"$setElementOrder/finalizers": [], "finalizers": list(patch)}),
+        );
+        assert_eq!(merged["finalizers"], json!(list(expected)), "{live} {patch}");
+    }
+}
+
 #[test]
 fn directives_of_objects() {
     let current =
