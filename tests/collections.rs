@@ -5,10 +5,12 @@
 mod support;
 
 use coordination_apiserver::limits::GZIP_JOBS_MAX;
+use coordination_apiserver::server::Config;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Read;
+use support::client::Client;
 use support::eventually;
 use support::http2::{Http2Client, Message};
 use support::lease;
@@ -151,6 +153,48 @@ fn a_limited_deletion_goes_on_with_its_token() {
     );
     let deleted = client.call("DELETE", &format!("{target}?limit=10"), "").expect_status(200, "the rest").json();
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
+}
+
+#[test]
+fn a_deletion_from_a_version_leaves_what_was_created_later() {
+    let server = TestServer::start_with(Config { watch_window_events: 16, ..Config::default() });
+    let mut client = server.client();
+    let target = lease::collection("n");
+    let create = |client: &mut Client, name: &str| {
+        client.call("POST", &target, &lease::new(name)).expect_status(201, name).json()
+    };
+    let version = |object: &Value| object["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let first = version(&create(&mut client, "a"));
+    let second = version(&create(&mut client, "b"));
+    let last = version(&create(&mut client, "c"));
+    let mut delete = |query: &str| client.call("DELETE", &format!("{target}?{query}"), r#"{"dryRun":["All"]}"#);
+    for (query, deleted) in [
+        (format!("resourceVersion={first}"), &["a"][..]),
+        (format!("resourceVersion={first}&limit=5"), &["a"]),
+        (format!("resourceVersion={second}&resourceVersionMatch=Exact"), &["a", "b"]),
+        (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), &["a", "b", "c"]),
+        (format!("resourceVersion={first}&fieldSelector=metadata.name%3Dc"), &["c"]),
+        // Without pages it is one that is not older.
+        (format!("resourceVersion={first}&limit=-1"), &["a", "b", "c"]),
+        ("resourceVersion=0".to_owned(), &["a", "b", "c"]),
+    ] {
+        let list = delete(&query).expect_status(200, &query).json();
+        assert_eq!(names(&list), deleted, "{query}");
+        let is_of_a_version = deleted.len() < 3 && !query.contains("fieldSelector");
+        let shown = if query.contains(&second) { &second } else { &first };
+        assert_eq!(version(&list), *if is_of_a_version { shown } else { &last }, "{query}");
+        assert_eq!(list["metadata"].get("continue"), None, "{query}");
+    }
+    // Without a body the version would be a precondition as well.
+    let (query, body) = (format!("{target}?resourceVersion={second}"), r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#);
+    assert_eq!(names(&client.call("DELETE", &query, body).expect_status(200, &query).json()), ["a", "b"]);
+    assert_eq!(names(&client.call("GET", &target, "").json()), ["c"]);
+
+    // The log keeps no more than 16 changes: of so old a version nothing is known, and nothing goes.
+    (0..17).for_each(|number| drop(create(&mut client, &name(number))));
+    let refused = client.call("DELETE", &query, body).expect_failure(410, "Expired", &query).json();
+    assert_eq!(refused["message"], "The resourceVersion for the provided list is too old.");
+    assert_eq!(names(&client.call("GET", &target, "").json()).len(), 18);
 }
 
 #[test]

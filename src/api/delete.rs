@@ -77,11 +77,18 @@ impl Api {
         // kube-apiserver finds out when all are deleted that it cannot answer in this form.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
-        let list = ListOptions::parse(&call.query)?;
+        let mut list = ListOptions::parse(&call.query)?;
         let options = self.delete_options(call, body)?;
-        // What a list with these options would show is what goes (apiserver `registry/generic/registry`,
-        // `DeleteCollection`).
+        // What a list with these options would show is what goes, page after page if the client has set no limit (apiserver
+        // `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as with a limit: what
+        // was created later stays. A limit below 0 is none, and no pages either.
+        let is_paged = list.limit == 0;
+        if is_paged {
+            list.limit = PAGE_ITEMS;
+        }
         let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
+        // All pages are of the first one's version, and so one snapshot here.
+        let limit = if is_paged { 0 } else { limit };
         check_length(form, table, Some(namespace), limit)?;
         let deletion = Deletion {
             propagation: propagation(&options),
@@ -108,6 +115,9 @@ impl Api {
         merge_delete_options(&call.query, from_body)
     }
 }
+
+/// kube-apiserver's `deleteCollectionPageSize`. Here it only says that there is a limit.
+const PAGE_ITEMS: i64 = 10_000;
 
 /// What the options ask for the dependents; `orphanDependents` is the older way to say it.
 fn propagation(options: &DeleteOptions) -> Propagation {
