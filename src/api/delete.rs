@@ -3,7 +3,7 @@
 use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::preconditions::Preconditions;
-use super::read::{check_length, list_snapshot, range_of};
+use super::read::{ListStart, check_length, list_start, range_of};
 use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
@@ -86,7 +86,7 @@ impl Api {
         if is_paged {
             list.limit = PAGE_ITEMS;
         }
-        let (snapshot, limit) = list_snapshot(table, &list, range_of(Some(namespace), &list.selector))?;
+        let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
         // All pages are of the first one's version, and so one snapshot here.
         let limit = if is_paged { 0 } else { limit };
         check_length(form, table, Some(namespace), limit)?;
@@ -96,7 +96,7 @@ impl Api {
             dry_run: !options.dry_run.is_empty(),
             limit,
         };
-        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form))))
+        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form).of_state(state))))
     }
 
     fn delete_options(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {

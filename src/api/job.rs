@@ -6,6 +6,7 @@
 
 use super::gzip::{self, Gzip};
 use super::preconditions::Preconditions;
+use super::read::AskedState;
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
 use crate::clock::Now;
@@ -35,6 +36,8 @@ pub struct Job {
     /// Of an indented list, what indents it: as it goes out, not when it is whole.
     printer: Option<Printer>,
     stage: Stage,
+    /// Which state of the table it is about.
+    state: AskedState,
     /// What the request counts as; it is counted with the status of its response.
     kind: RequestKind,
     version: ApiVersion,
@@ -51,7 +54,9 @@ pub struct Job {
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The log forgot what the rest needs, or it has taken longer than [`JOB_MS_MAX`].
+    /// The log has forgotten what the rest needs.
+    Forgotten,
+    /// It has taken longer than [`JOB_MS_MAX`].
     Overtaken,
     /// The request is refused; there is no head yet.
     Refused(ApiError),
@@ -59,7 +64,7 @@ pub enum JobError {
 
 impl From<Forgotten> for JobError {
     fn from(_: Forgotten) -> Self {
-        Self::Overtaken
+        Self::Forgotten
     }
 }
 
@@ -169,6 +174,7 @@ impl Job {
             form,
             printer: None,
             stage,
+            state: AskedState::default(),
             kind: RequestKind::OtherVerb,
             version: ApiVersion::default(),
             gzip: None,
@@ -199,6 +205,12 @@ impl Job {
     /// Where it keeps a permit until it is over.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
+    }
+
+    /// Says which state its snapshot is of.
+    #[must_use]
+    pub(super) fn of_state(self, state: AskedState) -> Self {
+        Self { state, ..self }
     }
 
     /// The same for a client that takes gzip: it gets that if the body is long.
@@ -235,7 +247,8 @@ impl Job {
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            (Stage::Collect { .. } | Stage::Delete { .. }, _) => false,
+            // Of a version that the log may still forget nothing has come out.
+            (Stage::Collect { .. } | Stage::Delete { .. } | Stage::Stream { head_sent: false, .. }, _) => false,
             (_, Some(gzip)) => gzip.is_decided(),
             (_, None) => true,
         }
@@ -247,6 +260,7 @@ impl Job {
     pub fn refusal(&self, error: JobError) -> Response {
         let error = match error {
             JobError::Compression => ApiError::Unclassified { message: "the response cannot be compressed".into() },
+            JobError::Forgotten => self.state.forgotten(),
             JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
             JobError::Refused(error) => error,
         };
@@ -375,6 +389,9 @@ impl Job {
                 Ok(body.is_empty())
             }
             Stage::Stream { snapshot, head_sent, items_sent } => {
+                if !snapshot.catch_up(table)? {
+                    return Ok(false);
+                }
                 if !std::mem::replace(head_sent, true) {
                     form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
                 }
@@ -505,7 +522,11 @@ fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Api, Reply};
+    use crate::auth::Credentials;
+    use crate::http::{FieldLines, Method, RequestHead};
     use crate::lease::{Lease, Time};
+    use crate::limits::CATCH_UP_EVENTS_PER_STEP;
     use crate::media_type::Representation;
     use crate::table::snapshot::Range;
 
@@ -574,6 +595,94 @@ mod tests {
             assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
             assert_eq!(list["items"].as_array().map(Vec::len), Some(items));
         }
+    }
+
+    struct NoLines;
+
+    impl FieldLines for NoLines {
+        fn for_each(&self, _each: &mut dyn FnMut(&[u8], &[u8])) {}
+    }
+
+    /// A job by request, about namespace `n`.
+    fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
+        let request = RequestHead {
+            method,
+            path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+            query,
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: &NoLines,
+        };
+        let now = Now { ms: 0, wall: Time(0) };
+        match Api::new().handle(table, &request, &mut Vec::from("{}"), &Credentials::insecure(), now) {
+            Reply::Job(job) => job,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next of what has changed since is taken in while others write faster: nothing has gone out, so that clients can be
+    /// told what lets them begin anew.
+    #[test]
+    fn a_version_that_is_forgotten_on_the_way_is_expired() {
+        const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
+        let now = Now { ms: 0, wall: Time(0) };
+        let mut table = Table::new(ResourceVersion(1), LOG_EVENTS, usize::MAX);
+        (0..2).for_each(|number| create(&mut table, number));
+        let version = table.version();
+        let mut out = Vec::new();
+        let first = asked(&mut table, Method::Get, "limit=1").step(&mut table, now, &mut out, usize::MAX);
+        assert!(matches!(first, Ok(true)));
+        let first: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        let token = first["metadata"]["continue"].as_str().expect("there is another page");
+        let renew = |table: &mut Table, count| {
+            for _ in 0..count {
+                let (slot, found) = table.find("n", "l0").expect("there");
+                let lease = found.lease().into_owned();
+                table.replace(slot, lease);
+            }
+        };
+        renew(&mut table, 2 * CATCH_UP_EVENTS_PER_STEP);
+        let next_page = format!("limit=1&continue={token}");
+        let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        let (pretty, limited) = (format!("{exact}&pretty=1"), format!("{exact}&limit=1"));
+        let mut jobs: Vec<_> = [
+            (Method::Get, &exact),
+            (Method::Get, &pretty),
+            (Method::Get, &limited),
+            (Method::Delete, &exact),
+            (Method::Get, &next_page),
+            (Method::Delete, &next_page),
+        ]
+        .map(|(method, query)| (query, asked(&mut table, method, query)))
+        .into();
+        for (query, job) in &mut jobs {
+            out.clear();
+            assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(false)), "{query}");
+            assert!(out.is_empty() && !job.has_head(), "{query}");
+        }
+        renew(&mut table, LOG_EVENTS);
+        for (query, mut job) in jobs {
+            job.absorb(&table);
+            let error = job.step(&mut table, now, &mut out, usize::MAX).expect_err("it is forgotten");
+            let response = job.refusal(error);
+            let status: serde_json::Value = serde_json::from_slice(&response.body.into_bytes()).expect("JSON");
+            assert_eq!((response.status, &status["reason"]), (410, &"Expired".into()), "{query}");
+            let message = status["message"].as_str().expect("words");
+            let fresh = status["metadata"]["continue"].as_str();
+            if query == &next_page {
+                assert!(message.contains("use the continue token in this response"), "{message}");
+                let fresh = ContinueToken::decode(fresh.expect("a token")).expect("a token");
+                assert_eq!((fresh.version(), fresh.start()), (None, "n/l0\0"));
+            } else {
+                assert_eq!(
+                    (message, fresh),
+                    ("The resourceVersion for the provided list is too old.", None),
+                    "{query}"
+                );
+            }
+        }
+        assert_eq!(table.len(), 2);
     }
 
     /// Of a table that has grown while it waited it would need a permit; what is made in one go does not grow.

@@ -18,6 +18,44 @@ use crate::table::object::Key;
 use crate::table::snapshot::{Range, Snapshot};
 use crate::watch::{WatchSpec, WatchStart};
 
+/// Where a list begins.
+#[derive(Debug)]
+pub(super) struct ListStart {
+    pub(super) snapshot: Snapshot,
+    /// Most items of it; 0 is all.
+    pub(super) limit: usize,
+    /// Which state that is.
+    pub(super) state: AskedState,
+}
+
+/// Which state of the table a list was asked to show, and so what to say when that is gone.
+#[derive(Debug, Default)]
+pub(super) enum AskedState {
+    /// How things stand.
+    #[default]
+    Newest,
+    /// That of one version.
+    Version,
+    /// That of the page before.
+    Page(ContinueToken),
+}
+
+impl AskedState {
+    /// The log has forgotten it: before a list of it began, or while that still followed the log.
+    #[cold]
+    pub(super) fn forgotten(&self) -> ApiError {
+        match self {
+            // Others write faster than it is read; the next attempt may do better.
+            Self::Newest => ApiError::ServiceUnavailable { message: "overtaken".into() },
+            Self::Version => {
+                let message = "The resourceVersion for the provided list is too old.".into();
+                ApiError::Expired { message, next: None }
+            }
+            Self::Page(token) => too_late(token),
+        }
+    }
+}
+
 /// One Lease.
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
     let form = call.form(false)?;
@@ -48,11 +86,11 @@ pub(super) fn list(
     if options.watch {
         return watch(table, call, options, range, true, form, rng);
     }
-    let (snapshot, limit) = list_snapshot(table, &options, range)?;
+    let ListStart { snapshot, limit, state } = list_start(table, &options, range)?;
     call.check_options_of(form)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
     check_length(form, table, namespace, limit)?;
-    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form))))
+    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).of_state(state))))
 }
 
 /// Refuses a list that could take too long to be made. YAML is made of all of it in one go, and meanwhile everybody
@@ -114,9 +152,9 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     }
 }
 
-/// The state that a list is to show, from where on, and how many items of it (0 for all). Kubernetes API concepts,
-/// "Semantics for get and list".
-pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) -> Result<(Snapshot, usize), ApiError> {
+/// The state that a list is to show, from where on, and how many items of it. Kubernetes API concepts, "Semantics for get
+/// and list".
+pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
         // A page is looked for among all, and only then by name.
@@ -131,7 +169,7 @@ pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) 
         }
         // As without a token: 0 is served from the cache there, which has no limits.
         let limit = if options.resource_version == "0" { 0 } else { limit };
-        return Ok((next_page(table, &token, range)?, limit));
+        return Ok(ListStart { snapshot: next_page(table, &token, range)?, limit, state: AskedState::Page(token) });
     }
     let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version).map_err(|error| match (error, &range) {
@@ -144,25 +182,25 @@ pub(super) fn list_snapshot(table: &Table, options: &ListOptions, range: Range) 
         }
         (error, _) => error,
     })?;
+    let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        ResourceVersionMatch::Exact => Ok((at(table, range, version)?, limit)),
+        ResourceVersionMatch::Exact => at(table, range, version, limit),
         // A limit has always asked for this very version, for the pages to fit together.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
-            Ok((at(table, range, version)?, limit))
+            at(table, range, version, limit)
         }
         // 0 is served from the cache there, which has no pages.
         ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
-            Ok((Snapshot::now(table, range), 0))
+            Ok(now(range, 0))
         }
-        ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan => Ok((Snapshot::now(table, range), limit)),
+        ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan => Ok(now(range, limit)),
     }
 }
 
-fn at(table: &Table, range: Range, version: u64) -> Result<Snapshot, ApiError> {
-    Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| ApiError::Expired {
-        message: "The resourceVersion for the provided list is too old.".into(),
-        next: None,
-    })
+fn at(table: &Table, range: Range, version: u64, limit: usize) -> Result<ListStart, ApiError> {
+    let state = AskedState::Version;
+    let snapshot = Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| state.forgotten())?;
+    Ok(ListStart { snapshot, limit, state })
 }
 
 /// What a `continue` token leads to.

@@ -140,8 +140,15 @@ impl Snapshot {
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and now. Whether that was the rest.
-    fn catch_up(&mut self, table: &Table) -> Result<bool, Forgotten> {
+    /// Takes in a part of what has changed between the snapshot's version and its making. Whether that was the rest; before
+    /// that nothing comes out.
+    ///
+    /// # Errors
+    /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
+    pub fn catch_up(&mut self, table: &Table) -> Result<bool, Forgotten> {
+        if !self.is_behind {
+            return Ok(true);
+        }
         let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
         let is_rest = events.len() <= CATCH_UP_EVENTS_PER_STEP;
         for event in events.take(CATCH_UP_EVENTS_PER_STEP) {
@@ -269,7 +276,7 @@ impl Snapshot {
         keys_max: usize,
         mut each: impl FnMut(&Object) -> bool,
     ) -> Result<bool, Forgotten> {
-        if self.is_behind && !self.catch_up(table)? {
+        if !self.catch_up(table)? {
             return Ok(true);
         }
         self.absorb(table)?;
