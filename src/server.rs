@@ -605,6 +605,7 @@ impl Server {
     fn begin_shutdown(&mut self, now: Now) {
         tracing::info!(connections = self.conns.len(), "stopping");
         self.service.api.health.begin_shutdown();
+        self.service.watchers.begin_shutdown();
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
         let tokens: Vec<_> = self.conns.iter().map(|(_, entry)| entry.token).collect();

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use support::client::{Client, is_timeout, request};
+use support::frames::{self, Frames};
 use support::server::TestServer;
 use support::stream::Endpoint;
 use support::tls::{Authority, anonymous_client_config};
@@ -57,6 +58,42 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
     in_flight.expect_closed();
     expect_only_expired(&watch.rest());
     idle.expect_closed();
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_watch_that_is_opened_while_the_server_stops_is_told_to_list_anew() {
+    let target = format!("{}?watch=true", lease::collection("late"));
+    let server = TestServer::start();
+    let opening = request("GET", &target, "");
+    let (first, second) = opening.split_at(opening.len() - 2);
+    let mut half = server.client();
+    half.send(first);
+    // An open stream keeps a connection; streams that the client opens before it has seen GOAWAY are served.
+    let mut frames = Frames::open(&server.endpoint());
+    frames.send(frames::request(1, "POST", &lease::collection("late"), &[], false));
+    frames.round_trip();
+    server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
+
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    let announced = std::iter::repeat_with(|| frames.recv()).find(|frame| frame.frame_type == frames::GOAWAY);
+    assert_eq!(announced.and_then(|frame| frame.code()), Some(0));
+    half.send(second);
+    let mut watch = Watch::try_recv(half, &target).expect("the stream begins");
+    expect_only_expired(&watch.rest());
+    watch.client.expect_closed();
+    frames.send(frames::request(3, "GET", &target, &[], true));
+    let events: Vec<u8> = frames
+        .recv_to_end_of(3)
+        .into_iter()
+        .filter(|frame| frame.frame_type == frames::DATA)
+        .flat_map(|frame| frame.payload)
+        .collect();
+    expect_only_expired(&[serde_json::from_slice(&events).expect("one event")]);
+    // Nothing is left to wait for.
+    drop(frames);
     server.join().expect("the server ends well");
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
 }

@@ -104,6 +104,8 @@ pub enum WatchEnd {
 #[derive(Debug)]
 pub struct Watchers<O> {
     watchers: Slab<Watcher<O>>,
+    /// The server stops: whoever comes now is told so.
+    is_stopping: bool,
     generation: u32,
     /// By name and by namespace: `namespace/name` and `namespace/`.
     narrow: HashMap<String, Vec<u32>, RandomState>,
@@ -167,6 +169,7 @@ impl<O: Copy> Watchers<O> {
     pub fn new(version: ResourceVersion) -> Self {
         Self {
             watchers: Slab::new(),
+            is_stopping: false,
             generation: 0,
             narrow: HashMap::default(),
             broad: Vec::new(),
@@ -220,7 +223,8 @@ impl<O: Copy> Watchers<O> {
             Some(group) => self.narrow.entry_ref(group.as_str()).or_default(),
         };
         members.push(slot);
-        let (progress, cursor) = match spec.start {
+        let start = if self.is_stopping { WatchStart::Refused(Box::new(stopping())) } else { spec.start };
+        let (progress, cursor) = match start {
             WatchStart::After(version) => (Progress::Scan, version),
             WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
@@ -432,11 +436,15 @@ impl<O: Copy> Watchers<O> {
         Fill::Idle
     }
 
+    /// From now on every watch that is opened ends at once, as the open ones do by [`Watchers::end_for_shutdown`].
+    pub fn begin_shutdown(&mut self) {
+        self.is_stopping = true;
+    }
+
     /// Ends a watch because the server stops. A watch that could go on from its version elsewhere would do harm there:
     /// what serves Leases next counts its versions from another beginning, so the client is told to list anew.
     pub fn end_for_shutdown(&mut self, key: WatcherKey, out: &mut Vec<u8>) {
-        let message = "the server is stopping, and its resourceVersions end with it: list anew".to_owned();
-        self.end(key, &ApiError::Expired { message, next: None }, out);
+        self.end(key, &stopping(), out);
     }
 
     /// Ends a watch with an ERROR event.
@@ -605,6 +613,13 @@ const KEYS_SWEPT_MIN: usize = 1024;
 #[cold]
 fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     let message = format!("too old resource version: {cursor} ({})", table.log().floor());
+    ApiError::Expired { message, next: None }
+}
+
+/// Why a watch ends, or does not begin, when the server stops.
+#[cold]
+fn stopping() -> ApiError {
+    let message = "the server is stopping, and its resourceVersions end with it: list anew".into();
     ApiError::Expired { message, next: None }
 }
 

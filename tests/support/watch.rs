@@ -34,6 +34,15 @@ impl Watch {
     pub(crate) fn try_open(endpoint: &Endpoint, target: &str, request: &[u8]) -> Result<Self, Response> {
         let mut client = Client::open(endpoint);
         client.send(request);
+        Self::try_recv(client, target)
+    }
+
+    /// Goes on with the response that `client` waits for as a watch, unless it is a refusal.
+    ///
+    /// # Panics
+    /// If no response comes.
+    #[track_caller]
+    pub(crate) fn try_recv(mut client: Client, target: &str) -> Result<Self, Response> {
         let head = client.try_recv_head().unwrap_or_else(|error| panic!("no answer to the watch {target}: {error}"));
         if head.status == 200 && head.is_chunked() {
             return Ok(Self { client, head, line: Vec::new() });
