@@ -110,17 +110,58 @@ enum Stage {
 struct Found {
     items: States,
     bytes: usize,
+    /// What is behind them, once they are a full page.
+    rest: Option<Rest>,
+}
+
+/// What is left of a list behind a page.
+#[derive(Debug)]
+struct Rest {
+    token: ContinueToken,
+    /// Leases of it that have been counted, where nobody knew how many there are.
+    counted: usize,
 }
 
 impl Found {
     /// Nothing of `snapshot` yet.
     fn nothing(snapshot: &Snapshot) -> Self {
-        Self { items: snapshot.no_states(), bytes: 0 }
+        Self { items: snapshot.no_states(), bytes: 0, rest: None }
     }
 
     fn push(&mut self, object: Object, form: Form) {
         self.bytes += form.list_item_len(&object);
         self.items.push_back(object);
+    }
+
+    /// What the list says of itself, now that its items are found; behind them there are more if `is_page`. `None` if
+    /// another step must go on to count those: the token of a page whose version is gone does not know how many are left.
+    fn meta(
+        &mut self,
+        snapshot: &mut Snapshot,
+        table: &Table,
+        is_page: bool,
+        selector: &Selector,
+    ) -> Result<Option<OwnedMeta>, Forgotten> {
+        let version = snapshot.version();
+        if !is_page {
+            return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
+        }
+        let Rest { token, counted } =
+            self.rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
+        // With a selector nobody knows how many of them count.
+        let is_told = selector.is_everything();
+        if is_told && token.remaining().is_none() {
+            let count = |_: &Object| {
+                *counted += 1;
+                true
+            };
+            if snapshot.next(table, JOB_KEYS_PER_STEP, count)? {
+                return Ok(None);
+            }
+            token.set_remaining(*counted);
+        }
+        let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
+        Ok(Some(OwnedMeta { version, next: token.encode(), remaining }))
     }
 }
 
@@ -192,8 +233,9 @@ impl Job {
             Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => (snapshot, usize::MAX),
             Stage::Body { .. } | Stage::Send { .. } => return false,
         };
-        // Of a page with a selector nobody knows how many do not count.
-        snapshot.is_long(if self.selector.is_everything() { limit } else { usize::MAX })
+        // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all will be.
+        let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
+        snapshot.is_long(if is_page { limit } else { usize::MAX })
     }
 
     /// Whether it collects what it finds before it sends it.
@@ -347,16 +389,18 @@ impl Job {
         match stage {
             Stage::Collect { snapshot, limit, found } => {
                 let found_bytes_max = found.bytes + COLLECTED_BYTES_PER_STEP;
-                let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
-                    if is_selected(selector, object) {
-                        found.push(object.clone(), form);
-                    }
-                    found.items.len() < *limit && found.bytes < found_bytes_max
-                })?;
+                let is_full = found.rest.is_some();
+                let more = is_full
+                    || snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+                        if is_selected(selector, object) {
+                            found.push(object.clone(), form);
+                        }
+                        found.items.len() < *limit && found.bytes < found_bytes_max
+                    })?;
                 if more && found.items.len() < *limit {
                     return Ok(false);
                 }
-                let meta = OwnedMeta::of(snapshot, more, selector);
+                let Some(meta) = found.meta(snapshot, table, more, selector)? else { return Ok(false) };
                 let found = std::mem::replace(found, Found::nothing(snapshot));
                 *stage = Stage::send(meta, found, form, out);
                 self.compact_step(table, now, out, bytes_max)
@@ -364,12 +408,14 @@ impl Job {
             Stage::Delete { snapshot, deletion, found } => {
                 let mut doomed = Vec::new();
                 let limit = if deletion.limit == 0 { usize::MAX } else { deletion.limit };
-                let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
-                    if is_selected(selector, object) {
-                        doomed.push(object.clone());
-                    }
-                    doomed.len() < DELETIONS_PER_STEP && found.items.len() + doomed.len() < limit
-                })?;
+                let is_full = found.rest.is_some();
+                let more = is_full
+                    || snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+                        if is_selected(selector, object) {
+                            doomed.push(object.clone());
+                        }
+                        doomed.len() < DELETIONS_PER_STEP && found.items.len() + doomed.len() < limit
+                    })?;
                 for object in doomed {
                     delete(table, &object, deletion, now).map_err(JobError::Refused)?;
                     found.push(object, form);
@@ -377,7 +423,7 @@ impl Job {
                 if more && found.items.len() < limit {
                     return Ok(false);
                 }
-                let meta = OwnedMeta::of(snapshot, more && deletion.limit != 0, selector);
+                let Some(meta) = found.meta(snapshot, table, more, selector)? else { return Ok(false) };
                 let found = std::mem::replace(found, Found::nothing(snapshot));
                 *stage = Stage::send(meta, found, form, out);
                 self.compact_step(table, now, out, bytes_max)
@@ -466,7 +512,7 @@ impl Stage {
 
     /// Begins to send what was collected.
     fn send(meta: OwnedMeta, found: Found, form: Form, out: &mut Vec<u8>) -> Self {
-        let Found { items, bytes } = found;
+        let Found { items, bytes, .. } = found;
         form.push_list_head(out, &meta.borrowed(), bytes);
         Self::Send { meta, is_first: true, is_empty: items.is_empty(), items }
     }
@@ -481,12 +527,6 @@ struct OwnedMeta {
 }
 
 impl OwnedMeta {
-    fn of(snapshot: &Snapshot, more: bool, selector: &Selector) -> Self {
-        let next = if more { ContinueToken::after(snapshot).encode() } else { String::new() };
-        let remaining = (more && selector.is_everything()).then_some(snapshot.remaining() as u64);
-        Self { version: snapshot.version(), next, remaining }
-    }
-
     fn borrowed(&self) -> ListMeta<'_> {
         ListMeta { version: Some(self.version), next: &self.next, remaining: self.remaining }
     }
@@ -683,6 +723,46 @@ mod tests {
             }
         }
         assert_eq!(table.len(), 2);
+    }
+
+    /// Of a page whose version is gone nobody has counted what is left: that takes steps of its own.
+    #[test]
+    fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
+        const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
+        let now = Now { ms: 0, wall: Time(0) };
+        let mut table = table_of(LEASES);
+        let mut others = LEASES..;
+        let first = Snapshot::now(&table, Range::Namespace("n".into()));
+        // Behind `l0`, which is the first.
+        let token = ContinueToken::after(&first.from_key("n/l0\0", Some(7)).expect("in the range")).without_version();
+        for (method, query, is_counted) in [
+            (Method::Get, "limit=2", true),
+            (Method::Get, "limit=2&labelSelector=!a", false),
+            (Method::Delete, "limit=2", true),
+        ] {
+            let mut token = token.encode();
+            let mut left = table.len() - 1;
+            for page in 0..3 {
+                let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
+                // Only the first is of what is there now, and has all to count.
+                assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
+                let mut out = Vec::new();
+                let mut steps = 1;
+                while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {
+                    assert!(out.is_empty() && !job.has_head());
+                    // What others do meanwhile is not of this version.
+                    create(&mut table, others.next().expect("numbers do not end"));
+                    job.absorb(&table);
+                    steps += 1;
+                }
+                let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+                left -= 2;
+                let remaining = list["metadata"]["remainingItemCount"].as_u64();
+                assert_eq!(remaining, is_counted.then_some(left as u64), "{query}, page {page}");
+                assert_eq!(steps > 1, is_counted && page == 0, "{query}, page {page}: {steps}");
+                list["metadata"]["continue"].as_str().expect("there is more").clone_into(&mut token);
+            }
+        }
     }
 
     /// Of a table that has grown while it waited it would need a permit; what is made in one go does not grow.

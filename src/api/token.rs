@@ -1,7 +1,7 @@
 //! `continue` tokens: where the next page of a list begins, and of which version (apiserver `storage/continue.go`).
 //!
 //! A client must not look inside, so the content is ours: kube-apiserver's fields, and the number of items left, which
-//! an ordered map could only count one by one.
+//! an ordered map could only count one by one. That is done for a page of what is there now, which has no such number.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -26,8 +26,8 @@ pub(super) struct ContinueToken {
     rv: i64,
     /// `namespace/name` and a NUL: the least key after the last item.
     start: String,
-    /// Items left in the range at that version.
-    remaining: u64,
+    /// Items left in the range at that version, if somebody has counted them.
+    remaining: Option<u64>,
 }
 
 impl ContinueToken {
@@ -38,14 +38,19 @@ impl ContinueToken {
             v: TOKEN_VERSION.into(),
             rv: i64::try_from(snapshot.version().0).unwrap_or(i64::MAX),
             start: snapshot.start().into(),
-            remaining: snapshot.remaining() as u64,
+            remaining: snapshot.remaining().map(|remaining| remaining as u64),
         }
     }
 
     /// The token that goes on at the same place in whatever is there now.
     #[must_use]
     pub(super) fn without_version(&self) -> Self {
-        Self { rv: -1, ..self.clone() }
+        Self { rv: -1, remaining: None, ..self.clone() }
+    }
+
+    /// What is left has been counted.
+    pub(super) fn set_remaining(&mut self, remaining: usize) {
+        self.remaining = Some(remaining as u64);
     }
 
     /// Version of the list; `None` for whatever is there now.
@@ -60,10 +65,10 @@ impl ContinueToken {
         &self.start
     }
 
-    /// Items left.
+    /// Items left, if that is known.
     #[must_use]
-    pub(super) fn remaining(&self) -> usize {
-        usize::try_from(self.remaining).unwrap_or(usize::MAX)
+    pub(super) fn remaining(&self) -> Option<usize> {
+        self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
     /// As it stands in a list's metadata.
@@ -132,12 +137,16 @@ mod tests {
 
     #[test]
     fn what_goes_out_comes_back() {
-        let token =
-            ContinueToken { v: TOKEN_VERSION.into(), rv: 1_790_000_000_000_000, start: "n/a\0".into(), remaining: 7 };
+        let token = ContinueToken {
+            v: TOKEN_VERSION.into(),
+            rv: 1_790_000_000_000_000,
+            start: "n/a\0".into(),
+            remaining: Some(7),
+        };
         assert_eq!(ContinueToken::decode(&token.encode()), Ok(token.clone()));
         assert_eq!(token.version(), Some(1_790_000_000_000_000));
         let inconsistent = ContinueToken::decode(&token.without_version().encode()).expect("a token");
-        assert_eq!(inconsistent.version(), None);
+        assert_eq!((inconsistent.version(), inconsistent.remaining()), (None, None));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl ExpiredScan {
     /// Goes on, if it is time.
     pub(super) fn step(&mut self, table: &Table, now: Now) {
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.due_ms <= now.ms) else { return };
-        let left = Snapshot::now(table, Range::All).from_key(&pass.start, usize::MAX);
+        let left = Snapshot::now(table, Range::All).from_key(&pass.start, None);
         let more = left.is_some_and(|mut left| {
             let more = left.next(table, KEYS_PER_STEP, |object| {
                 pass.expired += u64::from(is_expired(object.renew_time(), &object.unrenewed().spec, now.wall));

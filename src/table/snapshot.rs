@@ -75,13 +75,14 @@ pub struct Snapshot {
     is_refreshable: bool,
     /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
     is_behind: bool,
-    /// `remaining` is known from elsewhere.
-    is_counted: bool,
+    /// It began within the range: what is left in all of it says nothing of `remaining`.
+    is_page: bool,
     /// Leases that came into the range, and that left it, in what has been taken in.
     come: usize,
     gone: usize,
-    /// Leases of the range at the version that have not been given out; not known while it is behind.
-    remaining: usize,
+    /// Leases of the range at the version that have not been given out; not known while it is behind, nor if it began
+    /// within the range and nobody has said.
+    remaining: Option<usize>,
     /// Leases of the range when it was made, and changes by which it was behind then.
     there: usize,
     behind: u64,
@@ -104,10 +105,10 @@ impl Snapshot {
             absorbed: version,
             is_refreshable: true,
             is_behind: false,
-            is_counted: false,
+            is_page: false,
             come: 0,
             gone: 0,
-            remaining: there,
+            remaining: Some(there),
             there,
             behind: 0,
         }
@@ -155,9 +156,9 @@ impl Snapshot {
             self.take_in(event);
             self.absorbed = event.version();
         }
-        if is_rest && !self.is_counted {
+        if is_rest && !self.is_page {
             // What stands there now, less what has come, plus what has gone.
-            self.remaining = (count(table, &self.range) + self.gone).saturating_sub(self.come);
+            self.remaining = Some((count(table, &self.range) + self.gone).saturating_sub(self.come));
         }
         self.is_behind = !is_rest;
         Ok(is_rest)
@@ -175,10 +176,10 @@ impl Snapshot {
         }
     }
 
-    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left. `None` if it
-    /// is not in the range: it comes from a client.
+    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left if that is known.
+    /// `None` if it is not in the range: it comes from a client.
     #[must_use]
-    pub fn from_key(mut self, start: &str, remaining: usize) -> Option<Self> {
+    pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
             Bound::Included(end) => start <= end.as_str() || start.strip_prefix(end.as_str()) == Some("\0"),
             Bound::Excluded(end) => start < end.as_str(),
@@ -189,7 +190,7 @@ impl Snapshot {
         }
         start.clone_into(&mut self.start);
         self.remaining = remaining;
-        self.is_counted = true;
+        self.is_page = true;
         self.is_refreshable = false;
         Some(self)
     }
@@ -211,7 +212,7 @@ impl Snapshot {
         if self.is_refreshable {
             (self.version, self.absorbed) = (table.version(), table.version());
             self.there = count(table, &self.range);
-            self.remaining = self.there;
+            self.remaining = Some(self.there);
         }
     }
 
@@ -228,9 +229,9 @@ impl Snapshot {
         self.version
     }
 
-    /// Leases of the range that have not been given out.
+    /// Leases of the range that have not been given out, if that is known.
     #[must_use]
-    pub fn remaining(&self) -> usize {
+    pub fn remaining(&self) -> Option<usize> {
         self.remaining
     }
 
@@ -311,7 +312,7 @@ impl Snapshot {
                 break;
             }
             last = Some(key.clone());
-            self.remaining = self.remaining.saturating_sub(1);
+            self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(1));
             wanted = each(object);
         }
         // The last key that was looked at may have been the last there is.
