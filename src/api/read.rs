@@ -259,10 +259,12 @@ fn watch(
     };
     call.check_options_of(form)?;
     form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
-    let timeout_ms = match options.timeout_seconds {
-        Some(seconds) if seconds > 0 => u64::try_from(seconds).unwrap_or(0).saturating_mul(1000),
+    // As Go multiplies (apiserver `endpoints/handlers/get.go`, `ListResource`): what is negative, or becomes so, is over at
+    // once, and only what is or becomes 0 says nothing.
+    let timeout_ms = match options.timeout_seconds.unwrap_or(0).wrapping_mul(1_000_000_000) {
         // Spread, so that watches which were opened together do not end together.
-        Some(_) | None => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
+        0 => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
+        timeout_ns => u64::try_from(timeout_ns).unwrap_or(0) / 1_000_000,
     };
     Ok(Reply::Watch(Box::new(WatchSpec {
         range,
@@ -272,4 +274,62 @@ fn watch(
         timeout_ms,
         form: form.of_watch(),
     })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Api;
+    use crate::auth::Credentials;
+    use crate::clock::Now;
+    use crate::http::{FieldLines, Method, RequestHead};
+    use crate::lease::Time;
+
+    struct NoLines;
+
+    impl FieldLines for NoLines {
+        fn for_each(&self, _each: &mut dyn FnMut(&[u8], &[u8])) {}
+    }
+
+    fn watch_of(path: &str, query: &str) -> WatchSpec {
+        let head = RequestHead {
+            method: Method::Get,
+            path: &format!("/apis/coordination.k8s.io/v1/{path}"),
+            query,
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: &NoLines,
+        };
+        let mut table = Table::new(ResourceVersion(100), 10, usize::MAX);
+        let now = Now { ms: 0, wall: Time(0) };
+        match Api::new().handle(&mut table, &head, &mut [], &Credentials::insecure(), now) {
+            Reply::Watch(spec) => *spec,
+            other => panic!("{query}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_time_out_is_what_go_makes_of_it() {
+        let by_default = WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000;
+        for (query, timeout_ms) in [
+            ("", None),
+            ("&timeoutSeconds=0", None),
+            ("&timeoutSeconds=7", Some(7000)),
+            ("&timeoutSeconds=9223372036", Some(9_223_372_036_000)),
+            ("&timeoutSeconds=-1", Some(0)),
+            // One more nanosecond than there are, and so on, round and round.
+            ("&timeoutSeconds=9223372037", Some(0)),
+            ("&timeoutSeconds=9223372036854775807", Some(0)),
+            ("&timeoutSeconds=-9223372036854775808", None),
+            ("&timeoutSeconds=18446744074", Some(290)),
+            ("&timeoutSeconds=36028797018963968", None),
+        ] {
+            let found = watch_of("leases", &format!("watch=1{query}")).timeout_ms;
+            match timeout_ms {
+                Some(timeout_ms) => assert_eq!(found, timeout_ms, "{query}"),
+                None => assert!(by_default.contains(&found), "{query}: {found}"),
+            }
+        }
+    }
 }
