@@ -84,7 +84,7 @@ pub(super) fn list(
     let (options, form) = ListOptions::parse_and(&call.query, || form)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
-        return watch(table, call, options, range, true, form, rng);
+        return watch(table, call, options, range, form, rng);
     }
     let ListStart { snapshot, limit, state } = list_start(table, &options, range)?;
     call.check_options_of(form)?;
@@ -117,7 +117,7 @@ pub(super) fn watch_by_path(
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
     let form = call.form(true)?;
-    let mut options = ListOptions::parse(&call.query)?;
+    let options = ListOptions::parse(&call.query)?;
     let fields = &options.selector.fields;
     if let Some(name) = name
         && !fields.is_everything()
@@ -130,15 +130,7 @@ pub(super) fn watch_by_path(
         (Some(namespace), Some(name)) => Range::Name(Key::new(namespace, name)),
         _ => range_of(namespace, &options.selector),
     };
-    // Without `watch=true` nothing was filled in for a watch from nowhere. It begins with what is there all the same,
-    // and no bookmark marks the end of that.
-    let begins_with_all = !options.watch
-        && options.send_initial_events.is_none()
-        && matches!(options.resource_version.as_str(), "" | "0");
-    if begins_with_all {
-        options.send_initial_events = Some(true);
-    }
-    watch(table, call, options, range, !begins_with_all, form, rng)
+    watch(table, call, options, range, form, rng)
 }
 
 /// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
@@ -233,28 +225,31 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
-/// A watch. Kubernetes API concepts, "Semantics for watch". `marks_end` says whether a bookmark may tell where what was
-/// there first ends.
+/// A watch. Kubernetes API concepts, "Semantics for watch".
 fn watch(
     table: &Table,
     call: &Call<'_>,
     options: ListOptions,
     range: Range,
-    marks_end: bool,
     form: Form,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
     let version = parse_watch_resource_version(&options.resource_version)?;
+    let with_all = |end_bookmark| WatchStart::Initial {
+        snapshot: Snapshot::now(table, range.clone()),
+        end_bookmark,
+        permit: None,
+    };
     let start = match options.send_initial_events {
         Some(true) => match not_in_the_future(table, version) {
             Err(error) => WatchStart::Refused(Box::new(error)),
-            Ok(()) => {
-                let snapshot = Snapshot::now(table, range.clone());
-                let end_bookmark = marks_end && options.allow_watch_bookmarks;
-                WatchStart::Initial { snapshot, end_bookmark, permit: None }
-            }
+            Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        Some(false) | None if version == 0 => WatchStart::After(table.version()),
+        // Without `watch=true`, or with 0 written in another way, nothing was filled in for a watch from nowhere. It begins
+        // with what is there all the same (apiserver `storage/cacher`, `getAllEventsSinceLocked`), and no bookmark marks
+        // the end of that.
+        None if version == 0 => with_all(false),
+        Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None => WatchStart::After(ResourceVersion(version)),
     };
     call.check_options_of(form)?;
@@ -306,6 +301,34 @@ mod tests {
         match Api::new().handle(&mut table, &head, &mut [], &Credentials::insecure(), now) {
             Reply::Watch(spec) => *spec,
             other => panic!("{query}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_watch_from_0_begins_with_what_is_there_however_0_is_written() {
+        let bookmarks = "allowWatchBookmarks=1";
+        for (path, query, expected) in [
+            ("leases", "watch=1", Ok(true)),
+            ("leases", "watch=1&resourceVersion=0", Ok(true)),
+            ("leases", "watch=1&resourceVersion=00", Ok(false)),
+            ("leases", "watch=1&resourceVersion=00&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", Ok(true)),
+            (
+                "leases",
+                "watch=1&resourceVersion=00&sendInitialEvents=false&resourceVersionMatch=NotOlderThan",
+                Err(100),
+            ),
+            ("leases", "watch=1&resourceVersion=0&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", Err(100)),
+            ("leases", "watch=1&resourceVersion=0090", Err(90)),
+            ("watch/leases", "resourceVersion=000", Ok(false)),
+            ("watch/leases", "", Ok(false)),
+            ("watch/leases", "resourceVersion=7", Err(7)),
+        ] {
+            let found = match watch_of(path, &format!("{bookmarks}&{query}")).start {
+                WatchStart::Initial { end_bookmark, .. } => Ok(end_bookmark),
+                WatchStart::After(version) => Err(version.0),
+                WatchStart::Refused(error) => panic!("{query}: {error:?}"),
+            };
+            assert_eq!(found, expected, "{path}?{query}");
         }
     }
 
