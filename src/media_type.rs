@@ -202,6 +202,8 @@ impl fmt::Display for Unacceptable {
 
 /// Of bodies, in the order in which kube-apiserver names them.
 pub(crate) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// Of patches, likewise.
+pub(crate) const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.

@@ -38,15 +38,28 @@ impl PatchType {
     /// Reads a `Content-Type`. Parameters are passed over; the type itself must be spelled as the API spells it.
     ///
     /// # Errors
-    /// [`ApiError::UnsupportedPatchType`] for anything else, also for plain `application/json`.
+    /// [`ApiError::UnsupportedPatchType`] for anything else, also for plain `application/json`;
+    /// [`ApiError::UnknownPatchFormat`] if a type of the API is in it, but not as it must be.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
-        let media_type = content_type.split_once(';').map_or(content_type, |(media_type, _)| media_type);
+        let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
+        Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {
+            // go-restful, the router of kube-apiserver, reads a list of types, with spaces around them.
+            let of_router = |text| Self::from_media_type(without_parameters(text).trim_matches(' '));
+            if content_type.split(',').any(|text| of_router(text).is_some()) {
+                ApiError::UnknownPatchFormat
+            } else {
+                ApiError::UnsupportedPatchType
+            }
+        })
+    }
+
+    fn from_media_type(media_type: &str) -> Option<Self> {
         match media_type {
-            "application/apply-patch+yaml" => Ok(Self::Apply),
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" => Ok(Self::StrategicMerge),
-            _ => Err(ApiError::UnsupportedPatchType),
+            "application/apply-patch+yaml" => Some(Self::Apply),
+            "application/json-patch+json" => Some(Self::Json),
+            "application/merge-patch+json" => Some(Self::Merge),
+            "application/strategic-merge-patch+json" => Some(Self::StrategicMerge),
+            _ => None,
         }
     }
 }
@@ -65,5 +78,15 @@ mod tests {
         for other in ["", ";", "application/json", "application/yaml", "Application/Merge-Patch+JSON"] {
             assert_eq!(read(other), Err(ApiError::UnsupportedPatchType), "{other}");
         }
+        for other in [
+            "application/merge-patch+json ;x",
+            "application/merge-patch+json, text/plain",
+            "text/plain, application/json-patch+json;x",
+        ] {
+            assert_eq!(read(other), Err(ApiError::UnknownPatchFormat), "{other}");
+        }
+        let status = ApiError::UnknownPatchFormat.status();
+        let words = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+        assert_eq!((status.code, &*status.message), (415, words));
     }
 }

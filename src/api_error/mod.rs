@@ -8,7 +8,7 @@ mod quote;
 mod status;
 
 use crate::lease::{GROUP, KIND, RESOURCE};
-use crate::media_type::{MEDIA_TYPES, Unacceptable};
+use crate::media_type::{MEDIA_TYPES, PATCH_TYPES, Unacceptable};
 pub use field::{FieldError, FieldErrorKind};
 pub use quote::go_quoted;
 pub(crate) use quote::is_unprintable;
@@ -170,6 +170,8 @@ pub enum ApiError {
         /// Whether nothing was to be stored, which is checked elsewhere and told in other words.
         dry_run: bool,
     },
+    /// `Content-Type` of a patch is one that is applied for kube-apiserver's router, and none for its handler.
+    UnknownPatchFormat,
     /// `Content-Type` of a body is none that is read.
     UnsupportedMediaType,
     /// `Content-Type` of a patch is none that is applied.
@@ -217,6 +219,11 @@ impl ApiError {
             details,
             code,
             ..Status::default()
+        };
+        let unknown_format = |accepted: &str| {
+            let message =
+                format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
+            failure(415, "UnsupportedMediaType", message, None)
         };
         match self {
             Self::AlreadyExists { name, being_deleted, is_generated } => {
@@ -364,12 +371,8 @@ impl ApiError {
                 );
                 failure(409, "Conflict", message, of(name, RESOURCE))
             }
-            Self::UnsupportedMediaType => {
-                let message = format!(
-                    "the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}"
-                );
-                failure(415, "UnsupportedMediaType", message, None)
-            }
+            Self::UnknownPatchFormat => unknown_format(PATCH_TYPES),
+            Self::UnsupportedMediaType => unknown_format(MEDIA_TYPES),
             Self::UnsupportedPatchType => {
                 failure(415, "UnsupportedMediaType", "415: Unsupported Media Type".into(), nothing())
             }
