@@ -198,6 +198,21 @@ fn a_deletion_from_a_version_leaves_what_was_created_later() {
 }
 
 #[test]
+fn a_deletion_leaves_what_has_taken_a_name_since() {
+    let server = TestServer::start();
+    let (target, path) = (lease::collection("n"), lease::path("n", &name(0)));
+    let version = lease::version(&create_many(&server, "n", 1)[0]);
+    let mut client = server.client();
+    client.call("DELETE", &path, "").expect_status(200, "the first");
+    let again = client.call("POST", &target, &lease::new(&name(0))).expect_status(201, "the first again").json();
+    let query = format!("{target}?resourceVersion={version}");
+    let deleted =
+        client.call("DELETE", &query, r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#).expect_status(200, &query);
+    assert_eq!(names(&deleted.json()), [name(0)]);
+    assert_eq!(client.call("GET", &path, "").expect_status(200, "what is there now").json(), again);
+}
+
+#[test]
 fn forms_that_need_the_whole_list_are_whole_when_it_takes_many_steps() {
     let server = TestServer::start();
     create_many(&server, "n", MANY);
