@@ -67,9 +67,8 @@ impl Manager {
         out
     }
 
-    fn is_bucket_of(&self, api_version: &str) -> bool {
-        let entry = &self.entry;
-        entry.manager == ANCIENT && entry.subresource.is_empty() && entry.api_version == api_version
+    fn is_bucket(&self) -> bool {
+        self.entry.manager == ANCIENT && self.entry.subresource.is_empty()
     }
 }
 
@@ -154,6 +153,11 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
+        // The first of each version. The list may have as many versions as entries.
+        let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
+            .filter(|(_, manager)| manager.is_bucket())
+            .map(|(place, manager)| (manager.entry.api_version.clone(), place))
+            .collect();
         let mut buckets: BTreeMap<CompactString, Bucket> = BTreeMap::new();
         for at in 0..updaters.len() {
             if excess == 0 {
@@ -161,8 +165,7 @@ impl Managers {
             }
             let version = updaters[at].entry.api_version.clone();
             let Some(bucket) = buckets.get_mut(&version) else {
-                let is_bucket = |manager: &Manager| manager.is_bucket_of(&version);
-                let place = updaters.iter().position(is_bucket);
+                let place = there.get(&version).copied();
                 buckets.insert(version, Bucket { oldest: at, place, joined: Vec::new() });
                 continue;
             };
