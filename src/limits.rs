@@ -67,8 +67,17 @@ pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 /// a whole one, most of which is their encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
-/// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them.
+/// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them. One
+/// that a long selector looks at counts for several, see [`SELECTOR_TERMS_PER_LOOK`].
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
+
+/// Microseconds of a turn for filling watchers, of which the last filling may pass it, once [`FAN_OUT_LOOKS_PER_CLOCK`] have
+/// been made. Those who look at little and write much are stopped by [`FAN_OUT_BYTES_PER_TURN`] before.
+pub const FAN_OUT_US_PER_TURN: u64 = 500;
+
+/// Looks between two at the clock while watchers are filled: a tenth of a millisecond, or two. Most turns make fewer, and
+/// never look at the clock.
+pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
 /// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
 pub const NAMESPACE_WAIT_MS: u64 = 200;
@@ -90,7 +99,12 @@ pub const JOB_MS_MAX: u64 = 60_000;
 /// administrator, or comes through kube-apiserver, which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
 
-/// Keys that a list or a deletion of a collection looks at in one step.
+/// Terms of a selector by which a look at a Lease costs as much more as one without them. A target has room for ten thousand,
+/// which take a tenth of a millisecond: whatever is bounded by looks gets the fewer of them the longer its selector is, and
+/// at least one. A selector of less than so many costs nothing.
+pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
+
+/// Keys that a list or a deletion of a collection looks at in one step; fewer if its selector is long.
 pub const JOB_KEYS_PER_STEP: usize = 512;
 
 /// Events of the log that a snapshot of an older version takes in in one step.
@@ -129,7 +143,7 @@ pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 /// deflate's tables and what waits to be compressed, also while its client reads nothing.
 pub const GZIP_JOBS_MAX: usize = 64;
 
-/// Events of the log that one filling of a watcher looks at, whether or not they are for it.
+/// Events of the log that one filling of a watcher looks at, whether or not they are for it; fewer if its selector is long.
 pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 
 /// Versions that a watcher of one name or namespace keeps while its connection is full, before it goes back to

@@ -21,7 +21,8 @@ use crate::conn::{Conn, Next};
 use crate::lease::ResourceVersion;
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
-    FAN_OUT_LOOKS_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
+    FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN,
+    SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -508,6 +509,8 @@ impl Server {
         self.service.watchers.on_timeout(now);
         let mut bytes = 0;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
+        let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+        let mut end = None;
         let mut again = Vec::new();
         while bytes < FAN_OUT_BYTES_PER_TURN
             && self.service.watchers.looks() < looks_max
@@ -534,6 +537,13 @@ impl Server {
                 }
             }
             touch(entry, &mut self.touched);
+            if self.service.watchers.looks() >= clock_due {
+                clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+                let moment = Instant::now();
+                if moment >= *end.get_or_insert(moment + Duration::from_micros(FAN_OUT_US_PER_TURN)) {
+                    break;
+                }
+            }
         }
         for key in again {
             self.service.watchers.mark_dirty(key);

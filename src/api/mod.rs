@@ -25,7 +25,7 @@ use crate::codec::json::Decoder;
 use crate::form::{Form, State};
 use crate::http::{ContentType, Method, RequestHead, Response};
 use crate::lease::ApiVersion;
-use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, LONG_JOBS_MAX, STATES_DISCARDED_MAX};
+use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX};
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::permits::Permits;
@@ -240,7 +240,11 @@ impl Api {
             Reply::Job(job) if job.is_long() => job.permit_mut(),
             Reply::Watch(spec) => match &mut spec.start {
                 WatchStart::Initial { .. } if is_crowded => return Err(ApiError::TooManyRequests),
-                WatchStart::Initial { snapshot, permit, .. } if snapshot.is_long(usize::MAX) => permit,
+                WatchStart::Initial { snapshot, permit, .. }
+                    if snapshot.is_long(usize::MAX, spec.selector.share_of(JOB_KEYS_PER_STEP)) =>
+                {
+                    permit
+                }
                 WatchStart::After(_) | WatchStart::Initial { .. } | WatchStart::Refused(_) => return Ok(()),
             },
             Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),

@@ -49,6 +49,12 @@ impl FieldSelector {
         })
     }
 
+    /// How many terms one look may have to check.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        self.terms.len()
+    }
+
     /// Whether every Lease is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {

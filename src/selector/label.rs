@@ -54,6 +54,12 @@ impl LabelSelector {
         self.requirements.iter().all(|requirement| requirement.rule.matches(labels.value(&requirement.key)))
     }
 
+    /// How many requirements one look may have to check.
+    #[must_use]
+    pub fn terms(&self) -> usize {
+        self.requirements.len()
+    }
+
     /// Whether anything at all is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {

@@ -7,6 +7,7 @@ pub mod field;
 pub mod label;
 
 use crate::lease::StringMap;
+use crate::limits::SELECTOR_TERMS_PER_LOOK;
 use field::FieldSelector;
 use label::LabelSelector;
 
@@ -31,11 +32,33 @@ impl Selector {
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
+
+    /// How many looks without a selector one with it counts for.
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        1 + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
+    }
+
+    /// How many Leases may be looked at with it where `looks` may be without one: at least one, or nothing would go on.
+    #[must_use]
+    pub fn share_of(&self, looks: usize) -> usize {
+        (looks / self.cost()).max(1)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_selector_looks_at_less_and_never_at_nothing() {
+        let selector = |terms: usize| Selector {
+            labels: LabelSelector::parse(&vec!["!a"; terms].join(",")).expect("a selector"),
+            fields: FieldSelector::parse(&vec!["metadata.name!=n"; terms].join(",")).expect("a selector"),
+        };
+        assert_eq!([0, 1, 3, 4, 36].map(|terms| selector(terms).cost()), [1, 1, 1, 2, 10]);
+        assert_eq!([0, 3, 4, 36, 5000].map(|terms| selector(terms).share_of(512)), [512, 512, 256, 51, 1]);
+    }
 
     #[test]
     fn both_selectors_must_match() {

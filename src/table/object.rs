@@ -117,7 +117,7 @@ impl Object {
 
     /// Whether `other` is a state of the same Lease between which and this one nothing but renewals were. They share
     /// their memory.
-    pub(super) fn is_renewal_of(&self, other: &Self) -> bool {
+    pub(crate) fn is_renewal_of(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.base, &other.base)
     }
 

@@ -12,7 +12,7 @@
 //! ```
 
 use crate::lease::ResourceVersion;
-use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::limits::CATCH_UP_EVENTS_PER_STEP;
 use crate::table::discard::{Changes, Discard, States};
 use crate::table::event_log::Event;
 use crate::table::object::{Key, Object};
@@ -216,11 +216,11 @@ impl Snapshot {
         }
     }
 
-    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work. What a client has said of it
-    /// does not count: a token can say what it likes.
+    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work, if that looks at `keys_per_step`.
+    /// What a client has said of it does not count: a token can say what it likes.
     #[must_use]
-    pub fn is_long(&self, keys_max: usize) -> bool {
-        self.there.min(keys_max) > JOB_KEYS_PER_STEP || self.behind > CATCH_UP_EVENTS_PER_STEP as u64
+    pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
+        self.there.min(keys_max) > keys_per_step || self.behind > CATCH_UP_EVENTS_PER_STEP as u64
     }
 
     /// The version of all that comes out.

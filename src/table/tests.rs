@@ -3,7 +3,7 @@
 //! Method: seeded random operations on the table and on a list of plain maps, one map a version.
 
 use super::*;
-use crate::limits::CATCH_UP_EVENTS_PER_STEP;
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::table::snapshot::{Forgotten, Range, Snapshot};
 use compact_str::CompactString;
 
@@ -230,8 +230,8 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
     (0..3 * CATCH_UP_EVENTS_PER_STEP).for_each(|_| model.write());
     for range in [Range::All, Range::Namespace("a-b".into()), Range::Name(Key::new("a", "n1"))] {
         let mut snapshot = Snapshot::at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
-        assert!(snapshot.is_long(1), "however little of it is read");
-        assert!(!Snapshot::now(&model.table, range.clone()).is_long(usize::MAX), "there are few");
+        assert!(snapshot.is_long(1, JOB_KEYS_PER_STEP), "however little of it is read");
+        assert!(!Snapshot::now(&model.table, range.clone()).is_long(usize::MAX, JOB_KEYS_PER_STEP), "there are few");
         let (mut got, mut steps) = (Vec::new(), 0);
         loop {
             let known = got.len();

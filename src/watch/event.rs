@@ -19,8 +19,12 @@ pub(super) fn push_change(
     now: Now,
     recent: Option<&mut Recent>,
 ) -> bool {
-    let after = !event.deleted && is_selected(selector, &event.after);
-    let before = event.before.as_ref().filter(|before| is_selected(selector, before));
+    let takes_after = is_selected(selector, &event.after);
+    let after = !event.deleted && takes_after;
+    let before = event.before.as_ref().filter(|before| {
+        // No selector sees a renewal.
+        if before.is_renewal_of(&event.after) { takes_after } else { is_selected(selector, before) }
+    });
     let known;
     let (kind, state) = match (before, after) {
         (None, false) => return false,

@@ -119,7 +119,7 @@ pub struct Watchers<O> {
     initial: Vec<WatcherKey>,
     /// Events given to all of them since the start, bookmarks and errors among them.
     events: u64,
-    /// Since the start: events of the log and keys of the table, for a watcher each.
+    /// Since the start: events of the log and keys of the table, for a watcher each, by what its selector makes them cost.
     looks: u64,
     recent: Recent,
 }
@@ -201,7 +201,8 @@ impl<O: Copy> Watchers<O> {
         self.watchers.is_empty()
     }
 
-    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start.
+    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start, each counted by what the
+    /// selector makes it cost.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.looks
@@ -541,11 +542,11 @@ impl<O> Watcher<O> {
         (events_given, looks): (&mut u64, &mut u64),
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
-        let (form, columns) = (self.form, &mut self.wants_columns);
+        let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
         if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
-            *looks += JOB_KEYS_PER_STEP as u64;
-            let more = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+            *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
+            let more = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if is_selected(&self.selector, object) {
                     form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
                     *events_given += 1;
@@ -569,20 +570,28 @@ impl<O> Watcher<O> {
                 *columns = false;
             }
         };
+        let mut looks_left = SCAN_EVENTS_PER_FILL;
+        let mut count_look = |cost: usize| {
+            *looks += cost as u64;
+            looks_left = looks_left.saturating_sub(cost);
+            looks_left > 0
+        };
+        let mut may_look = true;
         match &mut self.progress {
             Progress::Initial { .. } => return Ok(true),
             Progress::Refused(error) => return Err((**error).clone()),
             Progress::Scan => {
                 let events = table.log().since(self.cursor).ok_or_else(|| too_old(self.cursor, table))?;
-                for (looked_at, event) in events.enumerate() {
-                    if out.len() >= bytes_max || looked_at == SCAN_EVENTS_PER_FILL {
+                for event in events {
+                    if out.len() >= bytes_max || !may_look {
                         return Ok(true);
                     }
-                    if self.range.contains(event.after.key()) {
+                    let is_in_range = self.range.contains(event.after.key());
+                    if is_in_range {
                         push_change(out, event);
                     }
                     self.cursor = event.version();
-                    *looks += 1;
+                    may_look = count_look(if is_in_range { cost } else { 1 });
                 }
                 if self.group.is_some() && self.cursor <= table.version() {
                     self.progress = Progress::Synced { pending: VecDeque::new() };
@@ -590,13 +599,14 @@ impl<O> Watcher<O> {
             }
             Progress::Synced { pending } => {
                 while let Some(version) = pending.front().copied() {
-                    if out.len() >= bytes_max {
+                    if out.len() >= bytes_max || !may_look {
                         return Ok(true);
                     }
                     let event = table.log().event(version).ok_or_else(|| too_old(self.cursor, table))?;
                     push_change(out, event);
                     pending.pop_front();
                     self.cursor = version;
+                    may_look = count_look(cost);
                 }
             }
         }

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::lease::{Lease, Time};
+use crate::limits::SELECTOR_TERMS_PER_LOOK;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
@@ -225,6 +226,69 @@ fn a_change_touches_only_those_whom_it_is_for() {
     world.watchers.notify(&world.table);
     assert_eq!(world.watchers.pop_dirty(), Some((keys[7], 7)));
     assert_eq!(world.watchers.pop_dirty(), None);
+}
+
+/// Goal: a selector of thousands of terms makes no step of a watcher longer, however the watcher learns of changes.
+#[test]
+fn a_filling_looks_at_the_less_the_longer_the_selector_is() {
+    let labels = (0..3000).map(|number| format!("!k{number}")).collect::<Vec<_>>().join(",");
+    let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
+    let cost = 3000 / SELECTOR_TERMS_PER_LOOK + 1;
+    let writes = 20;
+    for (name, range) in [("broad", Range::All), ("narrow", Range::Namespace("a".into()))] {
+        for start in ["initial", "scan", "synced"] {
+            let mut world = World::new(1, usize::MAX);
+            let write = |world: &mut World| {
+                for number in 0..writes {
+                    let mut lease = Lease::default();
+                    lease.metadata.namespace = "a".into();
+                    lease.metadata.name = CompactString::from(format!("n{number}"));
+                    match world.table.find("a", &lease.metadata.name).map(|(slot, _)| slot) {
+                        None => world.table.create(lease),
+                        Some(slot) => world.table.replace(slot, lease),
+                    };
+                }
+                world.watchers.notify(&world.table);
+            };
+            let first = world.table.version();
+            if start != "synced" {
+                write(&mut world);
+            }
+            let snapshot = Snapshot::now(&world.table, range.clone());
+            let spec = WatchSpec {
+                range: range.clone(),
+                selector: selector.clone(),
+                start: match start {
+                    "initial" => WatchStart::Initial { snapshot, end_bookmark: false, permit: None },
+                    _ => WatchStart::After(first),
+                },
+                bookmarks: false,
+                timeout_ms: u64::MAX,
+                form: Form::default(),
+            };
+            let key = world.watchers.add(0, spec, world.now);
+            let mut out = Vec::new();
+            if start == "synced" {
+                assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX), Fill::Idle);
+                write(&mut world);
+            }
+            let mut fills = 0;
+            loop {
+                let looks = world.watchers.looks();
+                let fill = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
+                let looks = world.watchers.looks() - looks;
+                assert!(looks <= (SCAN_EVENTS_PER_FILL + cost) as u64, "{name}, {start}: {looks} looks at once");
+                fills += 1;
+                if fill == Fill::Idle {
+                    break;
+                }
+                assert_eq!(fill, Fill::More, "{name}, {start}");
+            }
+            assert_eq!(out.iter().filter(|byte| **byte == b'\n').count(), writes, "{name}, {start}");
+            let looks_max = if start == "initial" { JOB_KEYS_PER_STEP } else { SCAN_EVENTS_PER_FILL };
+            assert!(fills > writes * cost / (looks_max + cost), "{name}, {start}: all in {fills} fillings");
+        }
+    }
 }
 
 #[test]
