@@ -313,8 +313,8 @@ impl Conn {
     }
 
     /// Keeps what a long response needs of the log.
-    pub fn absorb(&mut self, service: &Service) {
-        self.protocol.absorb(&service.table);
+    pub fn absorb(&mut self, service: &Service, now: Now) {
+        self.protocol.absorb(&service.table, now);
     }
 
     /// Whether a long response is under way that [`Conn::absorb`] is for.

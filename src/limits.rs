@@ -88,8 +88,9 @@ pub const POSTPONED_MAX: usize = 64;
 /// Items of a list in YAML, which is made in one go; JSON and protobuf have no such bound.
 pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
 
-/// Milliseconds after which a list or a deletion of a collection gets no further step. kube-apiserver's
-/// `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] lets it can put that step off.
+/// Milliseconds after which a list or a deletion of a collection gets no further step, and a watch that begins with what is
+/// there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`]
+/// lets it puts off the end that it is told of, but not that of what is held for it.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,

@@ -501,7 +501,7 @@ impl Server {
         let (conns, service) = (&mut self.conns, &self.service);
         self.with_jobs.retain(|token| match entry_mut(conns, *token) {
             Some(entry) if entry.conn.has_job() => {
-                entry.conn.absorb(service);
+                entry.conn.absorb(service, now);
                 true
             }
             _ => false,

@@ -43,6 +43,8 @@ pub struct Job {
     version: ApiVersion,
     /// How the body goes out, for a client that takes gzip.
     gzip: Option<Gzip>,
+    /// Milliseconds at the end of the turn in which it was asked for.
+    asked_ms: Option<u64>,
     /// Milliseconds at which the first step was made.
     began_ms: Option<u64>,
     /// If it is one of those of which there may not be many.
@@ -101,6 +103,8 @@ enum Stage {
     Stream { snapshot: Snapshot, head_sent: bool, items_sent: usize },
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
+    /// Its time was over before its client had read what it has got; what it held is gone.
+    GivenUp,
     /// Collected items go out.
     Send { meta: OwnedMeta, items: States, is_first: bool, is_empty: bool },
 }
@@ -219,6 +223,7 @@ impl Job {
             kind: RequestKind::OtherVerb,
             version: ApiVersion::default(),
             gzip: None,
+            asked_ms: None,
             began_ms: None,
             permit: None,
         }
@@ -231,7 +236,7 @@ impl Job {
             Stage::Collect { snapshot, limit, .. } => (snapshot, *limit),
             Stage::Delete { snapshot, deletion, .. } if deletion.limit != 0 => (snapshot, deletion.limit),
             Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => (snapshot, usize::MAX),
-            Stage::Body { .. } | Stage::Send { .. } => return false,
+            Stage::Body { .. } | Stage::GivenUp | Stage::Send { .. } => return false,
         };
         // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all will be.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
@@ -290,7 +295,8 @@ impl Job {
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
             // Of a version that the log may still forget nothing has come out.
-            (Stage::Collect { .. } | Stage::Delete { .. } | Stage::Stream { head_sent: false, .. }, _) => false,
+            (Stage::Collect { .. } | Stage::Delete { .. } | Stage::Stream { head_sent: false, .. }, _)
+            | (Stage::GivenUp, _) => false,
             (_, Some(gzip)) => gzip.is_decided(),
             (_, None) => true,
         }
@@ -453,6 +459,7 @@ impl Job {
                 }
                 Ok(!more)
             }
+            Stage::GivenUp => Err(JobError::Overtaken),
             Stage::Send { meta, items, is_first, is_empty } => {
                 while out.len() < bytes_max {
                     // Each is let go of when it has been written: all at once would take long.
@@ -467,8 +474,14 @@ impl Job {
         }
     }
 
-    /// Keeps what the rest of the response needs, before the log forgets it: to be called each turn.
-    pub fn absorb(&mut self, table: &Table) {
+    /// Keeps what the rest of the response needs, before the log forgets it, for as long as it has time: to be called each
+    /// turn. A peer that puts its next step off, or its first, puts off the end of what it holds by that no further.
+    pub fn absorb(&mut self, table: &Table, now: Now) {
+        let asked_ms = *self.asked_ms.get_or_insert(now.ms);
+        if now.ms.saturating_sub(self.began_ms.unwrap_or(asked_ms)) > JOB_MS_MAX {
+            (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
+            return;
+        }
         let has_begun = self.began_ms.is_some();
         if let Some(snapshot) = self.stage.snapshot_mut()
             && (has_begun || !snapshot.is_refreshable())
@@ -493,7 +506,7 @@ impl Stage {
             Self::Collect { snapshot, .. } | Self::Delete { snapshot, .. } | Self::Stream { snapshot, .. } => {
                 Some(snapshot)
             }
-            Self::Body { .. } | Self::Send { .. } => None,
+            Self::Body { .. } | Self::GivenUp | Self::Send { .. } => None,
         }
     }
 
@@ -568,6 +581,7 @@ mod tests {
     use crate::lease::{Lease, Time};
     use crate::limits::{CATCH_UP_EVENTS_PER_STEP, SELECTOR_TERMS_PER_LOOK};
     use crate::media_type::Representation;
+    use crate::permits::Permits;
     use crate::selector::label::LabelSelector;
     use crate::table::snapshot::Range;
 
@@ -584,6 +598,29 @@ mod tests {
         table.create(lease);
     }
 
+    /// Goal: whoever puts a step off, the first or a later one, holds no permit for longer than the list may take.
+    #[test]
+    fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
+        for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
+            let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+            let permits = Permits::new(1);
+            let snapshot = Snapshot::now(&table, Range::All);
+            let mut job = Job::list(snapshot, Selector::default(), limit, Form::default());
+            *job.permit_mut() = permits.take();
+            let at = |ms| Now { ms, wall: Time(0) };
+            let mut out = Vec::new();
+            job.absorb(&table, at(1000));
+            if has_begun {
+                assert!(matches!(job.step(&mut table, at(1000), &mut out, 1000), Ok(false)));
+            }
+            job.absorb(&table, at(1000 + JOB_MS_MAX));
+            assert!(permits.take().is_none(), "its time is not over");
+            job.absorb(&table, at(1001 + JOB_MS_MAX));
+            assert!(permits.take().is_some(), "begun: {has_begun}, limit {limit}");
+            assert!(matches!(job.step(&mut table, at(1001 + JOB_MS_MAX), &mut out, 1000), Err(JobError::Overtaken)));
+        }
+    }
+
     #[test]
     fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
         let mut table = table_of(3 * JOB_KEYS_PER_STEP);
@@ -597,7 +634,7 @@ mod tests {
         // A change that the rest of the list must not see.
         let (slot, _) = table.find("n", "l999").expect("there");
         table.remove(slot);
-        job.absorb(&table);
+        job.absorb(&table, now);
         drop(job);
         assert_eq!(table.discard().len(), 2 * JOB_KEYS_PER_STEP + 1);
         // One that is read to its end leaves nothing.
@@ -623,13 +660,13 @@ mod tests {
             let (slot, found) = table.find("n", "l0").expect("there");
             let lease = found.lease().into_owned();
             table.replace(slot, lease);
-            job.absorb(&table);
-            older.absorb(&table);
+            job.absorb(&table, now);
+            older.absorb(&table, now);
         }
         let (slot, _) = table.find("n", "l1").expect("there");
         table.remove(slot);
         for (job, version, items) in [(&mut job, table.version(), 1), (&mut older, old, 2)] {
-            job.absorb(&table);
+            job.absorb(&table, now);
             let mut out = Vec::new();
             assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
             let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
@@ -704,7 +741,7 @@ mod tests {
         }
         renew(&mut table, LOG_EVENTS);
         for (query, mut job) in jobs {
-            job.absorb(&table);
+            job.absorb(&table, now);
             let error = job.step(&mut table, now, &mut out, usize::MAX).expect_err("it is forgotten");
             let response = job.refusal(error);
             let status: serde_json::Value = serde_json::from_slice(&response.body.into_bytes()).expect("JSON");
@@ -753,7 +790,7 @@ mod tests {
                     assert!(out.is_empty() && !job.has_head());
                     // What others do meanwhile is not of this version.
                     create(&mut table, others.next().expect("numbers do not end"));
-                    job.absorb(&table);
+                    job.absorb(&table, now);
                     steps += 1;
                 }
                 let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
@@ -777,7 +814,7 @@ mod tests {
             assert!(!job.is_long());
             for number in 2..=JOB_KEYS_PER_STEP {
                 create(&mut table, number);
-                job.absorb(&table);
+                job.absorb(&table, now);
             }
             let mut out = Vec::new();
             loop {

@@ -280,9 +280,9 @@ impl Http1 {
     }
 
     /// Keeps what a job under way needs, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table) {
+    pub fn absorb(&mut self, table: &Table, now: Now) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
-            job.absorb(table);
+            job.absorb(table, now);
         }
     }
 

@@ -360,11 +360,11 @@ impl Protocol {
     }
 
     /// Keeps what long responses under way need, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table) {
+    pub fn absorb(&mut self, table: &Table, now: Now) {
         match self {
             Self::Undecided => {}
-            Self::Http1(http1) => http1.absorb(table),
-            Self::Http2(http2) => http2.absorb(table),
+            Self::Http1(http1) => http1.absorb(table, now),
+            Self::Http2(http2) => http2.absorb(table, now),
         }
     }
 

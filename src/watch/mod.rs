@@ -8,7 +8,8 @@
 //! ```text
 //!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
 //!      │                     │                                                       │
-//!      └── log forgot ───────┴────────────────────► ended with an ERROR event ◄──────┘
+//!      └── log forgot, ──────┴────────────────────► ended with an ERROR event ◄──────┘
+//!          or took too long
 //! ```
 //!
 //! A broad watcher has no `Synced`: reading the log from its cursor is all it ever does. Not owned here: sockets and
@@ -24,7 +25,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
-use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
+use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
@@ -153,8 +154,8 @@ struct Watcher<O> {
 /// How a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// It gets what was there first.
-    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, _permit: Option<Permit> },
+    /// It gets what was there first, until `end_ms` at the latest.
+    Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, _permit: Option<Permit> },
     /// It gets an error and no more.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
@@ -230,10 +231,14 @@ impl<O: Copy> Watchers<O> {
             WatchStart::Refused(error) => (Progress::Refused(error), self.notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let version = snapshot.version();
-                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark, _permit: permit }, version)
+                let end_ms = now.ms + JOB_MS_MAX;
+                (Progress::Initial { snapshot: Box::new(snapshot), end_bookmark, end_ms, _permit: permit }, version)
             }
         };
-        let is_initial = matches!(progress, Progress::Initial { .. });
+        let initial_end_ms = match &progress {
+            Progress::Initial { end_ms, .. } => Some(*end_ms),
+            Progress::Refused(_) | Progress::Scan | Progress::Synced { .. } => None,
+        };
         let end_ms = now.ms.saturating_add(spec.timeout_ms);
         entry.insert(Watcher {
             owner,
@@ -253,7 +258,8 @@ impl<O: Copy> Watchers<O> {
             armed_ms: 0,
         });
         let key = WatcherKey { slot, generation };
-        if is_initial {
+        if let Some(end_ms) = initial_end_ms {
+            self.timers.push(Reverse((end_ms, key)));
             // Without a change nobody else takes out those that are through.
             if self.initial.len() > KEYS_SWEPT_MIN + self.watchers.len() {
                 let watchers = &mut self.watchers;
@@ -334,16 +340,21 @@ impl<O: Copy> Watchers<O> {
         self.notified = head;
     }
 
-    /// Marks those whose bookmark or end is due.
+    /// Marks those whose bookmark or end is due. What was there first is let go of when its time is over, also if the
+    /// connection has no room and its peer reads nothing.
     pub fn on_timeout(&mut self, now: Now) {
         while let Some(Reverse((due_ms, key))) = self.timers.peek().copied() {
             if due_ms > now.ms {
                 break;
             }
             self.timers.pop();
-            if self.watcher(key).is_some() {
-                self.mark_dirty(key);
+            let Some(watcher) = self.watcher(key) else { continue };
+            if let Progress::Initial { end_ms, .. } = &watcher.progress
+                && *end_ms <= now.ms
+            {
+                watcher.progress = Progress::Refused(Box::new(too_slow()));
             }
+            self.mark_dirty(key);
         }
     }
 
@@ -630,6 +641,13 @@ fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
 #[cold]
 fn stopping() -> ApiError {
     let message = "the server is stopping, and its resourceVersions end with it: list anew".into();
+    ApiError::Expired { message, next: None }
+}
+
+/// What ends a watch whose client has not read in [`JOB_MS_MAX`] what was there first.
+#[cold]
+fn too_slow() -> ApiError {
+    let message = format!("the initial events were not read within {} s: list anew", JOB_MS_MAX / 1000);
     ApiError::Expired { message, next: None }
 }
 

@@ -5,6 +5,7 @@
 use super::*;
 use crate::lease::{Lease, Time};
 use crate::limits::SELECTOR_TERMS_PER_LOOK;
+use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
@@ -376,6 +377,52 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
         let later = world.history.iter().filter(|event| event.version() > version).count();
         assert_eq!(lines.len(), names.len() + 1 + later, "seed {seed}");
         assert!(world.first < version.0);
+    }
+}
+
+/// Whoever reads nothing of what was there, or little, holds it and its permit no longer than a list would.
+#[test]
+fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
+    for is_parked in [false, true] {
+        let mut world = World::new(1, usize::MAX);
+        (0..30).for_each(|_| world.write());
+        let permits = Permits::new(1);
+        let snapshot = Snapshot::now(&world.table, Range::All);
+        let spec = WatchSpec {
+            range: Range::All,
+            selector: Selector::default(),
+            start: WatchStart::Initial { snapshot, end_bookmark: true, permit: permits.take() },
+            bookmarks: true,
+            timeout_ms: u64::MAX,
+            form: Form::default(),
+        };
+        let key = world.watchers.add(0, spec, world.now);
+        assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
+        let mut out = Vec::new();
+        assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1), Fill::More);
+        if is_parked {
+            world.watchers.park(key);
+        }
+        let began_ms = world.now.ms;
+        world.now.ms = began_ms + JOB_MS_MAX - 1;
+        world.watchers.on_timeout(world.now);
+        assert!(permits.take().is_none(), "its time is not over");
+        world.now.ms = began_ms + JOB_MS_MAX;
+        assert_eq!(world.watchers.due_ms(), Some(world.now.ms), "the loop wakes for it");
+        world.watchers.on_timeout(world.now);
+        assert!(permits.take().is_some(), "parked: {is_parked}");
+        if is_parked {
+            assert!(!world.watchers.has_dirty(), "there is no room for its end");
+            world.watchers.unpark(key);
+        }
+        assert_eq!(world.watchers.pop_dirty(), Some((key, 0)));
+        out.clear();
+        let fill = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
+        assert_eq!(fill, Fill::Ended(WatchEnd::Expired));
+        let event: serde_json::Value = serde_json::from_slice(&out).expect("one event");
+        assert_eq!((&event["type"], &event["object"]["reason"]), (&"ERROR".into(), &"Expired".into()));
+        assert_eq!(event["object"]["code"], 410);
+        assert!(world.watchers.is_empty());
     }
 }
 

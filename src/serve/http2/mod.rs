@@ -328,10 +328,10 @@ impl Http2 {
     }
 
     /// Keeps what jobs under way need, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table) {
+    pub fn absorb(&mut self, table: &Table, now: Now) {
         for stream in self.streams.iter_mut().flatten() {
             if let Work::Begun(job, _) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
-                job.absorb(table);
+                job.absorb(table, now);
             }
         }
     }
