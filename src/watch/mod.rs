@@ -435,9 +435,12 @@ impl<O: Copy> Watchers<O> {
             }
         }
         if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
-            watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
-            self.events += 1;
-            watcher.wants_columns = false;
+            // One that begins with a version to come has reached none that a bookmark could name.
+            if watcher.cursor <= table.version() {
+                watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
+                self.events += 1;
+                watcher.wants_columns = false;
+            }
             watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
         }
         if over {
