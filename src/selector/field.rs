@@ -11,7 +11,7 @@ use std::borrow::Cow;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     /// In the order of their text, as kube-apiserver keeps them.
-    terms: Vec<FieldTerm>,
+    terms: Box<[FieldTerm]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,32 +10,45 @@ use crate::lease::StringMap;
 use crate::lease::validation::format::{
     is_label_value, is_qualified_name, label_value_complaints, qualified_name_complaints,
 };
-use compact_str::CompactString;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-/// Requirements that must all hold.
+/// Requirements that must all hold. A watch keeps them for as long as it lasts, and a request has room for ten thousand: so
+/// they take little more than their text.
+///
+/// ```text
+///   text:          app web,worker size 3 old          without the blanks
+///   requirements:  In 3+10, GreaterThan 4+1, DoesNotExist 3+0
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    requirements: Vec<Requirement>,
+    /// Of each requirement the key, then the values with commas between them, which stand in no value.
+    text: Box<str>,
+    requirements: Box<[Requirement]>,
 }
 
-/// What must hold of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What must hold of one key. It stands in the text behind those of the requirements before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Requirement {
-    key: CompactString,
     rule: Rule,
+    /// Bytes.
+    key_len: u16,
+    /// Bytes.
+    values_len: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
     DoesNotExist,
     Exists,
-    GreaterThan(i64),
-    /// Sorted, never empty.
-    In(Vec<CompactString>),
-    LessThan(i64),
-    /// Sorted, never empty.
-    NotIn(Vec<CompactString>),
+    /// Than its one value, a number.
+    GreaterThan,
+    /// One of its values, which are sorted and never none.
+    In,
+    /// Than its one value, a number.
+    LessThan,
+    /// None of its values, which are sorted and never none.
+    NotIn,
 }
 
 impl LabelSelector {
@@ -44,14 +57,20 @@ impl LabelSelector {
     /// # Errors
     /// [`ApiError::BadRequest`] with kube-apiserver's words for what is wrong first.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
-        let requirements = Parser::new(text).parse().map_err(|message| ApiError::BadRequest { message })?;
-        Ok(Self { requirements })
+        let parsed = Parser::new(text).parse().map_err(|message| ApiError::BadRequest { message })?;
+        Ok(Self { text: parsed.text.into(), requirements: parsed.requirements.into() })
     }
 
     /// Whether something with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &StringMap) -> bool {
-        self.requirements.iter().all(|requirement| requirement.rule.matches(labels.value(&requirement.key)))
+        let mut rest = &*self.text;
+        self.requirements.iter().all(|requirement| {
+            let (key, values);
+            (key, rest) = rest.split_at_checked(requirement.key_len.into()).unwrap_or_default();
+            (values, rest) = rest.split_at_checked(requirement.values_len.into()).unwrap_or_default();
+            requirement.rule.matches(values, labels.value(key))
+        })
     }
 
     /// How many requirements one look may have to check.
@@ -68,17 +87,37 @@ impl LabelSelector {
 }
 
 impl Rule {
-    /// Whether the rule holds for the value of its key, if there is one.
-    fn matches(&self, value: Option<&str>) -> bool {
-        let among = |values: &[CompactString], value: &str| values.binary_search_by(|v| v.as_str().cmp(value)).is_ok();
+    /// Whether the rule with `values` holds for the value of its key, if there is one.
+    fn matches(self, values: &str, value: Option<&str>) -> bool {
+        let compared = |value| Some(parse_int(value).ok()?.cmp(&parse_int(values).ok()?));
         match (self, value) {
-            (Self::DoesNotExist | Self::NotIn(_), None) | (Self::Exists, Some(_)) => true,
-            (Self::Exists | Self::GreaterThan(_) | Self::In(_) | Self::LessThan(_), None)
-            | (Self::DoesNotExist, Some(_)) => false,
-            (Self::In(values), Some(value)) => among(values, value),
-            (Self::NotIn(values), Some(value)) => !among(values, value),
-            (Self::GreaterThan(bound), Some(value)) => parse_int(value).is_ok_and(|value| value > *bound),
-            (Self::LessThan(bound), Some(value)) => parse_int(value).is_ok_and(|value| value < *bound),
+            (Self::DoesNotExist | Self::NotIn, None) | (Self::Exists, Some(_)) => true,
+            (Self::Exists | Self::GreaterThan | Self::In | Self::LessThan, None) | (Self::DoesNotExist, Some(_)) => {
+                false
+            }
+            (Self::In, Some(value)) => is_among(values, value),
+            (Self::NotIn, Some(value)) => !is_among(values, value),
+            (Self::GreaterThan, Some(value)) => compared(value) == Some(Ordering::Greater),
+            (Self::LessThan, Some(value)) => compared(value) == Some(Ordering::Less),
+        }
+    }
+}
+
+/// Whether `value` is one of `values`, which are sorted and have commas between them. They may be thousands.
+fn is_among(values: &str, value: &str) -> bool {
+    let (mut rest, value) = (values.as_bytes(), value.as_bytes());
+    loop {
+        let (before, after) = rest.split_at(rest.len() / 2);
+        let start = before.iter().rposition(|byte| *byte == b',').map_or(0, |comma| comma + 1);
+        let end = after.iter().position(|byte| *byte == b',').map_or(rest.len(), |comma| before.len() + comma);
+        let further = match value.cmp(rest.get(start..end).unwrap_or_default()) {
+            Ordering::Equal => return true,
+            Ordering::Less => start.checked_sub(1).and_then(|comma| rest.get(..comma)),
+            Ordering::Greater => rest.get(end + 1..),
+        };
+        match further {
+            Some(further) => rest = further,
+            None => return false,
         }
     }
 }
@@ -152,13 +191,40 @@ impl<'a> Lexer<'a> {
 struct Parser<'a> {
     lexer: Lexer<'a>,
     next: Token<'a>,
+    parsed: Parsed,
+}
+
+/// A [`LabelSelector`] that grows.
+#[derive(Default)]
+struct Parsed {
+    text: String,
+    requirements: Vec<Requirement>,
+}
+
+impl Parsed {
+    /// Adds what must hold of `key`.
+    fn push(&mut self, key: &str, rule: Rule, values: &[&str]) -> Result<(), String> {
+        self.text.push_str(key);
+        let values_start = self.text.len();
+        for (at, value) in values.iter().enumerate() {
+            if at > 0 {
+                self.text.push(',');
+            }
+            self.text.push_str(value);
+        }
+        // Longer ones come in no request.
+        let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
+        let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
+        self.requirements.push(Requirement { rule, key_len, values_len });
+        Ok(())
+    }
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Self {
         let mut lexer = Lexer { text, at: 0 };
         let next = lexer.next_token();
-        Self { lexer, next }
+        Self { lexer, next, parsed: Parsed::default() }
     }
 
     /// Takes the next token; past the end it is the end again.
@@ -172,18 +238,16 @@ impl<'a> Parser<'a> {
         as_value(self.next).0
     }
 
-    fn parse(mut self) -> Result<Vec<Requirement>, String> {
-        let mut requirements = Vec::new();
+    fn parse(mut self) -> Result<Parsed, String> {
         loop {
             match self.next_kind() {
                 Kind::Identifier | Kind::Not => {}
-                Kind::EndOfString => return Ok(requirements),
+                Kind::EndOfString => return Ok(self.parsed),
                 _ => return Err(format!("found '{}', expected: !, identifier, or 'end of string'", self.next.1)),
             }
-            let requirement = self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
-            requirements.push(requirement);
+            self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?;
             match self.consume() {
-                (Kind::EndOfString, _) => return Ok(requirements),
+                (Kind::EndOfString, _) => return Ok(self.parsed),
                 (Kind::Comma, _) if matches!(self.next_kind(), Kind::Identifier | Kind::Not) => {}
                 (Kind::Comma, _) => return Err(format!("found '{}', expected: identifier after ','", self.next.1)),
                 (_, found) => return Err(format!("found '{found}', expected: ',' or 'end of string'")),
@@ -191,7 +255,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn requirement(&mut self) -> Result<Requirement, String> {
+    fn requirement(&mut self) -> Result<(), String> {
         let (mut kind, mut key) = as_value(self.consume());
         let negated = kind == Kind::Not;
         if negated {
@@ -204,45 +268,37 @@ impl<'a> Parser<'a> {
             return Err(invalid("<nil>", key, &qualified_name_complaints(key).join("; ")));
         }
         // After `!key` no operator is looked for; what follows the key is the caller's to refuse.
-        let rule = match self.next_kind() {
-            _ if negated => Rule::DoesNotExist,
-            Kind::EndOfString | Kind::Comma => Rule::Exists,
-            _ => self.rule(key)?,
-        };
-        Ok(Requirement { key: CompactString::from(key), rule })
+        match self.next_kind() {
+            _ if negated => self.parsed.push(key, Rule::DoesNotExist, &[]),
+            Kind::EndOfString | Kind::Comma => self.parsed.push(key, Rule::Exists, &[]),
+            _ => self.rule(key),
+        }
     }
 
-    fn rule(&mut self, key: &str) -> Result<Rule, String> {
+    fn rule(&mut self, key: &str) -> Result<(), String> {
         match self.consume() {
-            (Kind::In, _) => self.value_list(key).map(Rule::In),
-            (Kind::NotIn, _) => self.value_list(key).map(Rule::NotIn),
-            (Kind::Equals | Kind::DoubleEquals, _) => self.exact_value(key).map(Rule::In),
-            (Kind::NotEquals, _) => self.exact_value(key).map(Rule::NotIn),
-            (Kind::GreaterThan, _) => self.bound(key).map(Rule::GreaterThan),
-            (Kind::LessThan, _) => self.bound(key).map(Rule::LessThan),
+            (Kind::In, _) => self.value_list(key, Rule::In),
+            (Kind::NotIn, _) => self.value_list(key, Rule::NotIn),
+            (Kind::Equals | Kind::DoubleEquals, _) => self.one_value(key, Rule::In),
+            (Kind::NotEquals, _) => self.one_value(key, Rule::NotIn),
+            (Kind::GreaterThan, _) => self.one_value(key, Rule::GreaterThan),
+            (Kind::LessThan, _) => self.one_value(key, Rule::LessThan),
             (_, found) => Err(format!("found '{found}', expected: in, notin, =, ==, !=, gt, lt")),
         }
     }
 
     /// A value list, checked.
-    fn value_list(&mut self, key: &str) -> Result<Vec<CompactString>, String> {
+    fn value_list(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let values: Vec<&str> = self.values_in_parentheses()?.into_iter().collect();
         check_values(key, &values, false)?;
-        Ok(values.into_iter().map(CompactString::from).collect())
+        self.parsed.push(key, rule, &values)
     }
 
-    /// A single value, checked.
-    fn exact_value(&mut self, key: &str) -> Result<Vec<CompactString>, String> {
+    /// A single value, checked; of a bound a number.
+    fn one_value(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let value = self.value()?;
-        check_values(key, &[value], false)?;
-        Ok(vec![CompactString::from(value)])
-    }
-
-    /// A single value that is a number, checked.
-    fn bound(&mut self, key: &str) -> Result<i64, String> {
-        let value = self.value()?;
-        check_values(key, &[value], true)?;
-        parse_int(value).map_err(|why| why.to_string())
+        check_values(key, &[value], matches!(rule, Rule::GreaterThan | Rule::LessThan))?;
+        self.parsed.push(key, rule, &[value])
     }
 
     fn values_in_parentheses(&mut self) -> Result<BTreeSet<&'a str>, String> {
@@ -481,6 +537,47 @@ mod tests {
             ("a in (=)", "unable to parse requirement: found '=', expected: ',', ')' or identifier".to_owned()),
         ] {
             assert_eq!(refusal(text), message, "{text}");
+        }
+    }
+
+    /// Values stand in one text; of a random choice of them each is found in it, and no other.
+    #[test]
+    fn a_value_is_found_among_many() {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let pool: Vec<String> = [""].iter().map(ToString::to_string).chain((0..300).map(|i| i.to_string())).collect();
+        for _ in 0..300 {
+            let bound = rng.usize(1..=pool.len());
+            let mut chosen: BTreeSet<&str> =
+                pool.iter().filter(|_| rng.usize(..pool.len()) < bound).map(|v| &**v).collect();
+            if chosen.is_empty() {
+                chosen.insert("7");
+            }
+            let text = chosen.iter().copied().collect::<Vec<_>>().join(",");
+            let (among, not) = (format!("a in ({text})"), format!("a notin ({text})"));
+            let parse = |text: &str| LabelSelector::parse(text).expect(text);
+            let (among, not) = (parse(&among), parse(&not));
+            for value in &pool {
+                let labels = labels(&[("a", value)]);
+                assert_eq!(among.matches(&labels), chosen.contains(&**value), "{value:?} in {text}");
+                assert_ne!(not.matches(&labels), among.matches(&labels), "{value:?} in {text}");
+            }
+        }
+    }
+
+    /// A watch keeps its selector: what that holds is not to be many times what was sent.
+    #[test]
+    fn a_selector_takes_little_more_than_its_text() {
+        let values = (0..2000).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
+        for (text, times) in [
+            ("!a,".repeat(10_000) + "b", 3),
+            ("a>1,".repeat(8_000) + "b", 3),
+            ("a=b,".repeat(8_000) + "b", 3),
+            ("node-role.kubernetes.io/worker,".repeat(1_000) + "b", 2),
+            (format!("a in ({values})"), 1),
+        ] {
+            let selector = LabelSelector::parse(&text).expect("a selector");
+            let bytes = size_of_val(&*selector.text) + size_of_val(&*selector.requirements);
+            assert!(bytes <= times * text.len(), "{bytes} bytes of {} for {}…", text.len(), &text[..10]);
         }
     }
 
