@@ -143,6 +143,8 @@ impl Fleet {
                 }
             }
         }
+        // As Go's encoder ends what it writes, and what it answers, but no object in an event.
+        self.body.push(b'\n');
         Some(Request { method: "PUT", target: &self.path, body: Some(&self.body) })
     }
 
@@ -216,6 +218,7 @@ impl Fleet {
 
     /// An object in an answer that is a success.
     fn handle_object(&mut self, flight: Flight, body: &[u8], now: u64) {
+        let body = body.strip_suffix(b"\n").unwrap_or(body);
         let Some(shown) = self.shown_in(flight.node, body) else {
             if matches!(flight.step, Step::Put | Step::Post) {
                 self.set_uncertain(flight.node);
@@ -443,7 +446,7 @@ mod tests {
         let mut flight = fleet.begin_renewal(1, 20).expect("idle");
         let request = fleet.request_of(&mut flight, 5_000_000_000).expect("a node");
         let expected = object_text("node-1", 6, "2026-01-02T03:04:10.000000Z");
-        assert_eq!(request.body, Some(expected.as_bytes()));
+        assert_eq!(request.body, Some(format!("{expected}\n").as_bytes()));
         assert_eq!(request.method, "PUT");
         assert_eq!(request.target, "/apis/coordination.k8s.io/v1/namespaces/n/leases/node-1");
     }

@@ -201,7 +201,9 @@ impl Fake {
             _ => self.renew(&mut state, &name, body),
         };
         match reply {
-            Reply::Answer(status, body) if self.fault == Fault::AlwaysGoesAway => Reply::Last(status, body),
+            Reply::Answer(status, body) if self.fault == Fault::AlwaysGoesAway => Reply::Last(status, body + "\n"),
+            // As Go's encoder ends what it writes.
+            Reply::Answer(status, body) => Reply::Answer(status, body + "\n"),
             reply => reply,
         }
     }
