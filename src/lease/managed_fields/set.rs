@@ -341,6 +341,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn numbers_that_are_the_same_as_floats_can_be_sorted() {
+        let mut rng = fastrand::Rng::with_seed(11);
+        for _ in 0..50 {
+            let number = |rng: &mut fastrand::Rng| {
+                let number = (1_i64 << 62) + rng.i64(..1_000);
+                if rng.u8(..3) == 0 { format!("\"v:{number}.0\":{{}}") } else { format!("\"v:{number}\":{{}}") }
+            };
+            let sets: Vec<_> = (0..50)
+                .map(|_| {
+                    let members: Vec<_> = (0..40).map(|_| number(&mut rng)).collect();
+                    Set::parse(&format!("{{{}}}", members.join(","))).expect("a set")
+                })
+                .collect();
+            let union = Set::union_of(&sets.iter().collect::<Vec<_>>());
+            assert!(union.members().is_sorted() && union.members().len() > 400);
+        }
+    }
+
+    #[test]
     fn the_json_form_is_that_of_kube_apiserver() {
         for json in [
             "{}",
