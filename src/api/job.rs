@@ -164,6 +164,10 @@ impl Found {
             }
             token.set_remaining(*counted);
         }
+        if token.remaining() == Some(0) {
+            // What could still have come was created later than the version.
+            return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
+        }
         let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
         Ok(Some(OwnedMeta { version, next: token.encode(), remaining }))
     }
@@ -761,6 +765,25 @@ mod tests {
             }
         }
         assert_eq!(table.len(), 2);
+    }
+
+    /// Behind the last Lease of the page there are keys to look at, of which none was there at the version.
+    #[test]
+    fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
+        let now = Now { ms: 0, wall: Time(0) };
+        for query in ["limit=2", "limit=2&labelSelector=!a"] {
+            let mut table = Table::new(ResourceVersion(1), 4 * JOB_KEYS_PER_STEP, usize::MAX);
+            (0..2).for_each(|number| create(&mut table, number));
+            let version = table.version();
+            (2..2 + 2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
+            let query = format!("{query}&resourceVersion={version}&resourceVersionMatch=Exact");
+            let mut job = asked(&mut table, Method::Get, &query);
+            let mut out = Vec::new();
+            while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {}
+            let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{query}");
+            assert_eq!(list["metadata"], serde_json::json!({ "resourceVersion": version.to_string() }), "{query}");
+        }
     }
 
     /// Of a page whose version is gone nobody has counted what is left: that takes steps of its own.

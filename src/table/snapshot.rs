@@ -141,8 +141,8 @@ impl Snapshot {
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and its making. Whether that was the rest; before
-    /// that nothing comes out.
+    /// Takes in a part of what has changed between the snapshot's version and now. Whether that was the rest; before that
+    /// nothing comes out.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
@@ -254,7 +254,7 @@ impl Snapshot {
     /// [`Forgotten`] if that was too late; the snapshot is of no use then.
     pub fn absorb(&mut self, table: &Table) -> Result<(), Forgotten> {
         if self.is_behind {
-            // It follows in steps of its own, faster than the log can grow.
+            // It follows in steps of its own, and if the log is faster it has lost.
             return Ok(());
         }
         let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
