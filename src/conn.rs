@@ -416,7 +416,8 @@ impl Conn {
                 return Ok(());
             }
             // Behind a watch no more is read than a buffer holds, and so the end would not be seen.
-            let is_hidden_end = !may_read && self.transport.is_end_near() && !self.protocol.has_job();
+            let is_hidden_end =
+                !may_read && self.transport.is_end_near() && !self.protocol.has_job() && !self.protocol.is_postponed();
             if self.transport.is_eof() || is_hidden_end {
                 // All that was asked for whole has been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
@@ -506,8 +507,9 @@ impl Conn {
 mod tests {
     use super::*;
     use crate::api::Api;
+    use crate::cluster::NamespaceChange;
     use crate::lease::{ResourceVersion, Time};
-    use crate::limits::{QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+    use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
     use crate::table::Table;
     use crate::tls::trust::Trust;
     use mio::{Events, Interest, Poll};
@@ -685,6 +687,33 @@ mod tests {
             world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
             world.turn();
             assert_eq!(world.service.watchers.len(), 0, "{behind}");
+        }
+    }
+
+    #[test]
+    fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_it() {
+        for behind in [1, 3_000] {
+            let mut world = World::new();
+            world.service.api.namespaces.apply(NamespaceChange::All(Vec::new()));
+            let body = r#"{"metadata":{"name":"a"}}"#;
+            let target = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+            let creation = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(behind);
+            world.peer.write_all(&[creation.as_bytes(), &requests].concat()).expect("room in the kernel");
+            world.turn();
+            assert!(world.conn.protocol.is_postponed());
+            world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+            world.turn();
+            assert!(world.conn.protocol.is_postponed(), "{behind}");
+            world.now.ms += NAMESPACE_WAIT_MS;
+            let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+            for _ in 0..100 {
+                world.turn();
+                let read = world.peer.read(&mut piece).unwrap_or(0);
+                answers.extend_from_slice(&piece[..read]);
+            }
+            let answered = memchr::memmem::find_iter(&answers, b"HTTP/1.1 ").count();
+            assert_eq!(answered, 1 + behind);
         }
     }
 
