@@ -54,7 +54,7 @@ pub struct TurnEnd {
     pub watch_events: u64,
     /// Connections with a long response under way that is no watch.
     pub connections_with_jobs: usize,
-    /// Bytes that wait, on all connections, until a socket takes them.
+    /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
 }
 
@@ -232,7 +232,7 @@ impl Metrics {
         );
         out.single_gauge(
             "coordination_queued_bytes",
-            "Bytes that wait, on all connections, until a socket takes them.",
+            "Bytes that wait, on all connections, until a window opens or a socket takes them.",
             self.last.queued_bytes,
         );
         for (name, help, count) in [

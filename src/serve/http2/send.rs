@@ -290,8 +290,8 @@ impl Http2 {
     }
 }
 
-/// Bytes of a list that are made however small the window is.
-const PIECE_BYTES_MIN: usize = 16 * 1024;
+/// Bytes of a list that are made however small the window is. Some such pieces may wait in a crowd, too.
+const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");
 const CONTENT_LENGTH: FieldName<'static> = FieldName::new(b"content-length");
