@@ -59,8 +59,9 @@ pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 /// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
-/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only [`QUEUED_BYTES_LOW`] each: many peers
-/// that do not read take memory from the Leases. It is no bound of the sum, since each of them still gets one answer.
+/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only
+/// [`QUEUED_BYTES_LOW`] each: many peers that do not read take memory from the Leases. It is no bound of the sum, since each
+/// of them still gets one answer.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
