@@ -416,8 +416,7 @@ impl Conn {
                 return Ok(());
             }
             // Behind a watch no more is read than a buffer holds, and so the end would not be seen.
-            let is_hidden_end =
-                !may_read && self.transport.is_end_near() && !self.protocol.has_job() && !self.protocol.is_postponed();
+            let is_hidden_end = !may_read && self.transport.is_end_near() && self.protocol.is_watching();
             if self.transport.is_eof() || is_hidden_end {
                 // All that was asked for whole has been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };

@@ -228,6 +228,12 @@ impl Http1 {
         }
     }
 
+    /// Whether a watch is under way.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        matches!(self.in_progress, InProgress::Watch(..))
+    }
+
     /// Whether a long response goes out, behind which requests must wait.
     #[must_use]
     pub fn is_streaming(&self) -> bool {

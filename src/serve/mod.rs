@@ -269,6 +269,15 @@ impl Protocol {
         }
     }
 
+    /// Whether a watch is under way behind which no input is of use; in HTTP/2 there always is some.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        match self {
+            Self::Undecided | Self::Http2(_) => false,
+            Self::Http1(http1) => http1.is_watching(),
+        }
+    }
+
     /// Bytes of responses that wait for something else than the socket: the windows of HTTP/2 streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
