@@ -52,6 +52,15 @@ pub trait FieldLines {
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
 }
 
+/// A request without further field lines.
+#[cfg(test)]
+pub(crate) struct NoLines;
+
+#[cfg(test)]
+impl FieldLines for NoLines {
+    fn for_each(&self, _each: &mut dyn FnMut(&[u8], &[u8])) {}
+}
+
 /// A request without its body, borrowed from its connection.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'a> {

@@ -277,14 +277,8 @@ mod tests {
     use crate::api::Api;
     use crate::auth::Credentials;
     use crate::clock::Now;
-    use crate::http::{FieldLines, Method, RequestHead};
+    use crate::http::{Method, NoLines, RequestHead};
     use crate::lease::Time;
-
-    struct NoLines;
-
-    impl FieldLines for NoLines {
-        fn for_each(&self, _each: &mut dyn FnMut(&[u8], &[u8])) {}
-    }
 
     fn watch_of(path: &str, query: &str) -> WatchSpec {
         let head = RequestHead {

@@ -295,13 +295,7 @@ impl Labels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::FieldLines;
-
-    struct NoLines;
-
-    impl FieldLines for NoLines {
-        fn for_each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
-    }
+    use crate::http::NoLines;
 
     fn kind(method: Method, target: &str, content_type: Option<&str>) -> RequestKind {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));

@@ -5,16 +5,10 @@
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
 use crate::clock::Now;
-use crate::http::{ContentType, FieldLines, Method, RequestHead};
+use crate::http::{ContentType, Method, NoLines, RequestHead};
 use crate::lease::{ApiVersion, ResourceVersion, Time};
 use crate::table::Table;
 use crate::watch::Watchers;
-
-struct NoLines;
-
-impl FieldLines for NoLines {
-    fn for_each(&self, _each: &mut dyn FnMut(&[u8], &[u8])) {}
-}
 
 /// A request as data.
 #[derive(Clone, Debug)]

@@ -1,0 +1,329 @@
+//! Lists and deletions, a step at a time.
+
+use super::*;
+use crate::api::preconditions::Preconditions;
+use crate::api::token::ContinueToken;
+use crate::api::{Api, Reply};
+use crate::auth::Credentials;
+use crate::http::{Method, NoLines, RequestHead};
+use crate::lease::strategy::Propagation;
+use crate::lease::{Lease, ResourceVersion, Time};
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, SELECTOR_TERMS_PER_LOOK};
+use crate::media_type::Representation;
+use crate::permits::Permits;
+use crate::selector::label::LabelSelector;
+use crate::table::snapshot::Range;
+
+fn table_of(leases: usize) -> Table {
+    let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);
+    (0..leases).for_each(|number| create(&mut table, number));
+    table
+}
+
+fn create(table: &mut Table, number: usize) {
+    let mut lease = Lease::default();
+    lease.metadata.namespace = "n".into();
+    lease.metadata.name = format!("l{number}").into();
+    table.create(lease);
+}
+
+/// Goal: whoever puts a step off, the first or a later one, holds no permit for longer than the list may take.
+#[test]
+fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
+    for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
+        let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+        let permits = Permits::new(1);
+        let snapshot = Snapshot::now(&table, Range::All);
+        let mut job = Job::list(snapshot, Selector::default(), limit, Form::default());
+        *job.permit_mut() = permits.take();
+        let at = |ms| Now { ms, wall: Time(0) };
+        let mut out = Vec::new();
+        job.absorb(&table, at(1000));
+        if has_begun {
+            assert!(matches!(job.step(&mut table, at(1000), &mut out, 1000), Ok(false)));
+        }
+        job.absorb(&table, at(1000 + JOB_MS_MAX));
+        assert!(permits.take().is_none(), "its time is not over");
+        job.absorb(&table, at(1001 + JOB_MS_MAX));
+        assert!(permits.take().is_some(), "begun: {has_begun}, limit {limit}");
+        assert!(matches!(job.step(&mut table, at(1001 + JOB_MS_MAX), &mut out, 1000), Err(JobError::Overtaken)));
+    }
+}
+
+#[test]
+fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
+    let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+    let now = Now { ms: 0, wall: Time(0) };
+    let snapshot = Snapshot::now(&table, Range::All);
+    let mut job = Job::list(snapshot, Selector::default(), 3 * JOB_KEYS_PER_STEP, Form::default());
+    let mut out = Vec::new();
+    for _ in 0..2 {
+        assert!(matches!(job.step(&mut table, now, &mut out, 1000), Ok(false)));
+    }
+    // A change that the rest of the list must not see.
+    let (slot, _) = table.find("n", "l999").expect("there");
+    table.remove(slot);
+    job.absorb(&table, now);
+    drop(job);
+    assert_eq!(table.discard().len(), 2 * JOB_KEYS_PER_STEP + 1);
+    // One that is read to its end leaves nothing.
+    table.discard().step(usize::MAX);
+    let snapshot = Snapshot::now(&table, Range::All);
+    let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
+    assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+    drop(job);
+    assert!(table.discard().is_empty());
+}
+
+/// However long it waits for its first step, and whatever the log forgets meanwhile.
+#[test]
+fn a_list_is_of_how_things_stand_when_it_begins() {
+    let mut table = table_of(2);
+    let now = Now { ms: 0, wall: Time(0) };
+    let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 5, Form::default());
+    let old = table.version();
+    let of_version = Snapshot::at(&table, Range::All, old).expect("nothing is forgotten");
+    let mut older = Job::list(of_version, Selector::default(), 5, Form::default());
+    // More changes than the log keeps.
+    for _ in 0..20 {
+        let (slot, found) = table.find("n", "l0").expect("there");
+        let lease = found.lease().into_owned();
+        table.replace(slot, lease);
+        job.absorb(&table, now);
+        older.absorb(&table, now);
+    }
+    let (slot, _) = table.find("n", "l1").expect("there");
+    table.remove(slot);
+    for (job, version, items) in [(&mut job, table.version(), 1), (&mut older, old, 2)] {
+        job.absorb(&table, now);
+        let mut out = Vec::new();
+        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(items));
+    }
+}
+
+/// A job by request, about namespace `n`.
+fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
+    let request = RequestHead {
+        method,
+        path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+        query,
+        accept: None,
+        content_type: None,
+        user_agent: None,
+        fields: &NoLines,
+    };
+    let now = Now { ms: 0, wall: Time(0) };
+    match Api::new().handle(table, &request, &mut Vec::from("{}"), &Credentials::insecure(), now) {
+        Reply::Job(job) => job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next of what has changed since is taken in while others write faster: nothing has gone out, so that clients can be
+/// told what lets them begin anew.
+#[test]
+fn a_version_that_is_forgotten_on_the_way_is_expired() {
+    const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
+    let now = Now { ms: 0, wall: Time(0) };
+    let mut table = Table::new(ResourceVersion(1), LOG_EVENTS, usize::MAX);
+    (0..2).for_each(|number| create(&mut table, number));
+    let version = table.version();
+    let mut out = Vec::new();
+    let first = asked(&mut table, Method::Get, "limit=1").step(&mut table, now, &mut out, usize::MAX);
+    assert!(matches!(first, Ok(true)));
+    let first: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+    let token = first["metadata"]["continue"].as_str().expect("there is another page");
+    let renew = |table: &mut Table, count| {
+        for _ in 0..count {
+            let (slot, found) = table.find("n", "l0").expect("there");
+            let lease = found.lease().into_owned();
+            table.replace(slot, lease);
+        }
+    };
+    renew(&mut table, 2 * CATCH_UP_EVENTS_PER_STEP);
+    let next_page = format!("limit=1&continue={token}");
+    let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    let (pretty, limited) = (format!("{exact}&pretty=1"), format!("{exact}&limit=1"));
+    let mut jobs: Vec<_> = [
+        (Method::Get, &exact),
+        (Method::Get, &pretty),
+        (Method::Get, &limited),
+        (Method::Delete, &exact),
+        (Method::Get, &next_page),
+        (Method::Delete, &next_page),
+    ]
+    .map(|(method, query)| (query, asked(&mut table, method, query)))
+    .into();
+    for (query, job) in &mut jobs {
+        out.clear();
+        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(false)), "{query}");
+        assert!(out.is_empty() && !job.has_head(), "{query}");
+    }
+    renew(&mut table, LOG_EVENTS);
+    for (query, mut job) in jobs {
+        job.absorb(&table, now);
+        let error = job.step(&mut table, now, &mut out, usize::MAX).expect_err("it is forgotten");
+        let response = job.refusal(error);
+        let status: serde_json::Value = serde_json::from_slice(&response.body.into_bytes()).expect("JSON");
+        assert_eq!((response.status, &status["reason"]), (410, &"Expired".into()), "{query}");
+        let message = status["message"].as_str().expect("words");
+        let fresh = status["metadata"]["continue"].as_str();
+        if query == &next_page {
+            assert!(message.contains("use the continue token in this response"), "{message}");
+            let fresh = ContinueToken::decode(fresh.expect("a token")).expect("a token");
+            assert_eq!((fresh.version(), fresh.start()), (None, "n/l0\0"));
+        } else {
+            assert_eq!((message, fresh), ("The resourceVersion for the provided list is too old.", None), "{query}");
+        }
+    }
+    assert_eq!(table.len(), 2);
+}
+
+/// Behind the last Lease of the page there are keys to look at, of which none was there at the version.
+#[test]
+fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
+    let now = Now { ms: 0, wall: Time(0) };
+    for query in ["limit=2", "limit=2&labelSelector=!a"] {
+        let mut table = Table::new(ResourceVersion(1), 4 * JOB_KEYS_PER_STEP, usize::MAX);
+        (0..2).for_each(|number| create(&mut table, number));
+        let version = table.version();
+        (2..2 + 2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
+        let query = format!("{query}&resourceVersion={version}&resourceVersionMatch=Exact");
+        let mut job = asked(&mut table, Method::Get, &query);
+        let mut out = Vec::new();
+        while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {}
+        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{query}");
+        assert_eq!(list["metadata"], serde_json::json!({ "resourceVersion": version.to_string() }), "{query}");
+    }
+}
+
+/// Of a page whose version is gone nobody has counted what is left: that takes steps of its own.
+#[test]
+fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
+    const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
+    let now = Now { ms: 0, wall: Time(0) };
+    let mut table = table_of(LEASES);
+    let mut others = LEASES..;
+    let first = Snapshot::now(&table, Range::Namespace("n".into()));
+    // Behind `l0`, which is the first.
+    let token = ContinueToken::after(&first.from_key("n/l0\0", Some(7)).expect("in the range")).without_version();
+    for (method, query, is_counted) in [
+        (Method::Get, "limit=2", true),
+        (Method::Get, "limit=2&labelSelector=!a", false),
+        (Method::Delete, "limit=2", true),
+    ] {
+        let mut token = token.encode();
+        let mut left = table.len() - 1;
+        for page in 0..3 {
+            let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
+            // Only the first is of what is there now, and has all to count.
+            assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
+            let mut out = Vec::new();
+            let mut steps = 1;
+            while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {
+                assert!(out.is_empty() && !job.has_head());
+                // What others do meanwhile is not of this version.
+                create(&mut table, others.next().expect("numbers do not end"));
+                job.absorb(&table, now);
+                steps += 1;
+            }
+            let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+            left -= 2;
+            let remaining = list["metadata"]["remainingItemCount"].as_u64();
+            assert_eq!(remaining, is_counted.then_some(left as u64), "{query}, page {page}");
+            assert_eq!(steps > 1, is_counted && page == 0, "{query}, page {page}: {steps}");
+            list["metadata"]["continue"].as_str().expect("there is more").clone_into(&mut token);
+        }
+    }
+}
+
+/// Of a table that has grown while it waited it would need a permit; what is made in one go does not grow.
+#[test]
+fn a_list_does_not_begin_longer_than_it_was_allowed() {
+    let now = Now { ms: 0, wall: Time(0) };
+    let outcome = |format| {
+        let mut table = table_of(2);
+        let form = Form { representation: Representation { format, ..Representation::JSON }, ..Form::default() };
+        let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), 0, form);
+        assert!(!job.is_long());
+        for number in 2..=JOB_KEYS_PER_STEP {
+            create(&mut table, number);
+            job.absorb(&table, now);
+        }
+        let mut out = Vec::new();
+        loop {
+            match job.step(&mut table, now, &mut out, usize::MAX) {
+                Ok(false) => {}
+                over => return over,
+            }
+        }
+    };
+    assert!(matches!(outcome(Format::Json), Err(JobError::Refused(ApiError::TooManyRequests))));
+    assert!(matches!(outcome(Format::Yaml), Ok(true)));
+}
+
+/// Goal: a selector of thousands of terms makes no step longer.
+#[test]
+fn a_step_looks_at_the_less_the_longer_the_selector_is() {
+    let labels = vec!["!absent"; 1000].join(",");
+    let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
+    let deletion = Deletion {
+        propagation: Propagation::default(),
+        preconditions: Preconditions::default(),
+        dry_run: false,
+        limit: 0,
+    };
+    let now = Now { ms: 0, wall: Time(0) };
+    for what in ["list", "page", "deletion"] {
+        let mut table = table_of(40);
+        let snapshot = Snapshot::now(&table, Range::All);
+        let mut job = match what {
+            "list" => Job::list(snapshot, selector.clone(), 0, Form::default()),
+            "page" => Job::list(snapshot, selector.clone(), 100, Form::default()),
+            _ => Job::delete_collection(snapshot, selector.clone(), deletion.clone(), Form::default()),
+        };
+        assert!(job.is_long(), "{what}: as much work as one of thousands");
+        let (mut out, mut steps) = (Vec::new(), 1);
+        while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing changes") {
+            steps += 1;
+        }
+        assert!(steps >= 40 * 1000 / SELECTOR_TERMS_PER_LOOK / JOB_KEYS_PER_STEP, "{what}: all in {steps} steps");
+        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(40), "{what}");
+        assert_eq!(table.len(), if what == "deletion" { 0 } else { 40 });
+    }
+}
+
+/// What stands in the output before a list is not the list's, however many steps that takes.
+#[test]
+fn a_list_for_people_leaves_alone_what_goes_before_it() {
+    let mut table = table_of(3 * JOB_KEYS_PER_STEP);
+    let now = Now { ms: 0, wall: Time(0) };
+    let mut list = |format, pretty, limit, head: &[u8], bytes_max| {
+        let form =
+            Form { representation: Representation { format, pretty, ..Representation::JSON }, ..Form::default() };
+        let mut job = Job::list(Snapshot::now(&table, Range::All), Selector::default(), limit, form);
+        let mut out = head.to_vec();
+        loop {
+            let bytes_max = out.len() + bytes_max;
+            if job.step(&mut table, now, &mut out, bytes_max).expect("nothing changes") {
+                break;
+            }
+        }
+        out.strip_prefix(head).expect("it was there before").to_vec()
+    };
+    for limit in [0, 2 * JOB_KEYS_PER_STEP] {
+        let compact = list(Format::Json, false, limit, b"{\"head\"", 1000);
+        let value: serde_json::Value = serde_json::from_slice(&compact).expect("JSON");
+        let pretty = list(Format::Json, true, limit, b"{\"head\"", 1000);
+        let mut expected = Vec::new();
+        crate::codec::render::push_pretty(&mut expected, &compact);
+        assert!(pretty == expected, "{limit}");
+        let yaml = list(Format::Yaml, false, limit, b"{\"head\"", 1000);
+        assert_eq!(crate::codec::yaml::decode(&yaml).expect("YAML").value, value);
+    }
+}
