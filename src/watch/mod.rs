@@ -421,13 +421,13 @@ impl<O: Copy> Watchers<O> {
         }
         let over = now.ms >= watcher.end_ms;
         match filled {
+            Ok(true) if !over => return Fill::More,
             // One that still gets what was there first has no version yet that a bookmark could name.
-            Ok(true) if over && matches!(watcher.progress, Progress::Initial { .. }) => {
+            Ok(true) if matches!(watcher.progress, Progress::Initial { .. }) => {
                 self.remove(key);
                 return Fill::Ended(WatchEnd::TimedOut);
             }
-            Ok(true) => return Fill::More,
-            Ok(false) => {}
+            Ok(_) => {}
             Err(error) => {
                 self.end(key, &error, out);
                 let is_expired = matches!(error, ApiError::Expired { .. });

@@ -10,6 +10,7 @@ use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
 use compact_str::CompactString;
+use std::io::BufRead as _;
 
 /// The history of a table: every event since its first version.
 struct World {
@@ -489,4 +490,33 @@ fn time_ends_a_watch_that_still_tells_of_what_was_there() {
         assert_eq!(fill(later), end.map_or(Fill::More, Fill::Ended), "{after_ms}");
         assert_eq!(world.watchers.is_empty(), end.is_some());
     }
+}
+
+/// Somebody who is behind is told how far it has come when its time is over, and goes on from there.
+#[test]
+fn time_ends_a_watch_that_has_not_caught_up() {
+    let mut world = World::new(1, usize::MAX);
+    let spec = WatchSpec {
+        range: Range::All,
+        selector: Selector::default(),
+        start: WatchStart::After(ResourceVersion(world.first)),
+        bookmarks: true,
+        timeout_ms: 30_000,
+        form: Form::default(),
+    };
+    (0..30).for_each(|_| world.write());
+    let key = world.watchers.add(0, spec, world.now);
+    let mut out = Vec::new();
+    assert_eq!(world.watchers.fill(key, &world.table, world.now, &mut out, 1), Fill::More);
+    world.now.ms += 30_000;
+    out.clear();
+    let fill = world.watchers.fill(key, &world.table, world.now, &mut out, 1);
+    assert_eq!(fill, Fill::Ended(WatchEnd::TimedOut));
+    let lines: Vec<serde_json::Value> =
+        out.lines().map(|line| serde_json::from_str(&line.expect("UTF-8")).expect("an event")).collect();
+    let [event, bookmark] = &lines[..] else { panic!("{lines:?}") };
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(bookmark["object"]["metadata"]["resourceVersion"], (world.first + 2).to_string());
+    assert_eq!(event["object"]["metadata"]["resourceVersion"], (world.first + 2).to_string());
+    assert!(world.watchers.is_empty());
 }
