@@ -146,7 +146,7 @@ impl Args {
     pub fn parse_checked(words: impl IntoIterator<Item = OsString>) -> Result<Self, Stop> {
         let args = Self::try_parse_from(words).map_err(|e| match e.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Information(e.render().to_string()),
-            _ => Stop::Wrong(folded(&e.render().to_string())),
+            _ => Stop::Wrong(wrong_usage(&e)),
         })?;
         args.check().map_err(|message| Stop::Wrong(one_line(&message)))?;
         Ok(args)
@@ -265,9 +265,11 @@ fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     NonZeroUsize::new(bytes).ok_or_else(|| "must be more than 0".to_owned())
 }
 
-/// clap's message of several paragraphs as one line: what is wrong and its tips, without the usage.
-fn folded(message: &str) -> String {
-    let told = message.split("\n\nUsage:").next().unwrap_or(message);
+/// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the usage.
+#[must_use]
+pub fn wrong_usage(error: &clap::Error) -> String {
+    let message = error.render().to_string();
+    let told = message.split("\n\nUsage:").next().unwrap_or(&message);
     let told = told.split("\n\nFor more information").next().unwrap_or(told);
     let told = told.strip_prefix("error: ").unwrap_or(told);
     told.split("\n\n").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")

@@ -132,10 +132,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let text = error.to_string();
-    let told = text.split("\n\n").next().unwrap_or(&text);
-    let words: Vec<&str> = told.split_whitespace().collect();
-    complain(words.join(" ").trim_start_matches("error: "));
+    complain(&coordination_apiserver::cli::wrong_usage(error));
     ExitCode::from(USAGE)
 }
 

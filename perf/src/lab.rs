@@ -1,10 +1,9 @@
 //! The servers of a run and the loads on them, each on a core of its own or all on both.
 
-use crate::machine;
 use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
 use crate::turns::Turns;
-use crate::{Against, Args};
+use crate::{Against, Args, Cores};
 use process_account::Limit;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -86,13 +85,7 @@ impl Lab {
         let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
-        let [server_core, load_core] = match &args.cores {
-            Some(cores) => {
-                let cores = cores.split_once(',').map(|(server, load)| [server.to_owned(), load.to_owned()]);
-                cores.ok_or("--cores wants two: the server's and the load's, as in 0,1")?
-            }
-            None => machine::first_cores(),
-        };
+        let Cores { server: server_core, load: load_core } = args.cores.unwrap_or_else(Cores::first);
         let server = match &args.server {
             // As a path: a name alone would be looked for among the system's programs.
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
@@ -103,8 +96,8 @@ impl Lab {
             dir,
             bin,
             server,
-            server_core,
-            load_core,
+            server_core: server_core.to_string(),
+            load_core: load_core.to_string(),
             port: args.port,
             is_quick: args.quick,
             warm_up: warm_up.to_owned(),

@@ -14,13 +14,12 @@ pub(crate) fn commit() -> Value {
     json!({ "id": git(&["rev-parse", "--short=12", "HEAD"]), "changed": is_changed })
 }
 
-/// The first two cores that this process may use, or one twice if there are no two.
-pub(crate) fn first_cores() -> [String; 2] {
+/// The cores that this process may use, at least one.
+pub(crate) fn cores() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
-    let cores = cores_in(list);
-    let core = |place: usize| cores.get(place).or_else(|| cores.first()).copied().unwrap_or(0).to_string();
-    [core(0), core(1)]
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+    let cores = cores_in(list.trim());
+    if cores.is_empty() { vec![0] } else { cores }
 }
 
 /// The cores in a list such as `0-3,8`.

@@ -19,6 +19,7 @@ mod turns;
 
 use bench::Bench;
 use clap::Parser;
+use coordination_apiserver::cli::wrong_usage;
 use lab::{Lab, OURS, Stop};
 use measurement::{Table, Told};
 use scenario::{FLOORS, Scenario};
@@ -60,8 +61,8 @@ struct Args {
     duration: Option<Duration>,
 
     /// Cores of the server and of the load [default: the first two that may be used]
-    #[arg(long, value_name = "CORE,CORE")]
-    cores: Option<String>,
+    #[arg(long, value_name = "CORE,CORE", value_parser = parse_cores)]
+    cores: Option<Cores>,
 
     /// From here on ports on 127.0.0.1 are looked for
     #[arg(long, value_name = "PORT", default_value_t = 29_440)]
@@ -106,6 +107,32 @@ struct Against {
     pids: Vec<u32>,
 }
 
+/// Who runs where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cores {
+    server: u32,
+    load: u32,
+}
+
+impl Cores {
+    /// The first two that this process may use, or one for both if there are no two.
+    fn first() -> Self {
+        let cores = machine::cores();
+        let core = |place: usize| cores.get(place).or_else(|| cores.first()).copied().unwrap_or(0);
+        Self { server: core(0), load: core(1) }
+    }
+}
+
+fn parse_cores(text: &str) -> Result<Cores, String> {
+    let pair = text.split_once(',').and_then(|(server, load)| Some((server.parse().ok()?, load.parse().ok()?)));
+    let (server, load) = pair.ok_or("two are wanted, the server's and the load's, as in 0,1")?;
+    let usable = machine::cores();
+    match [server, load].into_iter().find(|core| !usable.contains(core)) {
+        Some(core) => Err(format!("core {core} cannot be used; these can: {usable:?}")),
+        None => Ok(Cores { server, load }),
+    }
+}
+
 /// Shorter times show nothing, and longer ones are a slip.
 const TIME_MIN: Duration = Duration::from_millis(100);
 const TIME_MAX: Duration = Duration::from_secs(1_000);
@@ -131,9 +158,16 @@ fn parse_against(text: &str) -> Result<Against, String> {
     Ok(Against { name: name.to_owned(), url: url.to_owned(), pids })
 }
 
+/// Exit status of wrong usage.
+const USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            complain(&wrong_usage(&error));
+            return ExitCode::from(USAGE);
+        }
         Err(error) => error.exit(),
     };
     let all = scenario::all(args.quick);
@@ -146,12 +180,12 @@ fn main() -> ExitCode {
     for name in &args.scenarios {
         if !all.iter().any(|scenario| is_meant(&all, scenario, name)) {
             complain(&format!("there is no scenario {name:?}; --list shows them"));
-            return ExitCode::from(2);
+            return ExitCode::from(USAGE);
         }
     }
     if let Some(server) = args.server.as_deref().filter(|server| !server.is_file()) {
         complain(&format!("there is no server at {}", server.display()));
-        return ExitCode::from(2);
+        return ExitCode::from(USAGE);
     }
     match run(&args, &all) {
         Ok(true) => ExitCode::SUCCESS,
@@ -299,6 +333,15 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn cores_are_two_that_can_be_used() {
+        let first = Cores::first();
+        assert_eq!(parse_cores(&format!("{},{}", first.server, first.load)), Ok(first));
+        for text in ["", "0", "0,", "x,0", "0,0,0", "0,4000000000"] {
+            assert!(parse_cores(text).is_err(), "{text}");
+        }
     }
 
     #[test]

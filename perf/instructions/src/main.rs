@@ -23,7 +23,10 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         _ => {
-            let _ = writeln!(std::io::stderr(), "usage: perf-instructions [SCENARIO OPERATIONS]");
+            let _ = writeln!(
+                std::io::stderr(),
+                "perf-instructions: wanted is SCENARIO OPERATIONS, or nothing, which names the scenarios"
+            );
             ExitCode::from(2)
         }
     }

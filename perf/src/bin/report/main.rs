@@ -1,7 +1,5 @@
 //! Turns a file of results into charts and a table.
 //!
-//!     perf-report [FILE]        a file of perf/results; the newest one without it
-//!
 //! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. Whatever stands outside the
 //! markers is left alone.
 
@@ -13,6 +11,8 @@ mod results;
 mod spread;
 
 use chart::{Bar, Line};
+use clap::Parser;
+use coordination_apiserver::cli::wrong_usage;
 use results::{Results, Row};
 use std::fmt::Write as _;
 use std::fs;
@@ -20,18 +20,39 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Writes the charts and the table of docs/performance.md from what perf/run has measured.
+///
+/// Exit status: 0 written; 1 it cannot be read or written; 2 wrong usage.
+#[derive(Debug, Parser)]
+#[command(name = "perf/report", version, max_term_width = 120)]
+struct Args {
+    /// What perf/run has written [default: the newest file in perf/results]
+    file: Option<PathBuf>,
+}
+
 fn main() -> ExitCode {
-    let file = std::env::args_os().nth(1).map(PathBuf::from);
-    match run(file) {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) if error.use_stderr() => {
+            complain(&wrong_usage(&error));
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    match run(args.file) {
         Ok(words) => {
             _ = writeln!(io::stdout(), "{words}");
             ExitCode::SUCCESS
         }
         Err(words) => {
-            _ = writeln!(io::stderr(), "perf/report: {words}");
+            complain(&words);
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(words: &str) {
+    _ = writeln!(io::stderr(), "perf/report: {words}");
 }
 
 fn run(file: Option<PathBuf>) -> Result<String, String> {
