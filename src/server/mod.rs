@@ -12,13 +12,15 @@
 //! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has its
 //! time, so that however much there is of it, a turn ends soon and its answers go out.
 
-use crate::api::Api;
+mod connections;
+mod start;
+
+pub use start::{Config, ServerError};
+
 use crate::api::health::CheckId;
 use crate::buffer::Pool;
-use crate::clock::{Clock, Now, wall_micros};
-use crate::cluster::Namespaces;
+use crate::clock::{Clock, Now};
 use crate::conn::{Conn, Next};
-use crate::lease::ResourceVersion;
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
     FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN,
@@ -26,17 +28,15 @@ use crate::limits::{
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
-use crate::route::Probe;
 use crate::serve::Service;
-use crate::table::{Table, WANTED_MAX};
+use crate::table::WANTED_MAX;
 use crate::tls::config::Secure;
-use crate::tls::trust::Trust;
 use crate::transport::Transport;
-use crate::updates::{self, Update, UpdateSender, Updates};
+use crate::updates::{Update, UpdateSender, Updates};
 use crate::watch::Fill;
+use connections::Connections;
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token, Waker};
-use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -44,55 +44,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// What a server is told at its start.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Where to serve TLS, and how.
-    pub secure: Option<(SocketAddr, Secure)>,
-    /// Where to serve cleartext: full rights for everybody who can connect, so loopback only.
-    pub insecure: Option<SocketAddr>,
-    /// Which namespaces there are.
-    pub namespaces: Namespaces,
-    /// Connections at the most; further ones wait in the listen queue.
-    pub max_connections: usize,
-    /// Events that the log keeps, at the most.
-    pub watch_window_events: usize,
-    /// Memory that the log's events may hold, in bytes, at the most.
-    pub watch_window_bytes: usize,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            secure: None,
-            insecure: None,
-            namespaces: Namespaces::default(),
-            max_connections: 16_384,
-            watch_window_events: 100_000,
-            watch_window_bytes: 256 * 1024 * 1024,
-        }
-    }
-}
-
-/// Why a server could not start: what was tried, and what the system said.
-#[derive(Debug)]
-pub struct ServerError {
-    what: String,
-    cause: io::Error,
-}
-
-impl std::fmt::Display for ServerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)
-    }
-}
-
-impl std::error::Error for ServerError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
 
 /// Ends a server from another thread.
 #[derive(Clone, Debug)]
@@ -115,8 +66,7 @@ impl ShutdownHandle {
 pub struct Server {
     poll: Poll,
     listeners: Vec<Listener>,
-    conns: Slab<Entry>,
-    generation: u32,
+    conns: Connections,
     max_connections: usize,
     service: Service,
     pool: Pool,
@@ -148,78 +98,11 @@ struct Awaited {
     namespaces: Option<CheckId>,
 }
 
-/// A connection in its slot.
-#[derive(Debug)]
-struct Entry {
-    token: Token,
-    conn: Conn,
-    is_touched: bool,
-    /// It stands among those with a job that can go on.
-    is_in_jobs: bool,
-    /// Bytes that waited to be sent when they were counted last.
-    queued_bytes: usize,
-}
-
 /// Tokens from here up are listeners; the waker is the last.
 const LISTENER_TOKENS: usize = usize::MAX - 16;
 const WAKER_TOKEN: Token = Token(usize::MAX);
 
 impl Server {
-    /// Listens as `config` says.
-    ///
-    /// # Errors
-    /// [`ServerError`] if an address cannot be had.
-    pub fn bind(config: Config) -> Result<Self, ServerError> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |cause| ServerError { what, cause }
-        };
-        let poll = Poll::new().map_err(failed("cannot make a poll"))?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
-        let (update_sender, updates) = updates::queue(Arc::clone(&waker));
-        let mut listeners = Vec::new();
-        let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
-        let secure = config.secure.map(|(addr, secure)| (addr, Some(secure.config)));
-        for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
-            let mut listener = Listener::bind(addr, tls).map_err(failed(&format!("cannot listen on {addr}")))?;
-            let token = Token(LISTENER_TOKENS + listeners.len());
-            listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
-            listeners.push(listener);
-        }
-        let version = ResourceVersion(wall_micros());
-        let mut api = Api::new();
-        api.namespaces = config.namespaces;
-        let awaited = Awaited {
-            request_header: (!trust.is_complete())
-                .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),
-            namespaces: (api.namespaces.is_awaited())
-                .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
-        };
-        let service =
-            Service::new(api, Table::new(version, config.watch_window_events, config.watch_window_bytes), trust);
-        Ok(Self {
-            poll,
-            listeners,
-            conns: Slab::new(),
-            generation: 0,
-            max_connections: config.max_connections,
-            service,
-            pool: Pool::default(),
-            clock: Clock::start(),
-            run_queue: Vec::new(),
-            handshakes: VecDeque::new(),
-            jobs: VecDeque::new(),
-            touched: Vec::new(),
-            with_jobs: Vec::new(),
-            timers: BinaryHeap::new(),
-            shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
-            updates,
-            update_sender,
-            awaited,
-            stop_ms: None,
-        })
-    }
-
     /// Where TLS is served.
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
@@ -268,7 +151,9 @@ impl Server {
         self.service.date.update(now.wall);
         self.take_updates();
         while let Some((_, token)) = self.service.postponed.pop_front_if(|(due_ms, _)| *due_ms <= now.ms) {
-            enqueue(&mut self.conns, token, &mut self.run_queue);
+            if let Some(entry) = self.conns.get_mut(token) {
+                entry.enqueue(&mut self.run_queue);
+            }
         }
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
             self.begin_shutdown(now);
@@ -307,7 +192,7 @@ impl Server {
         for group in ready.chunks(WANTED_MAX) {
             self.look_ahead(group, now);
             for token in group {
-                match entry_mut(&mut self.conns, *token) {
+                match self.conns.get_mut(*token) {
                     Some(entry) if entry.conn.is_handshake_step() => {
                         if entry.conn.await_handshake_turn(now) {
                             self.handshakes.push_front(*token);
@@ -327,7 +212,7 @@ impl Server {
             return;
         }
         let Self { conns, pool, service, .. } = self;
-        let wanted = |token: &Token| entry_mut(conns, *token)?.conn.look_ahead(&service.table, pool, now);
+        let wanted = |token: &Token| conns.get_mut(*token)?.conn.look_ahead(&service.table, pool, now);
         service.table.look_ahead(group.iter().filter_map(wanted));
     }
 
@@ -352,13 +237,13 @@ impl Server {
         }
         let end = Instant::now() + Duration::from_micros(JOB_US_PER_TURN);
         while let Some(token) = self.jobs.pop_front() {
-            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
-            entry.is_in_jobs = false;
+            let Some(entry) = self.conns.get_mut(token) else { continue };
+            entry.job_dequeued();
             if entry.conn.has_job_step() {
                 if entry.conn.step_job(token, &mut self.service, &mut self.pool, now) {
-                    queue_job(entry, &mut self.jobs);
+                    entry.enqueue_job(&mut self.jobs);
                 }
-                touch(entry, &mut self.touched);
+                entry.touch(&mut self.touched);
             }
             if Instant::now() >= end {
                 break;
@@ -373,7 +258,9 @@ impl Server {
                 Update::Namespaces(change) => {
                     self.service.api.namespaces.apply(change);
                     for (_, token) in &self.service.postponed {
-                        enqueue(&mut self.conns, *token, &mut self.run_queue);
+                        if let Some(entry) = self.conns.get_mut(*token) {
+                            entry.enqueue(&mut self.run_queue);
+                        }
                     }
                     if let Some(check) = self.awaited.namespaces
                         && !self.service.api.namespaces.is_awaited()
@@ -426,11 +313,9 @@ impl Server {
             return;
         }
         // A stale token: the connection closed in this batch or before.
-        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.transport_mut().on_event(event);
-        if !std::mem::replace(&mut entry.conn.is_queued, true) {
-            ready.push(token);
-        }
+        entry.enqueue(ready);
     }
 
     fn accept(&mut self, now: Now, ready: &mut Vec<Token>) {
@@ -454,24 +339,24 @@ impl Server {
     }
 
     fn add(&mut self, mut transport: Transport, now: Now, ready: &mut Vec<Token>) {
-        self.generation = self.generation.wrapping_add(1);
-        let entry = self.conns.vacant_entry();
-        let token = token_of(entry.key(), self.generation);
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(transport.socket_mut(), token, interest) {
-            tracing::warn!(%error, "cannot register a connection");
-            return;
+        let registry = self.poll.registry();
+        let added = self.conns.add(|token| {
+            registry.register(transport.socket_mut(), token, Interest::READABLE | Interest::WRITABLE)?;
+            Ok(Conn::new(transport, now))
+        });
+        match added {
+            Ok(entry) => entry.enqueue(ready),
+            Err(error) => {
+                tracing::warn!(%error, "cannot register a connection");
+                return;
+            }
         }
-        let mut conn = Conn::new(transport, now);
-        conn.is_queued = true;
-        entry.insert(Entry { token, conn, is_touched: false, is_in_jobs: false, queued_bytes: 0 });
         self.service.api.metrics.count_connection();
-        ready.push(token);
     }
 
     fn on_ready(&mut self, token: Token, now: Now) {
-        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
-        entry.conn.is_queued = false;
+        let Some(entry) = self.conns.get_mut(token) else { return };
+        entry.dequeued();
         let had_job = entry.conn.has_job();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
         // The next ones are to know, and not only when all have been served.
@@ -479,8 +364,8 @@ impl Server {
         if !had_job && entry.conn.has_job() {
             self.with_jobs.push(token);
         }
-        queue_job(entry, &mut self.jobs);
-        touch(entry, &mut self.touched);
+        entry.enqueue_job(&mut self.jobs);
+        entry.touch(&mut self.touched);
     }
 
     /// Lets go of some of what abandoned lists held.
@@ -499,7 +384,7 @@ impl Server {
     fn fan_out(&mut self, now: Now) {
         self.service.watchers.notify(&self.service.table);
         let (conns, service) = (&mut self.conns, &self.service);
-        self.with_jobs.retain(|token| match entry_mut(conns, *token) {
+        self.with_jobs.retain(|token| match conns.get_mut(*token) {
             Some(entry) if entry.conn.has_job() => {
                 entry.conn.absorb(service, now);
                 true
@@ -516,7 +401,7 @@ impl Server {
             && self.service.watchers.looks() < looks_max
             && let Some((key, owner)) = self.service.watchers.pop_dirty()
         {
-            let Some(entry) = entry_mut(&mut self.conns, owner.connection) else {
+            let Some(entry) = self.conns.get_mut(owner.connection) else {
                 self.service.watchers.remove(key);
                 continue;
             };
@@ -531,12 +416,10 @@ impl Server {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
                     // Requests behind the watch, or the end of the connection, have waited for that.
-                    if !std::mem::replace(&mut entry.conn.is_queued, true) {
-                        self.run_queue.push(owner.connection);
-                    }
+                    entry.enqueue(&mut self.run_queue);
                 }
             }
-            touch(entry, &mut self.touched);
+            entry.touch(&mut self.touched);
             if self.service.watchers.looks() >= clock_due {
                 clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
                 let moment = Instant::now();
@@ -553,8 +436,8 @@ impl Server {
     fn flush(&mut self, now: Now) {
         let mut touched = std::mem::take(&mut self.touched);
         for token in touched.drain(..) {
-            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
-            entry.is_touched = false;
+            let Some(entry) = self.conns.get_mut(token) else { continue };
+            entry.untouched();
             let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
             self.go_on(token, next);
         }
@@ -563,31 +446,30 @@ impl Server {
 
     /// Does what a connection's state asks for.
     fn go_on(&mut self, token: Token, next: Next) {
-        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
         let queued_bytes = if next == Next::Close { 0 } else { entry.conn.waiting_bytes() };
         entry.count(queued_bytes, &mut self.service);
         match next {
             Next::Close => self.close(token),
-            Next::Again if std::mem::replace(&mut entry.conn.is_queued, true) => {}
-            Next::Again => self.run_queue.push(token),
+            Next::Again => entry.enqueue(&mut self.run_queue),
             Next::Wait => {}
         }
         self.arm_timer(token);
     }
 
     fn close(&mut self, token: Token) {
-        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.drop_work(&mut self.service);
         // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
-        self.conns.remove(slot_of(token));
+        self.conns.remove(token);
     }
 
     fn arm_timer(&mut self, token: Token) {
-        let Some(entry) = entry_mut(&mut self.conns, token) else { return };
+        let Some(entry) = self.conns.get_mut(token) else { return };
         let deadline_ms = entry.conn.deadline_ms();
         // An earlier timer finds the later deadline when it fires, so most changes set none.
-        if deadline_ms < entry.conn.armed_ms {
-            entry.conn.armed_ms = deadline_ms;
+        if deadline_ms < entry.armed_ms {
+            entry.armed_ms = deadline_ms;
             self.timers.push(Reverse((deadline_ms, token)));
         }
     }
@@ -598,11 +480,11 @@ impl Server {
                 break;
             }
             self.timers.pop();
-            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
-            if entry.conn.armed_ms != due_ms {
+            let Some(entry) = self.conns.get_mut(token) else { continue };
+            if entry.armed_ms != due_ms {
                 continue;
             }
-            entry.conn.armed_ms = u64::MAX;
+            entry.armed_ms = u64::MAX;
             if entry.conn.deadline_ms() <= now.ms {
                 let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
                 self.go_on(token, next);
@@ -618,9 +500,8 @@ impl Server {
         self.service.watchers.begin_shutdown();
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
-        let tokens: Vec<_> = self.conns.iter().map(|(_, entry)| entry.token).collect();
-        for token in tokens {
-            let Some(entry) = entry_mut(&mut self.conns, token) else { continue };
+        for token in self.conns.tokens() {
+            let Some(entry) = self.conns.get_mut(token) else { continue };
             let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
             self.go_on(token, next);
         }
@@ -628,48 +509,5 @@ impl Server {
 
     fn is_over(&self) -> bool {
         self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.clock.now().ms >= stop_ms)
-    }
-}
-
-impl Entry {
-    /// Takes note that so many bytes wait to be sent on the connection.
-    fn count(&mut self, queued_bytes: usize, service: &mut Service) {
-        let before = std::mem::replace(&mut self.queued_bytes, queued_bytes);
-        service.queued_bytes = service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
-    }
-}
-
-/// A token of a slot and of which connection in it.
-fn token_of(slot: usize, generation: u32) -> Token {
-    // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
-    Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
-}
-
-fn slot_of(token: Token) -> usize {
-    token.0 & 0xffff_ffff
-}
-
-fn entry_mut(conns: &mut Slab<Entry>, token: Token) -> Option<&mut Entry> {
-    conns.get_mut(slot_of(token)).filter(|entry| entry.token == token)
-}
-
-/// Puts a connection in a queue of those that can go on, unless it stands there.
-fn enqueue(conns: &mut Slab<Entry>, token: Token, queue: &mut Vec<Token>) {
-    if let Some(entry) = entry_mut(conns, token)
-        && !std::mem::replace(&mut entry.conn.is_queued, true)
-    {
-        queue.push(token);
-    }
-}
-
-fn queue_job(entry: &mut Entry, jobs: &mut VecDeque<Token>) {
-    if entry.conn.has_job_step() && !std::mem::replace(&mut entry.is_in_jobs, true) {
-        jobs.push_back(entry.token);
-    }
-}
-
-fn touch(entry: &mut Entry, touched: &mut Vec<Token>) {
-    if !std::mem::replace(&mut entry.is_touched, true) {
-        touched.push(entry.token);
     }
 }

@@ -1,0 +1,228 @@
+//! A connection over a real socket, with a clock that the test moves.
+
+use super::*;
+use crate::api::Api;
+use crate::cluster::NamespaceChange;
+use crate::lease::{ResourceVersion, Time};
+use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+use crate::table::Table;
+use crate::tls::trust::Trust;
+use mio::{Events, Interest, Poll};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A connection in the clear, the peer's end of it, and a clock that the test moves.
+struct World {
+    poll: Poll,
+    listener: TcpListener,
+    conn: Conn,
+    peer: TcpStream,
+    service: Service,
+    pool: Pool,
+    now: Now,
+}
+
+impl World {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = TcpStream::connect(listener.local_addr().expect("an address")).expect("connects");
+        let (socket, _) = listener.accept().expect("accepts");
+        socket.set_nonblocking(true).expect("a socket");
+        peer.set_nonblocking(true).expect("a socket");
+        peer.set_nodelay(true).expect("a socket");
+        let poll = Poll::new().expect("a poll");
+        let mut transport = Transport::cleartext(mio::net::TcpStream::from_std(socket));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        poll.registry().register(transport.socket_mut(), Token(0), interest).expect("registers");
+        let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
+        let table = Table::new(ResourceVersion(1), 16, 1 << 16);
+        let service = Service::new(Api::new(), table, Arc::new(Trust::nobody()));
+        Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
+    }
+
+    fn wait(&mut self) {
+        let mut events = Events::with_capacity(8);
+        self.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("polls");
+        events.iter().for_each(|event| self.conn.transport_mut().on_event(event));
+    }
+
+    fn look_ahead(&mut self) -> bool {
+        self.wait();
+        self.conn.look_ahead(&self.service.table, &mut self.pool, self.now).is_some()
+    }
+
+    fn turn(&mut self) {
+        self.wait();
+        self.conn.on_ready(Token(0), &mut self.service, &mut self.pool, self.now);
+        self.conn.flush(&mut self.service, &mut self.pool, self.now);
+    }
+
+    /// Asks until the server has so much to send that it takes no more requests.
+    fn ask_and_read_nothing(&mut self) {
+        let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
+        let mut rest = &requests[..];
+        // To the end of the requests, so that what comes next is the beginning of one.
+        let room = self.service.room_for(&self.conn.credentials);
+        while self.conn.queued_bytes() < room || rest.len() < requests.len() {
+            let written = self.peer.write(rest).unwrap_or(0);
+            rest = &rest[written..];
+            if rest.is_empty() {
+                rest = &requests;
+            }
+            self.turn();
+        }
+    }
+}
+
+#[test]
+fn who_does_not_read_buys_no_time_by_sending() {
+    let mut world = World::new();
+    world.ask_and_read_nothing();
+    let deadline_ms = world.conn.deadline_ms();
+    assert!(deadline_ms <= world.now.ms + WRITE_STALL_MS_MAX);
+    world.now.ms += WRITE_STALL_MS_MAX / 2;
+    // An empty line before a request is skipped (RFC 9112 §2.2).
+    world.peer.write_all(b"\r\n").expect("room in the kernel");
+    world.turn();
+    assert_eq!(world.conn.deadline_ms(), deadline_ms);
+    // Reading does.
+    let mut drain = vec![0; 1 << 20];
+    while world.conn.queued_bytes() >= QUEUED_BYTES_HIGH {
+        let _ = world.peer.read(&mut drain);
+        world.turn();
+    }
+    assert_eq!(world.conn.waiting_since_ms, world.now.ms);
+}
+
+/// GET `/version` on a stream of HTTP/2.
+fn get_version(stream: u32) -> Vec<u8> {
+    let block = b"\x82\x86\x01\x01h\x04\x08/version";
+    let head = [0, 0, u8::try_from(block.len()).expect("short"), 1, 0x05];
+    [&head[..], &stream.to_be_bytes(), block].concat()
+}
+
+#[test]
+fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
+    let mut world = World::new();
+    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+    // SETTINGS, and a window for all answers.
+    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
+    let (mut asked, mut rest) = (0, Vec::new());
+    while world.conn.queued_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
+        if rest.is_empty() && world.conn.queued_bytes() < QUEUED_BYTES_HIGH {
+            rest = (asked..asked + 100).flat_map(|n| get_version(2 * n + 1)).collect();
+            asked += 100;
+        }
+        let written = world.peer.write(&rest).unwrap_or(0);
+        rest.drain(..written);
+        world.turn();
+    }
+    world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+    let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    for _ in 0..10_000 {
+        world.turn();
+        match world.peer.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => answers.extend_from_slice(&piece[..read]),
+            Err(_) => {}
+        }
+    }
+    let (mut rest, mut answered) = (&answers[..], 0);
+    while let [a, b, c, frame_type, _, _, _, _, _, behind @ ..] = rest {
+        answered += u32::from(*frame_type == 1);
+        rest = &behind[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+    }
+    assert_eq!(answered, asked);
+    assert_ne!(world.conn.phase, Phase::Open);
+}
+
+#[test]
+fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
+    let mut world = World::new();
+    let request = b"GET /apis/coordination.k8s.io/v1/namespaces/n/leases/a?pretty=1 HTTP/1.1\r\nHost: h\r\n\r\n";
+    // The first tells the protocol.
+    world.peer.write_all(request).expect("room in the kernel");
+    world.turn();
+    world.peer.write_all(request).expect("room in the kernel");
+    assert!(world.look_ahead(), "a Lease is plain to see");
+    world.peer.write_all(&request[..20]).expect("room in the kernel");
+    world.turn();
+    assert!(!world.look_ahead(), "it is not whole");
+    world.peer.write_all(&request[20..]).expect("room in the kernel");
+    world.turn();
+    let mut answers = vec![0; 1 << 16];
+    let read = world.peer.read(&mut answers).expect("answers");
+    let answers = String::from_utf8_lossy(&answers[..read]);
+    assert_eq!(answers.matches("HTTP/1.1 404").count(), 3, "{answers}");
+    // Closing on unread bytes resets the connection.
+    world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
+    world.turn();
+    world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
+    // The kernel tells of it once; after that it says that the connection has ended.
+    assert!(!world.look_ahead() && !world.look_ahead());
+    world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+    assert_eq!(world.conn.phase, Phase::Closed);
+    assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);
+}
+
+#[test]
+fn a_watch_ends_with_its_reader_whatever_was_sent_behind_it() {
+    for behind in [1, 3_000] {
+        let mut world = World::new();
+        let target = "/apis/coordination.k8s.io/v1/leases?watch=true&resourceVersion=1";
+        world.peer.write_all(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).expect("room");
+        world.turn();
+        assert_eq!(world.service.watchers.len(), 1);
+        let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(behind);
+        world.peer.write_all(&requests).expect("room in the kernel");
+        world.turn();
+        assert_eq!(world.service.watchers.len(), 1);
+        world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+        world.turn();
+        assert_eq!(world.service.watchers.len(), 0, "{behind}");
+    }
+}
+
+#[test]
+fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_it() {
+    for behind in [1, 3_000] {
+        let mut world = World::new();
+        world.service.api.namespaces.apply(NamespaceChange::All(Vec::new()));
+        let body = r#"{"metadata":{"name":"a"}}"#;
+        let target = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+        let creation = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(behind);
+        world.peer.write_all(&[creation.as_bytes(), &requests].concat()).expect("room in the kernel");
+        world.turn();
+        assert!(world.conn.protocol.is_postponed());
+        world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
+        world.turn();
+        assert!(world.conn.protocol.is_postponed(), "{behind}");
+        world.now.ms += NAMESPACE_WAIT_MS;
+        let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+        for _ in 0..100 {
+            world.turn();
+            let read = world.peer.read(&mut piece).unwrap_or(0);
+            answers.extend_from_slice(&piece[..read]);
+        }
+        let answered = memchr::memmem::find_iter(&answers, b"HTTP/1.1 ").count();
+        assert_eq!(answered, 1 + behind);
+    }
+}
+
+#[test]
+fn a_crowd_leaves_each_little_room() {
+    let mut world = World::new();
+    assert_eq!(world.service.room_for(&world.conn.credentials), QUEUED_BYTES_HIGH);
+    assert_eq!(world.service.room_for(&Credentials::unproven()), QUEUED_BYTES_LOW);
+    world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
+    world.ask_and_read_nothing();
+    assert!(world.conn.queued_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+    // A crowd that has gone leaves room again, as soon as something happens.
+    world.service.queued_bytes = 0;
+    world.turn();
+    world.turn();
+    assert!(world.conn.queued_bytes() > 2 * QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+}

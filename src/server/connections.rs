@@ -1,0 +1,132 @@
+//! The connections, each in its slot, and the marks by which one stands in a queue once.
+
+use crate::conn::Conn;
+use crate::serve::Service;
+use mio::Token;
+use slab::Slab;
+use std::collections::VecDeque;
+use std::io;
+
+/// All connections. A token names a slot and which connection in it, so that what is said of one that has gone finds none.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    entries: Slab<Entry>,
+    generation: u32,
+}
+
+/// A connection in its slot.
+#[derive(Debug)]
+pub(super) struct Entry {
+    token: Token,
+    pub(super) conn: Conn,
+    /// Milliseconds at which a timer is set for it.
+    pub(super) armed_ms: u64,
+    /// It stands among those that can go on, or whose handshake can.
+    is_queued: bool,
+    /// It stands among those that may have something to send.
+    is_touched: bool,
+    /// It stands among those with a job that can go on.
+    is_in_jobs: bool,
+    /// Bytes that waited to be sent when they were counted last.
+    queued_bytes: usize,
+}
+
+impl Connections {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Takes in the connection that `make` makes, which is told its token.
+    pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut Entry> {
+        self.generation = self.generation.wrapping_add(1);
+        let vacant = self.entries.vacant_entry();
+        let token = token_of(vacant.key(), self.generation);
+        let conn = make(token)?;
+        Ok(vacant.insert(Entry {
+            token,
+            conn,
+            armed_ms: u64::MAX,
+            is_queued: false,
+            is_touched: false,
+            is_in_jobs: false,
+            queued_bytes: 0,
+        }))
+    }
+
+    /// The connection of this token, if it is still there.
+    pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Entry> {
+        self.entries.get_mut(slot_of(token)).filter(|entry| entry.token == token)
+    }
+
+    /// Drops the connection of this token.
+    pub(super) fn remove(&mut self, token: Token) {
+        if self.get_mut(token).is_some() {
+            self.entries.remove(slot_of(token));
+        }
+    }
+
+    /// The tokens of all.
+    pub(super) fn tokens(&self) -> Vec<Token> {
+        self.entries.iter().map(|(_, entry)| entry.token).collect()
+    }
+}
+
+impl Entry {
+    /// Puts it in the queue of those that can go on, unless it stands there or waits for a step of its handshake.
+    pub(super) fn enqueue(&mut self, queue: &mut Vec<Token>) {
+        if !std::mem::replace(&mut self.is_queued, true) {
+            queue.push(self.token);
+        }
+    }
+
+    /// It has been taken from the queue.
+    pub(super) fn dequeued(&mut self) {
+        self.is_queued = false;
+    }
+
+    /// Puts it among those with a list or a deletion that can go on, if it has one and does not stand there.
+    pub(super) fn enqueue_job(&mut self, jobs: &mut VecDeque<Token>) {
+        if self.conn.has_job_step() && !std::mem::replace(&mut self.is_in_jobs, true) {
+            jobs.push_back(self.token);
+        }
+    }
+
+    /// It has been taken from among those.
+    pub(super) fn job_dequeued(&mut self) {
+        self.is_in_jobs = false;
+    }
+
+    /// Puts it among those that may have something to send, unless it stands there.
+    pub(super) fn touch(&mut self, touched: &mut Vec<Token>) {
+        if !std::mem::replace(&mut self.is_touched, true) {
+            touched.push(self.token);
+        }
+    }
+
+    /// It is being flushed.
+    pub(super) fn untouched(&mut self) {
+        self.is_touched = false;
+    }
+
+    /// Takes note that so many bytes wait to be sent on the connection.
+    pub(super) fn count(&mut self, queued_bytes: usize, service: &mut Service) {
+        let before = std::mem::replace(&mut self.queued_bytes, queued_bytes);
+        service.queued_bytes = service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
+    }
+}
+
+/// A token of a slot and of which connection in it.
+fn token_of(slot: usize, generation: u32) -> Token {
+    // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
+    Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
+}
+
+fn slot_of(token: Token) -> usize {
+    token.0 & 0xffff_ffff
+}

@@ -1,0 +1,127 @@
+//! The start of a server: what it is told, where it listens, what it waits for before it is ready.
+
+use super::connections::Connections;
+use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
+use crate::api::Api;
+use crate::buffer::Pool;
+use crate::clock::{Clock, wall_micros};
+use crate::cluster::Namespaces;
+use crate::lease::ResourceVersion;
+use crate::listener::Listener;
+use crate::route::Probe;
+use crate::serve::Service;
+use crate::table::Table;
+use crate::tls::config::Secure;
+use crate::tls::trust::Trust;
+use crate::updates;
+use mio::{Poll, Token, Waker};
+use std::collections::{BinaryHeap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// What a server is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to serve TLS, and how.
+    pub secure: Option<(SocketAddr, Secure)>,
+    /// Where to serve cleartext: full rights for everybody who can connect, so loopback only.
+    pub insecure: Option<SocketAddr>,
+    /// Which namespaces there are.
+    pub namespaces: Namespaces,
+    /// Connections at the most; further ones wait in the listen queue.
+    pub max_connections: usize,
+    /// Events that the log keeps, at the most.
+    pub watch_window_events: usize,
+    /// Memory that the log's events may hold, in bytes, at the most.
+    pub watch_window_bytes: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            secure: None,
+            insecure: None,
+            namespaces: Namespaces::default(),
+            max_connections: 16_384,
+            watch_window_events: 100_000,
+            watch_window_bytes: 256 * 1024 * 1024,
+        }
+    }
+}
+
+/// Why a server could not start: what was tried, and what the system said.
+#[derive(Debug)]
+pub struct ServerError {
+    what: String,
+    cause: io::Error,
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.cause)
+    }
+}
+
+impl std::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+impl Server {
+    /// Listens as `config` says.
+    ///
+    /// # Errors
+    /// [`ServerError`] if an address cannot be had.
+    pub fn bind(config: Config) -> Result<Self, ServerError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |cause| ServerError { what, cause }
+        };
+        let poll = Poll::new().map_err(failed("cannot make a poll"))?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
+        let (update_sender, updates) = updates::queue(Arc::clone(&waker));
+        let mut listeners = Vec::new();
+        let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
+        let secure = config.secure.map(|(addr, secure)| (addr, Some(secure.config)));
+        for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
+            let mut listener = Listener::bind(addr, tls).map_err(failed(&format!("cannot listen on {addr}")))?;
+            let token = Token(LISTENER_TOKENS + listeners.len());
+            listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
+            listeners.push(listener);
+        }
+        let version = ResourceVersion(wall_micros());
+        let mut api = Api::new();
+        api.namespaces = config.namespaces;
+        let awaited = Awaited {
+            request_header: (!trust.is_complete())
+                .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),
+            namespaces: (api.namespaces.is_awaited())
+                .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
+        };
+        let service =
+            Service::new(api, Table::new(version, config.watch_window_events, config.watch_window_bytes), trust);
+        Ok(Self {
+            poll,
+            listeners,
+            conns: Connections::default(),
+            max_connections: config.max_connections,
+            service,
+            pool: Pool::default(),
+            clock: Clock::start(),
+            run_queue: Vec::new(),
+            handshakes: VecDeque::new(),
+            jobs: VecDeque::new(),
+            touched: Vec::new(),
+            with_jobs: Vec::new(),
+            timers: BinaryHeap::new(),
+            shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
+            updates,
+            update_sender,
+            awaited,
+            stop_ms: None,
+        })
+    }
+}
