@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::lease::{Lease, Time};
-use crate::limits::SELECTOR_TERMS_PER_LOOK;
+use crate::limits::{JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
 use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
