@@ -2,7 +2,7 @@
 
 use crate::codec::time::civil_from_days;
 use crate::lease::Time;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment, by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +40,14 @@ impl Clock {
 pub fn wall_micros() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Microseconds of processor time that the calling thread has had. It costs a system call.
+#[must_use]
+pub fn thread_cpu_micros() -> u64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let spent = Duration::try_from(spent).unwrap_or_default();
+    u64::try_from(spent.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// An IMF-fixdate (RFC 9110 §5.6.7), made once a second.

@@ -170,7 +170,11 @@ impl<'l> Bench<'l> {
                     Some(self.lab.load_aside(&server, H2_TLS, &arguments).ok_or("no TLS")??)
                 }
             };
-            let turns_ms = self.lab.turns(&server)?.since(&before);
+            let after = self.lab.turns(&server)?;
+            let turns = [
+                (format!("turns-{name}"), after.duration.since(&before.duration)),
+                (format!("turns-cpu-{name}"), after.cpu.since(&before.cpu)),
+            ];
             sleep(Duration::from_millis(100));
             let stdout = process.interrupt()?;
             let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
@@ -184,19 +188,23 @@ impl<'l> Bench<'l> {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;
             }
-            let scenario = format!("turns-{name}");
-            let turns = Measurement {
-                scenario,
-                unit: "turn",
-                per_second: None,
-                cpu_us: None,
-                latency_ms: turns_ms,
-                // One of more than a second has no figure, and must not look as if there were nothing.
-                errors: u64::from(turns_ms[3].is_some_and(f64::is_infinite)),
-                ..measured.clone()
-            };
-            tell(measured);
-            tell(turns);
+            tell(measured.clone());
+            for (scenario, latency_ms) in turns {
+                // With nothing beside, no turn leaves anything for the next.
+                if latency_ms[3].is_none() {
+                    continue;
+                }
+                tell(Measurement {
+                    scenario,
+                    unit: "turn",
+                    per_second: None,
+                    cpu_us: None,
+                    latency_ms,
+                    // One of more than a second has no figure, and must not look as if there were nothing.
+                    errors: u64::from(latency_ms[3].is_some_and(f64::is_infinite)),
+                    ..measured.clone()
+                });
+            }
         }
         Ok(())
     }

@@ -1,13 +1,22 @@
 //! How long the turns of the server's loop took, by its own account: what a request waits at most before it is looked at,
-//! whatever the machine and the load generator do meanwhile.
+//! whatever the load generator does meanwhile. And how much processor time they took, whatever the machine does.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// The histogram of all turns since the start: milliseconds, and how many took no longer.
+/// What there is to know of the turns since the start.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turns(Vec<(f64, u64)>);
+pub(crate) struct Turns {
+    /// Of all of them, from the wake-up to the last write.
+    pub(crate) duration: Histogram,
+    /// The processor time of those that went on with what the one before had left.
+    pub(crate) cpu: Histogram,
+}
+
+/// Milliseconds, and how many turns took no longer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Histogram(Vec<(f64, u64)>);
 
 impl Turns {
     /// Asks the server at this address, in the clear.
@@ -21,13 +30,19 @@ impl Turns {
             Ok(text)
         };
         let text = told().map_err(|e| format!("{url}/metrics: {e}"))?;
-        Self::parse(&text).ok_or_else(|| format!("{url}/metrics: no durations of turns"))
+        Self::parse(&text).ok_or_else(|| format!("{url}/metrics: no account of turns"))
     }
 
-    /// From Prometheus' text.
     fn parse(text: &str) -> Option<Self> {
+        Some(Self { duration: Histogram::parse(text, DURATION)?, cpu: Histogram::parse(text, CPU)? })
+    }
+}
+
+impl Histogram {
+    /// That of this name in Prometheus' text.
+    fn parse(text: &str, name: &str) -> Option<Self> {
         let bucket = |line: &str| {
-            let (bound, count) = line.strip_prefix(BUCKET)?.split_once("\"} ")?;
+            let (bound, count) = line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} ")?;
             // That of the bucket without a bound is infinite, as f64 reads it.
             Some((bound.parse::<f64>().ok()? * 1_000.0, count.trim().parse().ok()?))
         };
@@ -52,7 +67,8 @@ impl Turns {
     }
 }
 
-const BUCKET: &str = "coordination_turn_duration_seconds_bucket{le=\"";
+const DURATION: &str = "coordination_turn_duration_seconds";
+const CPU: &str = "coordination_busy_turn_cpu_seconds";
 
 #[cfg(test)]
 mod tests {
@@ -61,17 +77,22 @@ mod tests {
     #[test]
     fn what_has_come_since_is_told_by_its_buckets() {
         let text = |counts: [u64; 3]| {
-            let [a, b, all] = counts;
-            format!(
-                "HTTP/1.1 200 OK\r\n\r\n# HELP x\nother 5\n{BUCKET}0.001\"}} {a}\n{BUCKET}0.0025\"}} {b}\n{BUCKET}+Inf\"}} {all}\n"
-            )
+            let buckets = |name| {
+                let [a, b, all] = counts;
+                let bucket = format!("{name}_bucket{{le=");
+                format!("{bucket}\"0.001\"}} {a}\n{bucket}\"0.0025\"}} {b}\n{bucket}\"+Inf\"}} {all}\n")
+            };
+            format!("HTTP/1.1 200 OK\r\n\r\n# HELP x\n{}other 5\n{}", buckets(DURATION), buckets(CPU))
         };
         let turns = |counts| Turns::parse(&text(counts)).expect("buckets");
         let start = turns([10, 10, 11]);
-        assert_eq!(turns([110, 110, 111]).since(&start), [Some(1.0); 4]);
-        assert_eq!(turns([109, 110, 111]).since(&start), [Some(1.0), Some(1.0), Some(2.5), Some(2.5)]);
-        assert_eq!(turns([109, 109, 111]).since(&start)[3], Some(f64::INFINITY));
-        assert_eq!(start.since(&start), [None; 4]);
+        for of in [|turns: Turns| turns.duration, |turns: Turns| turns.cpu] {
+            let since = |counts| of(turns(counts)).since(&of(start.clone()));
+            assert_eq!(since([110, 110, 111]), [Some(1.0); 4]);
+            assert_eq!(since([109, 110, 111]), [Some(1.0), Some(1.0), Some(2.5), Some(2.5)]);
+            assert_eq!(since([109, 109, 111])[3], Some(f64::INFINITY));
+            assert_eq!(since([10, 10, 11]), [None; 4]);
+        }
         assert_eq!(Turns::parse("HTTP/1.1 403 Forbidden\r\n\r\n"), None);
     }
 }

@@ -29,6 +29,7 @@ pub struct Metrics {
     started: Option<Time>,
     requests: RequestCounts,
     turns: Histogram<{ TURN_BOUNDS_US.len() }>,
+    turns_cpu: Histogram<{ TURN_BOUNDS_US.len() }>,
     connections_accepted: u64,
     accept_errors: u64,
     tls_handshakes: u64,
@@ -46,6 +47,8 @@ pub struct Metrics {
 pub struct TurnEnd {
     /// Microseconds from the wake-up to the last write.
     pub duration_us: u64,
+    /// Microseconds of processor time in it, if it went on with what the turn before had left undone.
+    pub cpu_us: Option<u64>,
     /// Open connections.
     pub connections: usize,
     /// Open watches.
@@ -76,6 +79,7 @@ impl Metrics {
             started: None,
             requests: RequestCounts::new(),
             turns: Histogram::new(&TURN_BOUNDS_US),
+            turns_cpu: Histogram::new(&TURN_BOUNDS_US),
             connections_accepted: 0,
             accept_errors: 0,
             tls_handshakes: 0,
@@ -134,6 +138,9 @@ impl Metrics {
     /// A turn is over.
     pub fn end_turn(&mut self, end: TurnEnd) {
         self.turns.observe(end.duration_us);
+        if let Some(cpu_us) = end.cpu_us {
+            self.turns_cpu.observe(cpu_us);
+        }
         self.requests.end_turn(end.duration_us);
         self.last = end;
     }
@@ -222,8 +229,15 @@ impl Metrics {
 
     fn encode_loop(&self, out: &mut Exposition) {
         const TURNS: &str = "coordination_turn_duration_seconds";
+        const TURNS_CPU: &str = "coordination_busy_turn_cpu_seconds";
         out.histogram(TURNS, "Duration of the event loop's turns, from the wake-up to the last write.");
         self.turns.encode(out, TURNS, &[]);
+        out.histogram(
+            TURNS_CPU,
+            "Processor time of those turns that went on with what the one before had left: lists, deletions, handshakes, \
+             watches that catch up. Where a turn's duration is far above it, something else had the core.",
+        );
+        self.turns_cpu.encode(out, TURNS_CPU, &[]);
         out.single_gauge("coordination_connections", "Open connections.", self.last.connections);
         out.single_gauge(
             "coordination_connections_with_jobs",
@@ -281,6 +295,7 @@ mod tests {
         metrics.count_tls_handshake(false);
         metrics.end_turn(TurnEnd {
             duration_us: 30,
+            cpu_us: Some(20),
             connections: 2,
             watchers: 1,
             watch_events: 2,
@@ -297,6 +312,8 @@ mod tests {
             ("coordination_turn_duration_seconds_bucket{le=\"0.000025\"}", 0),
             ("coordination_turn_duration_seconds_bucket{le=\"0.00005\"}", 1),
             ("coordination_turn_duration_seconds_count", 1),
+            ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.00001\"}", 0),
+            ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.000025\"}", 1),
             ("coordination_queued_bytes", 7),
             ("coordination_connections", 2),
             ("coordination_tls_handshakes_total", 1),

@@ -19,7 +19,7 @@ pub use start::{Config, ServerError};
 
 use crate::api::health::CheckId;
 use crate::buffer::Pool;
-use crate::clock::{Clock, Now};
+use crate::clock::{Clock, Now, thread_cpu_micros};
 use crate::conn::{Conn, Next};
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
@@ -147,6 +147,9 @@ impl Server {
             other => other?,
         }
         let woken = Instant::now();
+        // Only then, since asking for it costs more than all that is counted.
+        let goes_on = timeout == Some(Duration::ZERO);
+        let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
         self.service.date.update(now.wall);
         self.take_updates();
@@ -178,6 +181,7 @@ impl Server {
         self.service.api.metrics.step(&self.service.table, now);
         self.service.api.metrics.end_turn(TurnEnd {
             duration_us: u64::try_from(woken.elapsed().as_micros()).unwrap_or(u64::MAX),
+            cpu_us: cpu_us_before.map(|before| thread_cpu_micros().saturating_sub(before)),
             connections: self.conns.len(),
             watchers: self.service.watchers.len(),
             watch_events: self.service.watchers.events(),
