@@ -3,7 +3,8 @@
 //! What the front proxy forwards was authorized by kube-apiserver, whose admission it has passed by; so only
 //! [NodeRestriction](node) is left to be kept here. Who comes directly is looked at more closely: the table holds what
 //! keeps a cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters`
-//! may do everything, a node its own heartbeat, anybody else nothing. The words are kube-apiserver's
+//! may do everything, a node its own heartbeat, members of `system:monitoring` read the metrics, as they may by the RBAC
+//! of every cluster; anybody else nothing. The words are kube-apiserver's
 //! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
@@ -33,6 +34,9 @@ pub enum Caller {
     User(Rc<Identity>),
 }
 
+/// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same name).
+const GROUP_MONITORING: &str = "system:monitoring";
+
 /// Whether `caller` may do it.
 ///
 /// # Errors
@@ -49,6 +53,9 @@ pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>,
         return node::admit_change(identity, method, route);
     }
     let (namespace, name) = match route {
+        Route::Metrics if method == Method::Get && identity.groups.iter().any(|group| group == GROUP_MONITORING) => {
+            return Ok(());
+        }
         Route::Lease { namespace, name } => (Some(&**namespace), &**name),
         Route::Namespace(namespace) => (Some(&**namespace), ""),
         Route::AllNamespaces => (None, ""),
@@ -192,6 +199,16 @@ mod tests {
         assert!(authorize_create(&node, "kube-node-lease", "", "n1").is_err());
         // The name alone is not enough: the group says that it is a node.
         assert_eq!(ask(&user("system:node:n1", &[]), Method::Get, OWN), Err(403));
+    }
+
+    #[test]
+    fn who_monitors_may_read_metrics_and_nothing_else() {
+        let prometheus = user("prometheus", &["system:monitoring", "system:authenticated"]);
+        assert_eq!(ask(&prometheus, Method::Get, "/metrics"), Ok(()));
+        assert_eq!(ask(&prometheus, Method::Post, "/metrics"), Err(403));
+        for path in [OWN, ELSEWHERE, "/apis"] {
+            assert_eq!(ask(&prometheus, Method::Get, path), Err(403), "{path}");
+        }
     }
 
     #[test]
