@@ -283,12 +283,6 @@ impl Conn {
         self.behind.push(key);
     }
 
-    /// Bytes that wait for the socket.
-    #[must_use]
-    pub fn queued_bytes(&self) -> usize {
-        self.output.len()
-    }
-
     /// Bytes that wait to be sent, for the socket or for the window of a stream.
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {

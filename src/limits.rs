@@ -43,6 +43,17 @@ pub const REQUESTS_PER_TURN: usize = 128;
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
+/// Microseconds of a turn for requests, all connections together; the last may pass it by its own length, and those that wait
+/// are the first of the next turn. A turn that is full of renewals serves some eight hundred.
+pub const REQUEST_US_PER_TURN: u64 = 2_000;
+
+/// Plain requests between two looks at the clock: some twenty microseconds.
+pub const REQUESTS_PER_CLOCK: u32 = 8;
+
+/// Bytes of the bodies of a request and its answer, up to which a read or an update of a Lease counts as plain. What is longer
+/// is followed by a look at the clock: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
+pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
+
 /// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
 /// are new, may be served or closed before the first of them gets its answer.
 pub const EVENTS_PER_TURN: usize = 256;
@@ -66,7 +77,7 @@ pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
 /// a whole one, most of which is their encryption.
-pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
+pub const FAN_OUT_BYTES_PER_TURN: u64 = 512 * 1024;
 
 /// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them. One
 /// that a long selector looks at counts for several, see [`SELECTOR_TERMS_PER_LOOK`].

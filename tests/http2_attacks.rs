@@ -312,6 +312,46 @@ fn long_leases_behind_closed_windows() {
     assert!(memory_bytes < UNSENT_BYTES_MAX + MEMORY_BYTES_MAX, "{} KiB of memory", memory_bytes / 1024);
 }
 
+/// Events, and all but the first pieces of lists, are kept for as little.
+#[test]
+fn long_events_and_pieces_of_lists_behind_windows_that_are_too_small() {
+    let watch = |target: &str| format!("{target}?watch=true&resourceVersion=0");
+    for (what, leases, window, wider, target) in [
+        ("events", &[("long", 1 << 20)][..], 1, 0, watch(&lease::collection("n"))),
+        // The window opens as far as the first Lease, and a little behind it.
+        ("lists", &[("a", 5_000), ("long", 1 << 20)], 100, 7_000, lease::collection("n")),
+    ] {
+        let process = Process::start(&[], 1024);
+        let mut client = Http2Client::open(process.endpoint());
+        for (name, length) in leases {
+            let long = lease::new(name).replace("node-a", &"x".repeat(*length));
+            client.call("POST", &lease::collection("n"), &long).expect_status(201, "before the attack");
+        }
+        let memory_bytes = process.memory_peak_bytes();
+        let mut frames = Frames::open_with(process.endpoint(), &[(INITIAL_WINDOW_SIZE, window)]);
+        let asked = 100;
+        for n in 0..asked {
+            frames.send(get(2 * n + 1, &target));
+        }
+        if wider > 0 {
+            // The first piece of each has come.
+            for _ in 0..asked {
+                frames.recv_until(|frame| frame.frame_type == DATA);
+            }
+            let windows = (0..asked).flat_map(|n| window_update(2 * n + 1, wider));
+            frames.send(window_update(0, 1 << 28).into_iter().chain(windows).collect::<Vec<_>>());
+        }
+        let kept_max = u32::try_from(UNSENT_BYTES_MAX >> 20).unwrap();
+        for _ in kept_max..asked {
+            let reset = frames.recv_until(|frame| frame.frame_type == RST_STREAM);
+            assert_eq!(reset.code(), Some(CALM), "{what}");
+        }
+        client.call("GET", "/healthz", "").expect_status(200, "another connection");
+        let memory_bytes = process.memory_peak_bytes().saturating_sub(memory_bytes);
+        assert!(memory_bytes < UNSENT_BYTES_MAX + 2 * MEMORY_BYTES_MAX, "{what}: {} KiB", memory_bytes / 1024);
+    }
+}
+
 /// What waits for windows counts on all connections together, as what waits for sockets does.
 #[test]
 fn long_leases_behind_closed_windows_of_many_connections() {
@@ -564,6 +604,23 @@ fn requests_that_find_no_room_for_their_answers_wait() {
 }
 
 /// A few octets name long fields of the dynamic table; more of them than may wait come in one read.
+/// Requests are served as long as there is time in the turn, and one at least.
+#[test]
+fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[]));
+    // Neither reads nor replaces a Lease, and so the clock is looked at behind it.
+    let asked: Vec<u8> = (0..4).flat_map(|n| request(2 * n + 1, "OPTIONS", "/apis", &[], true)).collect();
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+    let mut answered = Vec::new();
+    for turn in 0..4 {
+        connection.service.pace.begin(long_ago);
+        let out = connection.recv(if turn == 0 { &asked } else { &[] });
+        answered.push(heads(&out).iter().filter(|(frame_type, _)| *frame_type == HEADERS).count());
+    }
+    assert_eq!(answered, [1; 4]);
+}
+
 #[test]
 fn large_heads_of_somebody_unknown_are_served_before_they_are_too_much() {
     let mut connection = InMemory::of(Credentials::unproven());

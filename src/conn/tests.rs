@@ -65,7 +65,7 @@ impl World {
         let mut rest = &requests[..];
         // To the end of the requests, so that what comes next is the beginning of one.
         let room = self.service.room_for(&self.conn.credentials);
-        while self.conn.queued_bytes() < room || rest.len() < requests.len() {
+        while self.conn.waiting_bytes() < room || rest.len() < requests.len() {
             let written = self.peer.write(rest).unwrap_or(0);
             rest = &rest[written..];
             if rest.is_empty() {
@@ -89,7 +89,7 @@ fn who_does_not_read_buys_no_time_by_sending() {
     assert_eq!(world.conn.deadline_ms(), deadline_ms);
     // Reading does.
     let mut drain = vec![0; 1 << 20];
-    while world.conn.queued_bytes() >= QUEUED_BYTES_HIGH {
+    while world.conn.waiting_bytes() >= QUEUED_BYTES_HIGH {
         let _ = world.peer.read(&mut drain);
         world.turn();
     }
@@ -110,8 +110,8 @@ fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
     // SETTINGS, and a window for all answers.
     world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0, 0, 0]).expect("room");
     let (mut asked, mut rest) = (0, Vec::new());
-    while world.conn.queued_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
-        if rest.is_empty() && world.conn.queued_bytes() < QUEUED_BYTES_HIGH {
+    while world.conn.waiting_bytes() < QUEUED_BYTES_HIGH || !rest.is_empty() {
+        if rest.is_empty() && world.conn.waiting_bytes() < QUEUED_BYTES_HIGH {
             rest = (asked..asked + 100).flat_map(|n| get_version(2 * n + 1)).collect();
             asked += 100;
         }
@@ -219,10 +219,27 @@ fn a_crowd_leaves_each_little_room() {
     assert_eq!(world.service.room_for(&Credentials::unproven()), QUEUED_BYTES_LOW);
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
-    assert!(world.conn.queued_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+    assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
     // A crowd that has gone leaves room again, as soon as something happens.
     world.service.queued_bytes = 0;
     world.turn();
     world.turn();
-    assert!(world.conn.queued_bytes() > 2 * QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.queued_bytes());
+    assert!(world.conn.waiting_bytes() > 2 * QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
+}
+
+#[test]
+fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
+    let mut world = World::new();
+    let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
+    world.peer.write_all(&b"OPTIONS /apis HTTP/1.1\r\nHost: h\r\n\r\n".repeat(3)).expect("room in the kernel");
+    let mut answers = vec![0; 1 << 16];
+    for turn in 0..3 {
+        world.service.pace.begin(long_ago);
+        world.wait();
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        let next = world.conn.flush(&mut world.service, &mut world.pool, world.now);
+        assert_eq!(next, Next::Again);
+        let read = world.peer.read(&mut answers).expect("an answer");
+        assert_eq!(memchr::memmem::find_iter(&answers[..read], b"HTTP/1.1 ").count(), 1, "turn {turn}");
+    }
 }

@@ -130,7 +130,7 @@ impl Metrics {
         let count = match why {
             WatchEnd::Expired => &mut self.watches_expired,
             WatchEnd::TimedOut => &mut self.watches_timed_out,
-            WatchEnd::Unsuitable => return,
+            WatchEnd::Unread | WatchEnd::Unsuitable => return,
         };
         *count += 1;
     }

@@ -1,5 +1,6 @@
 //! HTTP/1.1: one request after the other, and the one response that may be long.
 
+use super::pace::is_plain;
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
@@ -98,7 +99,7 @@ impl Http1 {
             if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
                 return Served::Close;
             }
-            if budget.requests == 0 {
+            if budget.requests == 0 || service.pace.is_over() {
                 return Served::Busy;
             }
             budget.requests -= 1;
@@ -106,7 +107,9 @@ impl Http1 {
             let step = self.parser.next(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
+                let body_bytes = body.len();
                 let reply = service.api.handle(&mut service.table, request, body, from.credentials, now);
+                let is_plain = is_plain(request.method, body_bytes, &reply);
                 // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1).
                 if after.wants_h2c
                     && from.credentials.is_insecure()
@@ -115,7 +118,9 @@ impl Http1 {
                     output.extend_from_slice(SWITCHING_PROTOCOLS);
                     return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
                 }
-                respond(reply, after, service, from.connection, now, output)
+                let in_progress = respond(reply, after, service, from.connection, now, output);
+                service.pace.count(is_plain);
+                in_progress
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,

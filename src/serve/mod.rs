@@ -3,9 +3,11 @@
 
 mod http1;
 mod http2;
+mod pace;
 
 pub use http1::Http1;
 pub use http2::Http2;
+pub use pace::Pace;
 
 use crate::api::postponed::Postponed;
 use crate::api::{Api, Reply};
@@ -64,6 +66,8 @@ pub struct Service {
     postponing: Permits,
     /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
+    /// The time that the requests of this turn have.
+    pub pace: Pace,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -83,6 +87,7 @@ impl Service {
             postponed: VecDeque::new(),
             postponing: Permits::new(POSTPONED_MAX),
             queued_bytes: 0,
+            pace: Pace::default(),
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
@@ -141,7 +146,7 @@ pub enum Served {
     Close,
 }
 
-/// How much one connection may do in one turn.
+/// How much one connection may do in one turn, if there is [time](Pace) for it.
 #[derive(Debug)]
 pub struct Budget {
     /// Requests.

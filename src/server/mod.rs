@@ -166,6 +166,7 @@ impl Server {
             self.on_event(event, &mut ready);
         }
         self.accept(now, &mut ready);
+        self.service.pace.begin(Instant::now());
         self.serve_ready(&ready, now);
         ready.clear();
         self.take_handshake_steps(now);
@@ -191,11 +192,14 @@ impl Server {
         Ok(())
     }
 
-    /// Goes on with each of these connections.
+    /// Goes on with each of these connections, while there is time for requests.
     fn serve_ready(&mut self, ready: &[Token], now: Now) {
-        for group in ready.chunks(WANTED_MAX) {
+        let mut rest = ready;
+        while !rest.is_empty() && !self.service.pace.is_over() {
+            let (group, behind) = rest.split_at(rest.len().min(WANTED_MAX));
             self.look_ahead(group, now);
-            for token in group {
+            rest = behind;
+            for (at, token) in group.iter().enumerate() {
                 match self.conns.get_mut(*token) {
                     Some(entry) if entry.conn.is_handshake_step() => {
                         if entry.conn.await_handshake_turn(now) {
@@ -206,8 +210,14 @@ impl Server {
                     }
                     _ => self.on_ready(*token, now),
                 }
+                if self.service.pace.is_over() {
+                    // Before those that have had their turn, so that nobody waits for ever.
+                    self.run_queue.extend_from_slice(&group[at + 1..]);
+                    break;
+                }
             }
         }
+        self.run_queue.extend_from_slice(rest);
     }
 
     /// Brings to the caches what the requests that have come on these connections are about.
@@ -396,12 +406,12 @@ impl Server {
             _ => false,
         });
         self.service.watchers.on_timeout(now);
-        let mut bytes = 0;
+        let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
         let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
         let mut end = None;
         let mut again = Vec::new();
-        while bytes < FAN_OUT_BYTES_PER_TURN
+        while self.service.watchers.bytes() < bytes_max
             && self.service.watchers.looks() < looks_max
             && let Some((key, owner)) = self.service.watchers.pop_dirty()
         {
@@ -409,9 +419,7 @@ impl Server {
                 self.service.watchers.remove(key);
                 continue;
             };
-            let queued_bytes = entry.conn.queued_bytes();
             let fill = entry.conn.fill_watch(owner.stream, key, &mut self.service, &mut self.pool, now);
-            bytes += entry.conn.queued_bytes() - queued_bytes;
             match fill {
                 None => self.service.watchers.remove(key),
                 Some(Fill::More) if entry.conn.has_room() => again.push(key),

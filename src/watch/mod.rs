@@ -98,6 +98,8 @@ pub enum WatchEnd {
     Expired,
     /// Its time was over.
     TimedOut,
+    /// Its client opens no window, and too much waits for such.
+    Unread,
     /// It wants what cannot be had: a version that does not exist yet, or events in a form that is one of lists. As with
     /// kube-apiserver, it has begun before that is found out.
     Unsuitable,
@@ -122,6 +124,8 @@ pub struct Watchers<O> {
     initial: Vec<WatcherKey>,
     /// Events given to all of them since the start, bookmarks and errors among them.
     events: u64,
+    /// Bytes of these.
+    bytes: u64,
     /// Since the start: events of the log and keys of the table, for a watcher each, by what its selector makes them cost.
     looks: u64,
     recent: Recent,
@@ -142,6 +146,7 @@ impl<O: Copy> Watchers<O> {
             timers: BinaryHeap::new(),
             initial: Vec::new(),
             events: 0,
+            bytes: 0,
             looks: 0,
             recent: Recent::default(),
         }
@@ -151,6 +156,12 @@ impl<O: Copy> Watchers<O> {
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events
+    }
+
+    /// Bytes of events that [`Watchers::fill`] has written since the start, whether or not they have gone.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Number of watchers.
@@ -369,6 +380,7 @@ impl<O: Copy> Watchers<O> {
         let is_of_many = watchers_len > 1 && !matches!(watcher.range, Range::Name(_));
         let recent = is_of_many.then_some(&mut self.recent);
         let filled = watcher.fill(table, now, out, bytes_max, (&mut self.events, &mut self.looks), recent);
+        self.bytes += (out.len() - filled_from) as u64;
         if filled.is_ok() && out.len() > filled_from && watcher.form.is_of_lists() {
             out.truncate(filled_from);
             self.remove(key);

@@ -21,7 +21,7 @@ use crate::limits::{
     BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
 };
 use crate::table::Table;
-use crate::watch::{Fill, WatcherKey, Watchers};
+use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -133,7 +133,7 @@ impl Http2 {
             if !self.whole.is_empty() {
                 break true;
             }
-            if is_starved || !budget.lasts(turn.output) {
+            if is_starved || !budget.lasts(turn.output) || turn.service.pace.is_over() {
                 break !is_starved && !input.is_empty();
             }
         };
@@ -199,8 +199,14 @@ impl Http2 {
         }
         let Ok(sent) = self.connection.send_data(stream, events, is_end, output) else { return None };
         if sent < events.len() {
-            keep_unsent(unsent, Bytes::copy_from_slice(&events[sent..]), &mut self.unsent_bytes);
-            self.stall(stream, now);
+            let rest = Bytes::copy_from_slice(&events[sent..]);
+            if !self.has_room_for(rest.len(), service) {
+                // It can be opened again from what its client has got.
+                self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, output);
+                self.on_reset(stream, service);
+                return Some(Fill::Ended(WatchEnd::Unread));
+            }
+            self.keep(stream, rest, now);
             if !is_end {
                 service.watchers.park(key);
             }

@@ -12,6 +12,7 @@ use crate::clock::Now;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead, Response};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
+use crate::serve::pace::is_plain;
 use crate::serve::{self, Budget, Service};
 use crate::table::WANTED_MAX;
 
@@ -161,12 +162,13 @@ impl Http2 {
         self.forget(key);
     }
 
-    /// Serves the requests that are whole, as far as there is room for the answers.
+    /// Serves the requests that are whole, as far as there is room for the answers and time.
     pub(super) fn serve_whole(&mut self, room: usize, turn: &mut Turn<'_>) {
         if turn.output.len() < room && !turn.from.credentials.is_nobody() {
             self.look_ahead(turn);
         }
         while turn.output.len() < room
+            && !turn.service.pace.is_over()
             && let Some(Whole { key, head, mut unserved }) = self.whole.pop_front()
         {
             self.received_bytes -= unserved.bytes();
@@ -239,9 +241,11 @@ impl Http2 {
                 _ => {}
             }
         }
-        let head_only = request.method == Method::Head;
+        let (method, body_bytes) = (request.method, body.len());
         let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.credentials, turn.now);
-        self.respond(key, reply, head_only, turn);
+        let is_plain = is_plain(method, body_bytes, &reply);
+        self.respond(key, reply, method == Method::Head, turn);
+        turn.service.pace.count(is_plain);
     }
 
     /// Goes on with requests that were postponed.

@@ -1,8 +1,8 @@
 //! Responses: whole, or a piece at a time, as far as the streams' windows are open.
 //!
 //! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
-//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little; of what
-//! they begin with no more waits than [`UNSENT_BYTES_MAX`].
+//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little: no more waits
+//! than [`UNSENT_BYTES_MAX`] on all streams of a connection.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN, Turn};
@@ -15,7 +15,7 @@ use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
 };
-use crate::serve::Owner;
+use crate::serve::{Owner, Service};
 use bytes::{Buf, Bytes};
 
 impl Http2 {
@@ -79,12 +79,17 @@ impl Http2 {
 
     /// Whether so many bytes of a response may wait for the windows. If too much does already its stream is reset.
     fn may_wait(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
-        let bytes_max = if turn.service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
-        let may_wait = bytes == 0 || self.unsent_bytes + bytes <= bytes_max;
+        let may_wait = self.has_room_for(bytes, turn.service);
         if !may_wait {
             self.connection.reset(key, ErrorCode::ENHANCE_YOUR_CALM, turn.output);
         }
         may_wait
+    }
+
+    /// Whether so many bytes more may wait for the windows of the streams.
+    pub(super) fn has_room_for(&self, bytes: usize, service: &Service) -> bool {
+        let bytes_max = if service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
+        bytes == 0 || self.unsent_bytes + bytes <= bytes_max
     }
 
     /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
@@ -233,8 +238,7 @@ impl Http2 {
             let _ = self.start_job(key, job, head_only, turn);
             return;
         }
-        let Some(Work::Sending { unsent, source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key)
-        else {
+        let Some(Work::Sending { source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key) else {
             return;
         };
         let Source::Job(job) = source else { return };
@@ -259,12 +263,23 @@ impl Http2 {
             return self.on_reset(key, turn.service);
         };
         if sent < piece.len() {
-            keep_unsent(unsent, Bytes::copy_from_slice(&piece[sent..]), &mut self.unsent_bytes);
-            self.stall(key, turn.now);
+            let rest = Bytes::copy_from_slice(&piece[sent..]);
+            if !self.may_wait(key, rest.len(), turn) {
+                return self.on_reset(key, turn.service);
+            }
+            self.keep(key, rest, turn.now);
         } else if is_done {
             self.forget(key);
         } else {
             self.jobs.push_back(key);
+        }
+    }
+
+    /// Keeps the rest of a piece until the window opens.
+    pub(super) fn keep(&mut self, key: StreamKey, rest: Bytes, now: Now) {
+        if let Some(Work::Sending { unsent, .. }) = work_mut(&mut self.streams, key) {
+            keep_unsent(unsent, rest, &mut self.unsent_bytes);
+            self.stall(key, now);
         }
     }
 

@@ -1,0 +1,45 @@
+//! The time that requests have in a turn.
+
+use crate::api::Reply;
+use crate::http::Method;
+use crate::limits::{PLAIN_REQUEST_BYTES_MAX, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
+use std::time::{Duration, Instant};
+
+/// How long the requests of a turn have taken, all connections together. Most take microseconds, and to look at the clock
+/// for each of them would be felt; it is looked at after some of them, and after each that may have taken longer.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Until when they may be served; none if for ever.
+    end: Option<Instant>,
+    unlooked: u32,
+    is_over: bool,
+}
+
+impl Pace {
+    /// The requests of a turn begin at this moment.
+    pub fn begin(&mut self, moment: Instant) {
+        *self = Self { end: Some(moment + Duration::from_micros(REQUEST_US_PER_TURN)), unlooked: 0, is_over: false };
+    }
+
+    /// One has been served; whether it was [plain](is_plain).
+    pub(super) fn count(&mut self, is_plain: bool) {
+        self.unlooked += 1;
+        if !is_plain || self.unlooked == REQUESTS_PER_CLOCK {
+            self.unlooked = 0;
+            self.is_over = self.end.is_some_and(|end| Instant::now() >= end);
+        }
+    }
+
+    /// Whether no other is to be served in this turn.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
+/// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short as a
+/// Lease's. `body_bytes` are those of the request.
+pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
+    let Reply::Response(response) = reply else { return false };
+    matches!(method, Method::Get | Method::Put) && body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX
+}
