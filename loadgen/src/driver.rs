@@ -9,11 +9,14 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
+//! While it is finishing, what was due in the measured time is still begun, however late, or else a stall that reaches past
+//! the end would hide the requests that it held up the most; what there is no time for is an error.
+//!
 //! By the timers, a node's renewals go over one connection, its reads over another, so that a read shows what another
 //! connection wrote; with `--max` both go over the node's one.
 
 use crate::args::Args;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Flight};
 use crate::http::Broken;
 use crate::lane::Lane;
 use crate::link::{Connect, DRAIN_NS, SCRATCH_BYTES, TIMEOUT_NS};
@@ -133,11 +136,8 @@ impl Driver {
     /// Hands what is due to the lanes: a node's writes to one, its reads to the one after that.
     fn fire(&mut self, now: u64) {
         self.rota.fire(now, |Due { node, duty, due, late_ns }| {
-            let (flight, after) = match duty {
-                Duty::Read => (Some(Fleet::begin_read(node, due)), 1),
-                Duty::Renew => (self.fleet.begin_renewal(node, due), 0),
-            };
-            let index = (node as usize + after) % self.lanes.len();
+            let index = (node as usize + usize::from(duty == Duty::Read)) % self.lanes.len();
+            let flight = begin(&mut self.fleet, node, duty, due);
             let (Some(flight), Some(lane)) = (flight, self.lanes.get_mut(index)) else { return };
             self.fleet.stats.taken_up(due, late_ns, lane.room() == 0);
             lane.push(flight);
@@ -249,7 +249,7 @@ impl Driver {
             Phase::Creating if self.rota.started() == self.args.nodes => Phase::Settling,
             Phase::Settling if in_phase >= self.settling_ns() => Phase::Measuring,
             Phase::Measuring if in_phase >= nanos(self.args.duration) => Phase::Finishing,
-            Phase::Finishing if in_phase >= TIMEOUT_NS || self.lanes.iter().all(Lane::is_idle) => Phase::Draining,
+            Phase::Finishing if in_phase >= TIMEOUT_NS || self.is_done() => Phase::Draining,
             _ => return None,
         };
         Some(next)
@@ -269,20 +269,26 @@ impl Driver {
                 self.fleet.stats.window = self.results.window.begin(pids, exact_now)..u64::MAX;
             }
             Phase::Finishing => {
-                self.rota.end();
                 let is_measured = self.phase == Phase::Measuring;
                 self.results.interrupted = !is_measured || now - self.phase_since < nanos(self.args.duration);
                 if is_measured {
                     self.fleet.stats.window.end = self.results.window.end(pids, exact_now);
                     self.results.server_memory = server_memory(pids);
                 }
+                // Of a time that was not measured nothing is owed.
+                self.rota.end(if is_measured { self.fleet.stats.window.end } else { 0 });
             }
             Phase::Draining => {
                 for lane in &mut self.lanes {
-                    if lane.abandon_all(&mut self.fleet) {
+                    if lane.abandon_all(&mut self.fleet, |flight| self.rota.done(flight)) {
                         lane.link.close(self.reactor.registry(), now);
                     }
                 }
+                self.rota.abandon(now, |node, duty, due| {
+                    if let Some(flight) = begin(&mut self.fleet, node, duty, due) {
+                        self.fleet.abandon(flight);
+                    }
+                });
             }
         }
         self.phase = next;
@@ -293,6 +299,11 @@ impl Driver {
     /// With a schedule one period, in which every node renews once; without, a while.
     fn settling_ns(&self) -> u64 {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
+    }
+
+    /// Whether nothing is under way, and nothing owed.
+    fn is_done(&self) -> bool {
+        self.lanes.iter().all(Lane::is_idle) && !self.rota.is_owed()
     }
 
     fn is_drained(&self) -> bool {
@@ -307,15 +318,24 @@ fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: 
     while lane.link.is_ready() && lane.room() > 0 && busy < round_len {
         match rota.next(index) {
             None => return,
-            Some((node, Duty::Read)) => lane.push(Fleet::begin_read(node, now)),
-            Some((node, Duty::Renew)) => match fleet.begin_renewal(node, now) {
+            Some((node, duty)) => match begin(fleet, node, duty, now) {
                 Some(flight) => {
                     lane.push(flight);
-                    rota.renewed(index);
+                    if duty == Duty::Renew {
+                        rota.renewed(index);
+                    }
                 }
                 None => busy += 1,
             },
         }
+    }
+}
+
+/// What a node has to do, due at `due`; `None` if that is under way.
+fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
+    match duty {
+        Duty::Read => Some(Fleet::begin_read(node, due)),
+        Duty::Renew => fleet.begin_renewal(node, due),
     }
 }
 

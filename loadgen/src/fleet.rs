@@ -359,7 +359,7 @@ impl Fleet {
         {
             node.busy = false;
         }
-        self.fail(flight, ErrorKind::Unanswered, "still under way when the run ended");
+        self.fail(flight, ErrorKind::Unanswered, "not answered when the run ended");
     }
 
     fn has_lease(&self, index: u32) -> bool {

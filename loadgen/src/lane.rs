@@ -129,12 +129,14 @@ impl Lane {
         }
     }
 
-    /// The run is over: gives up what still waits. True if an answer may still come, which nobody wants any more.
-    pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet) -> bool {
+    /// The run is over: gives up what still waits; `done` is told of each. True if an answer may still come, which nobody
+    /// wants any more.
+    pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();
         for flight in in_flight.into_iter().chain(self.waiting.drain(..)) {
             fleet.abandon(flight);
+            done(flight);
         }
         any
     }

@@ -43,8 +43,8 @@ enum Order {
     Once,
     /// Round after round.
     Rounds,
-    /// By the timers.
-    Timers,
+    /// By the timers, whatever is due before this time of the run.
+    Timers { until: u64 },
 }
 
 /// How far a lane has come in its nodes.
@@ -104,22 +104,48 @@ impl Rota {
 
     /// From now on the load is on. Timers are due at random within their first period.
     pub(crate) fn begin_load(&mut self, now: u64) {
-        self.order = if self.is_max { Order::Rounds } else { Order::Timers };
+        self.order = if self.is_max { Order::Rounds } else { Order::Timers { until: u64::MAX } };
         self.rounds.iter_mut().for_each(|round| round.nodes.restart());
         if self.is_max {
             return;
         }
         for node in 0..self.nodes {
-            self.schedule.arm(node * 2, now + self.rng.u64(0..self.period_ns));
+            self.schedule.arm(timer_of(node, Duty::Renew), now + self.rng.u64(0..self.period_ns));
             if let Some(period) = self.read_period_ns {
-                self.schedule.arm(node * 2 + 1, now + self.rng.u64(0..period));
+                self.schedule.arm(timer_of(node, Duty::Read), now + self.rng.u64(0..period));
             }
         }
     }
 
-    /// From now on there is nothing to do.
-    pub(crate) fn end(&mut self) {
+    /// From now on there is nothing to do but what was due by the timers before `until`, which is owed however late it is:
+    /// left out, it would be just those that waited longest.
+    pub(crate) fn end(&mut self, until: u64) {
+        self.order = match self.order {
+            Order::Timers { .. } => Order::Timers { until },
+            Order::Nothing | Order::Once | Order::Rounds => Order::Nothing,
+        };
+    }
+
+    /// After the end, whether something is owed that is not under way.
+    pub(crate) fn is_owed(&self) -> bool {
+        let Order::Timers { until } = self.order else { return false };
+        // What was due before the last look is kept at that.
+        self.schedule.next_due(until.max(self.last_fire)) < until
+    }
+
+    /// After the end, gives up what is owed: tells of every time that a node had something to do, and when that was due.
+    pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
+        let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
+        self.schedule.fire(now, &mut self.fired);
+        for (timer, first) in std::mem::take(&mut self.fired) {
+            let (node, duty) = duty_of(timer);
+            let mut next = Some(first);
+            while let Some(due) = next.filter(|&due| due < until) {
+                tell(node, duty, due);
+                next = self.due_after(duty, due);
+            }
+        }
     }
 
     /// Nodes whose first renewal has ended.
@@ -129,20 +155,20 @@ impl Rota {
 
     /// When the next duty is due by the timers, if that is before `horizon`; else `horizon`.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
-        if self.order == Order::Timers { self.schedule.next_due(horizon) } else { horizon }
+        let Order::Timers { until } = self.order else { return horizon };
+        let due = self.schedule.next_due(horizon);
+        if due < until { due } else { horizon }
     }
 
     /// Tells of what is due by the timers.
     pub(crate) fn fire(&mut self, now: u64, mut tell: impl FnMut(Due)) {
-        if self.order != Order::Timers {
-            return;
-        }
+        let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
-        for (timer, due) in self.fired.drain(..) {
+        for (timer, due) in self.fired.drain(..).filter(|&(_, due)| due < until) {
             // A timer that was armed since the last look, for a time before it, had to wait for the server and not for us.
             let late_ns = now - due.max(self.last_fire).min(now);
-            let duty = if timer % 2 == 0 { Duty::Renew } else { Duty::Read };
-            tell(Due { node: timer / 2, duty, due, late_ns });
+            let (node, duty) = duty_of(timer);
+            tell(Due { node, duty, due, late_ns });
         }
         self.last_fire = now;
     }
@@ -179,16 +205,32 @@ impl Rota {
     pub(crate) fn done(&mut self, flight: Flight) {
         match self.order {
             Order::Once => self.started += 1,
-            Order::Timers => {
-                let is_read = flight.step == Step::Read;
-                let period = if is_read { self.read_period_ns } else { Some(self.period_ns) };
-                let Some(period) = period else { return };
-                let jitter = self.rng.u64(0..=period / JITTER_FRACTION);
-                self.schedule.arm(flight.node * 2 + u32::from(is_read), flight.due + period + jitter);
+            Order::Timers { until } => {
+                let duty = if flight.step == Step::Read { Duty::Read } else { Duty::Renew };
+                if let Some(due) = self.due_after(duty, flight.due).filter(|&due| due < until) {
+                    self.schedule.arm(timer_of(flight.node, duty), due);
+                }
             }
             Order::Nothing | Order::Rounds => {}
         }
     }
+
+    /// When what was due at `due` is due again; `None` if there are no reads.
+    fn due_after(&mut self, duty: Duty, due: u64) -> Option<u64> {
+        let period = match duty {
+            Duty::Read => self.read_period_ns?,
+            Duty::Renew => self.period_ns,
+        };
+        Some(due + period + self.rng.u64(0..=period / JITTER_FRACTION))
+    }
+}
+
+fn timer_of(node: u32, duty: Duty) -> u32 {
+    node * 2 + u32::from(duty == Duty::Read)
+}
+
+fn duty_of(timer: u32) -> (u32, Duty) {
+    (timer / 2, if timer.is_multiple_of(2) { Duty::Renew } else { Duty::Read })
 }
 
 /// A kubelet prolongs its period by up to 0.04 of it.
@@ -246,7 +288,46 @@ mod tests {
         rota.done(flight(node, Step::Put, due));
         let again = rota.next_due(3_000_000_000);
         assert!((due + 1_000_000_000..=due + 1_040_000_000).contains(&again), "{due} {again}");
-        rota.end();
-        assert_eq!(rota.next_due(3_000_000_000), 3_000_000_000);
+        rota.end(again);
+        assert_eq!((rota.next_due(3_000_000_000), rota.is_owed()), (3_000_000_000, false));
+    }
+
+    /// Nobody looks from 1 s to 5 s, and the end is at 4 s.
+    #[test]
+    fn what_was_due_before_the_end_is_owed_after_it_once_for_each_period() {
+        const S: u64 = 1_000_000_000;
+        for looks_again in [true, false] {
+            let mut rota = rota("--reads 0");
+            rota.begin_load(0);
+            let mut told = Vec::new();
+            rota.fire(S, |due| told.push(due));
+            assert_eq!(told.len(), 5);
+            rota.end(4 * S);
+            assert!(!rota.is_owed(), "all are under way");
+            let mut under_way = std::mem::take(&mut told);
+            let mut dues: Vec<(u32, u64)> = Vec::new();
+            while let Some(Due { node, due, .. }) = under_way.pop() {
+                dues.push((node, due));
+                rota.done(flight(node, Step::Put, due));
+                if looks_again {
+                    rota.fire(5 * S, |due| under_way.push(due));
+                    assert!(!rota.is_owed());
+                }
+            }
+            assert_eq!(rota.is_owed(), !looks_again);
+            rota.abandon(5 * S, |node, duty, due| {
+                assert_eq!(duty, Duty::Renew);
+                dues.push((node, due));
+            });
+            assert!(!rota.is_owed());
+            dues.sort_unstable();
+            for node in 0..5 {
+                let of_node: Vec<u64> = dues.iter().filter(|due| due.0 == node).map(|due| due.1).collect();
+                assert!(of_node.windows(2).all(|pair| (S..=S + S / 25).contains(&(pair[1] - pair[0]))), "{of_node:?}");
+                assert!(
+                    of_node[0] < S && of_node.last().is_some_and(|last| (4 * S - S - S / 25..4 * S).contains(last))
+                );
+            }
+        }
     }
 }

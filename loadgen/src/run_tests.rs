@@ -45,6 +45,15 @@ fn first_violation(fault: Fault, http: &str) -> String {
     results.fleet.checker.first().first().cloned().unwrap_or_else(|| panic!("no violation: {}", results.table()))
 }
 
+/// Each node has done this once in a period of [`SHORT`] of the measured time, some of which are prolonged.
+fn assert_all_counted(results: &Results, verbs: &[Verb]) {
+    let periods = results.timing.window.seconds() / 0.1;
+    for &verb in verbs {
+        let count = crate::figures::count(count(results, verb));
+        assert!((16.0 * periods..=21.0 * periods).contains(&count), "{periods} periods: {}", results.table());
+    }
+}
+
 fn count(results: &Results, verb: Verb) -> u64 {
     results.fleet.stats.latency(verb).map_or(0, Latencies::len)
 }
@@ -197,6 +206,18 @@ fn a_lost_answer_is_an_error_and_no_violation() {
         let results = run(Fault::ClosesWithoutAnswer, http);
         assert_eq!(results.fleet.checker.first(), [""; 0]);
         assert!(results.table().contains("reset"), "{}", results.table());
+    }
+}
+
+/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency told.
+#[test]
+fn a_stall_across_the_end_hides_nothing_that_was_due() {
+    for http in BOTH {
+        let results = run(Fault::Stalls, http);
+        assert!(results.is_fine(), "{}", results.table());
+        assert_all_counted(&results, &[Verb::Renew, Verb::Read]);
+        let renewals = results.fleet.stats.latency(Verb::Renew).expect("has latencies");
+        assert!(renewals.ms()[4] > 150.0, "{}", results.table());
     }
 }
 
