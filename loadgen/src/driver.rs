@@ -256,13 +256,16 @@ impl Driver {
     }
 
     fn enter(&mut self, next: Phase, now: u64) {
+        if self.phase == Phase::Creating {
+            self.results.creating = Duration::from_nanos(now - self.phase_since);
+        }
         let pids = &self.args.told.pid;
         let exact_now = || self.reactor.now();
         match next {
             Phase::Connecting => {}
             Phase::Creating => self.rota.begin_once(),
             Phase::Settling => {
-                self.results.creating = Duration::from_nanos(now - self.phase_since);
+                self.fleet.is_creating = false;
                 self.rota.begin_load(now);
             }
             Phase::Measuring => {

@@ -20,8 +20,11 @@ pub(crate) struct Fleet {
     pub(crate) checker: Checker,
     /// The counts.
     pub(crate) stats: Stats,
-    /// Leases created, and found from an earlier run.
+    /// Every node is at its first renewal: what is created now counts by itself, and later as a renewal.
+    pub(crate) is_creating: bool,
+    /// Leases created then; created later, most of them once more; and found from an earlier run.
     pub(crate) created: u32,
+    pub(crate) created_later: u32,
     pub(crate) adopted: u32,
     namespace: String,
     templates: Vec<Template>,
@@ -76,7 +79,9 @@ impl Fleet {
             nodes: vec![Node::default(); nodes_len as usize],
             checker: Checker::new(watchers_len, nodes_len as usize),
             stats: Stats::new(),
+            is_creating: true,
             created: 0,
+            created_later: 0,
             adopted: 0,
             namespace: namespace.to_owned(),
             templates: Vec::new(),
@@ -277,9 +282,14 @@ impl Fleet {
             Step::Get => {}
             Step::Read => self.stats.succeeded(Verb::Read, flight.due, now),
             Step::Put => self.stats.succeeded(Verb::Renew, flight.due, now),
-            Step::Post => {
+            Step::Post if self.is_creating => {
                 self.created += 1;
                 self.stats.succeeded(Verb::Create, flight.asked, now);
+            }
+            // The Lease was lost, which has held up this renewal of it.
+            Step::Post => {
+                self.created_later += 1;
+                self.stats.succeeded(Verb::Renew, flight.due, now);
             }
         }
     }

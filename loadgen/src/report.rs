@@ -14,7 +14,7 @@ use std::time::Duration;
 /// How long things took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    /// Until every node had its Lease.
+    /// Until every node had its Lease, or the run was ended.
     pub(crate) creating: Duration,
     /// What was measured.
     pub(crate) window: Window,
@@ -126,6 +126,9 @@ impl Results {
             fleet.adopted,
             timing.creating.as_secs_f64()
         )?;
+        if fleet.created_later > 0 {
+            write!(out, ", {} created later", fleet.created_later)?;
+        }
         writeln!(
             out,
             "; then measured {:.1} s{}",
@@ -196,6 +199,7 @@ impl Results {
             "max": args.max,
             "measured_s": measured,
             "interrupted": timing.interrupted,
+            "created_later": self.fleet.created_later,
             "verbs": verbs,
             "connections_begun": stats.connections,
             "tls_handshakes": stats.handshakes,

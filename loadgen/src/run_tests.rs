@@ -166,7 +166,26 @@ fn a_lease_that_is_gone_is_reported_and_created_again() {
     for http in BOTH {
         let results = run(Fault::Forgets, http);
         assert!(results.fleet.checker.first()[0].contains("not found"), "{}", results.table());
-        assert_eq!((results.fleet.checker.count(), results.fleet.created), (1, 21), "{}", results.table());
+        assert_eq!((results.fleet.checker.count(), results.fleet.created), (1, 20), "{}", results.table());
+        assert_eq!(results.fleet.created_later, 1, "{}", results.table());
+    }
+}
+
+/// What a restart holds up, it holds up until the Lease is there again: these are renewals, and the longest of them.
+#[test]
+fn a_renewal_that_finds_its_lease_lost_counts_as_one_and_not_as_a_creation() {
+    for http in BOTH {
+        let results = run(Fault::Restarts, http);
+        assert_eq!((results.fleet.created, results.fleet.created_later), (20, 20), "{}", results.table());
+        assert!(results.table().contains(", 20 created later"), "{}", results.table());
+        assert_all_counted(&results, &[Verb::Renew]);
+        let renewals = results.fleet.stats.latency(Verb::Renew).expect("has latencies");
+        assert!(renewals.ms()[4] > 150.0, "{}", results.table());
+        let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
+        let create = &line["verbs"]["create"];
+        assert_eq!((&create["count"], &line["created_later"]), (&20.into(), &20.into()));
+        let rate = create["per_second"].as_f64().expect("a rate");
+        assert!((rate * results.timing.creating.as_secs_f64() - 20.0).abs() < 0.1, "{}", results.table());
     }
 }
 

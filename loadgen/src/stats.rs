@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 /// What is told apart in the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
-    /// POST of a new Lease.
+    /// POST of a node's first Lease.
     Create,
-    /// PUT, from when the renewal was due until it was acknowledged, with all its tries.
+    /// PUT, from when the renewal was due until it was acknowledged, with all its tries; also a POST, if the Lease was lost.
     Renew,
     /// GET of one Lease.
     Read,

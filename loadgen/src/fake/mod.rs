@@ -48,6 +48,8 @@ pub(crate) enum Fault {
     FailsOnce,
     /// The 30th renewal finds the Lease deleted.
     Forgets,
+    /// As after a restart: nothing is done for 400 ms before the 30th renewal is looked at, and then all Leases are gone.
+    Restarts,
     /// A watch ends in good order after ten events.
     EndsWatches,
     /// A watch ends after ten events with an ERROR event, and what was missed has expired.
@@ -216,6 +218,10 @@ impl Fake {
             Fault::Forgets => _ = state.leases.remove(name),
             // The others wait for the lock.
             Fault::Stalls => std::thread::sleep(STALL),
+            Fault::Restarts => {
+                std::thread::sleep(STALL);
+                state.leases.clear();
+            }
             Fault::RefusesStream => return Reply::Reset(ErrorCode::REFUSED_STREAM),
             Fault::ResetsStream => return Reply::Reset(ErrorCode::INTERNAL_ERROR),
             Fault::AbortsConnection => return Reply::Abort(ErrorCode::ENHANCE_YOUR_CALM),
