@@ -201,19 +201,19 @@ impl Fleet {
         let lease = index.and_then(|index| Some((index, self.nodes.get_mut(index as usize)?)));
         let Some((index, node)) = lease else { return self.checker.event(watcher, kind, version, None) };
         node.highest = node.highest.max(version);
-        let delay_ns = if version > node.object.version {
+        let acked_at = if version > node.object.version {
             // Seen before its acknowledgement.
-            0
+            now
         } else if version == node.object.version {
-            now.saturating_sub(node.acked_at)
+            node.acked_at
         } else {
             // The watcher is so far behind that a later write was acknowledged. When this one was is forgotten, but not
             // when it was sent, for that stands in it.
-            let now_us = self.epoch_us + now / 1_000;
-            watcher::renewed_in(object).map_or(0, |sent_us| now_us.saturating_sub(sent_us).saturating_mul(1_000))
+            let sent_us = watcher::renewed_in(object);
+            sent_us.map_or(now, |sent_us| sent_us.saturating_sub(self.epoch_us).saturating_mul(1_000))
         };
         self.checker.event(watcher, kind, version, Some((index, node, shown)));
-        self.stats.event(now, delay_ns);
+        self.stats.event(acked_at, now);
     }
 
     /// A watcher's list is complete.

@@ -80,7 +80,7 @@ impl ErrorKind {
 pub(crate) struct Stats {
     /// Latencies of what was due in the measured time; creation is all of it.
     latencies: [Latencies; 4],
-    /// From acknowledgement to event, for events in the measured time.
+    /// From acknowledgement to event, for writes that were acknowledged in the measured time.
     pub(crate) watch_delay: Latencies,
     /// From when a request was due, or its node became free, until the loop took it up: the generator's own lateness.
     pub(crate) lateness: Latencies,
@@ -147,11 +147,12 @@ impl Stats {
         }
     }
 
-    /// An event has come at `now`, so long after its write was acknowledged.
-    pub(crate) fn event(&mut self, now: u64, delay_ns: u64) {
+    /// An event has come at `now`, whose write was acknowledged at `acked_at`. One that comes after the measured time counts
+    /// all the same: those are the latest.
+    pub(crate) fn event(&mut self, acked_at: u64, now: u64) {
         self.events += 1;
-        if self.window.contains(&now) {
-            self.watch_delay.record(delay_ns);
+        if self.window.contains(&acked_at) {
+            self.watch_delay.record(now.saturating_sub(acked_at));
         }
     }
 
@@ -190,6 +191,17 @@ mod tests {
         assert!((4.99..=5.01).contains(&renewals.ms()[4]), "{:?}", renewals.ms());
         stats.succeeded(Verb::Create, 5, 10);
         assert_eq!(stats.latency(Verb::Create).map(Latencies::len), Some(1));
+    }
+
+    #[test]
+    fn events_count_by_when_their_writes_were_acknowledged() {
+        let mut stats = Stats::new();
+        stats.window = 1_000..2_000;
+        for acked_at in [999, 1_000, 1_999, 2_000] {
+            stats.event(acked_at, acked_at + 5_000_000);
+        }
+        assert_eq!((stats.events, stats.watch_delay.len()), (4, 2));
+        assert!((4.99..=5.01).contains(&stats.watch_delay.ms()[4]), "{:?}", stats.watch_delay.ms());
     }
 
     #[test]

@@ -17,7 +17,8 @@ pub(super) struct Tally {
     window: Range<u64>,
     /// Of what was asked for, or due, in the measured time.
     latency: Latencies,
-    /// From when a renewal was sent until a watcher had its event, likewise; of some watchers.
+    /// From when a renewal was sent until a watcher had its event; of some watchers, and of what has come since the measured
+    /// time began and was sent before it was over.
     event_delay: Latencies,
     /// With a rate, from when a request was due in the measured time until it was sent: the generator's own lateness, so
     /// without those that found no room.
@@ -113,12 +114,16 @@ impl Tally {
         }
     }
 
-    /// So many events have come at `now`; of some is known how long it took from the renewal.
+    /// So many events have come at `now`; of some is known how long it took from the renewal. What comes too late for the
+    /// rate counts among the delays all the same, as answers do.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         if self.is_measured(now) {
             self.events += events;
-            delays_ns.for_each(|delay_ns| self.event_delay.record(delay_ns));
         }
+        let Range { start, end } = self.window;
+        delays_ns
+            .filter(|delay_ns| now >= start && now.saturating_sub(*delay_ns) < end)
+            .for_each(|delay_ns| self.event_delay.record(delay_ns));
     }
 
     /// A request did not come to what it should.
@@ -322,5 +327,20 @@ mod tests {
         tally.answered(2_000, 5_000_000);
         assert_eq!((tally.requests, tally.latency.len()), (2, 2));
         assert!((4.99..=5.01).contains(&tally.latency.ms()[4]), "{:?}", tally.latency.ms());
+    }
+
+    #[test]
+    fn an_event_that_comes_late_is_delayed_if_its_renewal_was_sent_in_the_measured_time() {
+        let mut tally = Tally::new();
+        let heard = |tally: &mut Tally, sent: u64, now: u64| tally.heard(1, [now - sent].into_iter(), now);
+        heard(&mut tally, 10, 20);
+        tally.begin(1_000);
+        heard(&mut tally, 10, 999);
+        heard(&mut tally, 10, 1_000);
+        tally.end(2_000);
+        heard(&mut tally, 1_999, 5_000_000);
+        heard(&mut tally, 2_000, 5_000_000);
+        assert_eq!((tally.events, tally.event_delay.len()), (1, 2));
+        assert!((4.99..=5.01).contains(&tally.event_delay.ms()[4]), "{:?}", tally.event_delay.ms());
     }
 }
