@@ -139,8 +139,9 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// Exit status of wrong usage.
 const USAGE: u8 = 2;
 
+/// In one line, whatever stands in a file's name or in a server's words.
 fn complain(words: &str) {
-    _ = writeln!(std::io::stderr(), "loadgen: {words}");
+    _ = writeln!(std::io::stderr(), "loadgen: {}", coordination_apiserver::cli::one_line(words));
 }
 
 /// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit then

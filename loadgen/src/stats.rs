@@ -4,6 +4,7 @@
 //! requests that it held up.
 
 use crate::latencies::Latencies;
+use coordination_apiserver::cli::one_line;
 use coordination_apiserver::http2::ErrorCode;
 use std::collections::BTreeMap;
 
@@ -88,7 +89,7 @@ pub(crate) struct Stats {
     pub(crate) crowded: u64,
     /// Errors of the whole run.
     pub(crate) errors: BTreeMap<(Verb, ErrorKind), u64>,
-    /// The first errors, in words.
+    /// The first errors, in words, each in one line.
     pub(crate) first_errors: Vec<String>,
     /// Requests answered in the whole run, for the progress bar.
     pub(crate) answered: u64,
@@ -161,7 +162,7 @@ impl Stats {
     pub(crate) fn failed(&mut self, verb: Verb, kind: ErrorKind, words: impl FnOnce() -> String) {
         *self.errors.entry((verb, kind)).or_default() += 1;
         if self.first_errors.len() < FIRST_MAX {
-            self.first_errors.push(format!("{} {}: {}", verb.as_str(), kind.name(), words()));
+            self.first_errors.push(one_line(&format!("{} {}: {}", verb.as_str(), kind.name(), words())));
         }
     }
 

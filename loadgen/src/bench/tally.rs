@@ -4,6 +4,7 @@ use super::accounts::Accounts;
 use super::args::BenchArgs;
 use crate::figures::{count, per, round};
 use crate::latencies::Latencies;
+use coordination_apiserver::cli::one_line;
 use process_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ pub(super) struct Tally {
     errors: BTreeMap<String, u64>,
     /// Promises that were broken.
     violations: u64,
-    /// The first errors and violations, in words.
+    /// The first errors and violations, in words, each in one line.
     first: Vec<String>,
 }
 
@@ -136,7 +137,7 @@ impl Tally {
     #[cold]
     pub(super) fn all_failed(&mut self, count: u64, kind: String, words: impl FnOnce() -> String) {
         if self.first.len() < FIRST_MAX {
-            self.first.push(format!("{kind}: {}", words()));
+            self.first.push(one_line(&format!("{kind}: {}", words())));
         }
         *self.errors.entry(kind).or_default() += count;
     }
@@ -146,7 +147,7 @@ impl Tally {
     pub(super) fn violated(&mut self, words: String) {
         self.violations += 1;
         if self.first.len() < FIRST_MAX {
-            self.first.push(words);
+            self.first.push(one_line(&words));
         }
     }
 
