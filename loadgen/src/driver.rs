@@ -130,7 +130,11 @@ impl Driver {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }
-        Ok(())
+        // Nothing is asked for yet but lists and watches: whoever is refused one is at the wrong address, or has no rights.
+        match self.fleet.stats.first_errors.first() {
+            Some(words) if self.phase == Phase::Connecting => Err(self.unreachable(words)),
+            _ => Ok(()),
+        }
     }
 
     /// Hands what is due to the lanes: a node's writes to one, its reads to the one after that.
@@ -184,7 +188,7 @@ impl Driver {
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
-            return Err(format!("cannot reach {}: {}", self.target.url, broken.why));
+            return Err(self.unreachable(&broken.why));
         }
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.drop_flights(&mut self.fleet, broken, now, |flight| self.rota.done(flight));
@@ -195,6 +199,11 @@ impl Driver {
         link.close(self.reactor.registry(), now);
         // The next attempt at once, unless the one before was in vain.
         if link.is_due(now) { self.connect(index, now) } else { Ok(()) }
+    }
+
+    /// Why the run cannot begin.
+    fn unreachable(&self, why: &str) -> String {
+        format!("cannot reach {}: {why}", self.target.url)
     }
 
     /// Timeouts, new connections, phases, progress.

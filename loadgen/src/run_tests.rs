@@ -368,7 +368,26 @@ fn a_server_of_another_version_is_one_sentence() {
 }
 
 #[test]
+fn a_server_that_gives_no_list_or_no_watch_ends_the_run_before_it_begins() {
+    for http in BOTH {
+        for (fault, expected) in [
+            (Fault::RefusesLists, "list 401: { \"message\": \"who are you\" }"),
+            (Fault::RefusesWatches, "watch 403: {\"message\":\"not for you\"}"),
+            (Fault::IsAWebsite, "list malformed: a list that is none"),
+        ] {
+            let address = fake::start(fault, None);
+            let told = try_run(&format!("--server http://{address} {SHORT} {http}")).map(|results| results.table());
+            assert_eq!(told, Err(format!("cannot reach http://{address}: {expected}")));
+        }
+    }
+}
+
+#[test]
 fn no_server_is_one_sentence() {
-    let words = try_run("--server http://127.0.0.1:1").expect_err("nobody listens there");
-    assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound");
+    drop(listener);
+    let words = try_run(&format!("--server http://{address} {SHORT}")).map(|results| results.table());
+    let words = words.expect_err("nobody listens there");
+    assert!(words.starts_with(&format!("cannot reach http://{address}: ")), "{words}");
 }

@@ -63,6 +63,10 @@ pub(crate) enum Fault {
     NeverAnswers,
     /// A watch is answered 403.
     RefusesWatches,
+    /// A list is answered 401.
+    RefusesLists,
+    /// A list is answered with a page for people.
+    IsAWebsite,
     /// The server does nothing at all for 400 ms before it looks at the 30th renewal.
     Stalls,
     /// HTTP/2: the 30th renewal's stream is refused.
@@ -185,7 +189,11 @@ impl Fake {
             "GET" if self.fault == Fault::RefusesWatches && target.contains("watch=true") => {
                 answer(403, "{\"message\":\"not for you\"}")
             }
-            "GET" if name == "leases" => Reply::Answer(200, list(&state)),
+            "GET" if name == "leases" => match self.fault {
+                Fault::RefusesLists => answer(401, "{\n  \"message\": \"who are you\"\n}"),
+                Fault::IsAWebsite => answer(200, "<html></html>"),
+                _ => Reply::Answer(200, list(&state)),
+            },
             "GET" => {
                 let Some(lease) = state.leases.get(&name) else { return answer(404, "{}") };
                 let goes_back = self.fault == Fault::VersionGoesBack && state.renewals >= 30 && lease[1].0 > 0;
