@@ -12,7 +12,7 @@ use super::phase::{Course, Phase};
 use super::tally::Report;
 use super::watch::{Heard, watch_target};
 use crate::http::{Broken, Verdict};
-use crate::link::{Connect as _, SCRATCH_BYTES};
+use crate::link::{Connect as _, SCRATCH_BYTES, TIMED_OUT, TIMEOUT_NS};
 use crate::reactor::Reactor;
 use crate::target::Target;
 use mio::Token;
@@ -174,7 +174,8 @@ impl Bench {
             }
         }
         if self.is_silent(now) {
-            return Err(self.words("nothing was heard for 60 s"));
+            let is_begun = self.course.phase() >= Phase::Attaching;
+            return Err(self.words(if is_begun { "nothing was heard for 60 s" } else { TIMED_OUT }));
         }
         let stop = self.interrupted.load(Ordering::Relaxed);
         while let Some(next) = self.course.next(&self.work, &self.connections, &self.feed, stop, now) {
@@ -187,7 +188,9 @@ impl Bench {
     fn is_silent(&self, now: u64) -> bool {
         // Then there is nothing to hear.
         let is_quiet = self.args.verb == Verb::Nothing && self.course.phase() == Phase::Measuring;
-        !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > SILENCE_NS
+        // Before the watchers and the load nothing is asked for that takes long.
+        let silence_ns = if self.course.phase() < Phase::Attaching { TIMEOUT_NS } else { SILENCE_NS };
+        !is_quiet && now.saturating_sub(self.heard_at.max(self.course.since())) > silence_ns
     }
 
     fn enter(&mut self, next: Phase, now: u64) -> Result<(), String> {
@@ -239,7 +242,8 @@ impl Bench {
 
 /// Between two looks at phases.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
-/// Without a byte for so long, the server is taken to be gone.
+/// Without a byte for so long, the server is taken to be gone. Under load it may take long: a list of a million Leases comes
+/// in one answer.
 const SILENCE_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]
@@ -255,6 +259,8 @@ mod tests {
             let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
             let target = Target::of_args(&args.server, args.media_type()).expect("a target");
             let mut bench = Bench::new(*args, target, Arc::default()).expect("a bench");
+            bench.course.enter(Phase::Preparing, 0);
+            assert!(!bench.is_silent(TIMEOUT_NS) && bench.is_silent(TIMEOUT_NS + 1), "{verb}");
             bench.course.enter(Phase::Attaching, 0);
             assert!(!bench.is_silent(SILENCE_NS) && bench.is_silent(SILENCE_NS + 1), "{verb}");
             bench.course.enter(Phase::Measuring, 0);
