@@ -3,6 +3,7 @@
 use crate::bench::BenchArgs;
 use crate::http::Version;
 use clap::{Parser, Subcommand, ValueEnum};
+use coordination_apiserver::lease::validation::format::is_dns_label;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     pub(crate) server: ServerArgs,
 
     /// Namespace of the Leases
-    #[arg(long, value_name = "NAME", default_value = "kube-node-lease")]
+    #[arg(long, value_name = "NAME", default_value = "kube-node-lease", value_parser = parse_namespace)]
     pub(crate) namespace: String,
 
     /// Simulated nodes; each holds one Lease
@@ -222,6 +223,15 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
+/// A namespace by the server's rule. It stands in the target of requests as it is.
+pub(crate) fn parse_namespace(text: &str) -> Result<String, String> {
+    if is_dns_label(text.as_bytes()) {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace is at most 63 of a-z, 0-9 and '-', the first and last no '-'".to_owned())
+    }
+}
+
 /// The longest time that can be asked for: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
@@ -247,6 +257,24 @@ mod tests {
         assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
         for text in ["", "10", "s", "-1s", "0s", "1d", "1e99h", "NaNs", "infs"] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_no_request_can_name_is_wrong_usage_in_one_line() {
+        let long = "a".repeat(64);
+        for verb in [&["loadgen"][..], &["loadgen", "bench", "renew"]] {
+            let parse = |namespace: &str| {
+                let flag = format!("--namespace={namespace}");
+                Args::try_parse_from(verb.iter().copied().chain([flag.as_str()]))
+            };
+            assert!(parse("a-0").is_ok() && parse(&long[1..]).is_ok());
+            for namespace in ["", "a/b", "x y", "a HTTP/1.1\r\nX: y", "a\n", "A", "-a", long.as_str()] {
+                let error = parse(namespace).expect_err(namespace);
+                let told = coordination_apiserver::cli::wrong_usage(&error);
+                assert!(error.use_stderr() && told.contains("'--namespace <NAME>'"), "{told}");
+                assert!(!told.contains(char::is_control), "{told}");
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The command line of `loadgen bench`.
 
-use crate::args::{ServerArgs, ToldArgs, parse_duration};
+use crate::args::{ServerArgs, ToldArgs, parse_duration, parse_namespace};
 use crate::http::{MediaType, Version};
 use clap::ValueEnum;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct BenchArgs {
     pub(crate) told: ToldArgs,
 
     /// Namespace of the Leases
-    #[arg(long, value_name = "NAME", default_value = "kube-node-lease")]
+    #[arg(long, value_name = "NAME", default_value = "kube-node-lease", value_parser = parse_namespace)]
     pub(crate) namespace: String,
 
     /// Speaks Kubernetes' protobuf instead of JSON
