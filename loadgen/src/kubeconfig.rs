@@ -18,7 +18,8 @@ pub(crate) struct Access {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a kubeconfig. Errors are sentences for the user.
+/// Reads a kubeconfig. Errors are sentences for the user, without what stands in the file but the names of its parts: it may
+/// be a key, or another file that nobody meant to show.
 pub(crate) fn read(path: &Path) -> Result<Access, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
@@ -27,7 +28,10 @@ pub(crate) fn read(path: &Path) -> Result<Access, String> {
 
 /// The access that a kubeconfig gives; files that it names are relative to `folder`.
 fn parse(text: &str, folder: &Path) -> Result<Access, String> {
-    let config: Config = serde_saphyr::from_str(text).map_err(|e| format!("is no kubeconfig: {e}"))?;
+    let config: Config = serde_saphyr::from_str(text).map_err(|error| match error.location() {
+        Some(at) => format!("is no kubeconfig, by its line {}, column {}", at.line(), at.column()),
+        None => "is no kubeconfig".to_owned(),
+    })?;
     let none = |what: &str, name: &str| format!("has no {what} {name:?}");
     let context = config.contexts.into_iter().find(|c| c.name == config.current_context);
     let context = context.ok_or_else(|| none("context", &config.current_context))?.context;
@@ -56,7 +60,7 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
 fn bytes(folder: &Path, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = data.filter(|d| !d.is_empty()) {
         let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());
-        return decoded.map(Some).map_err(|e| format!("has data that is no base64: {e}"));
+        return decoded.map(Some).map_err(|_| "has data that is no base64".to_owned());
     }
     let Some(file) = file.filter(|f| !f.as_os_str().is_empty()) else { return Ok(None) };
     let path = folder.join(file);
@@ -66,6 +70,7 @@ fn bytes(folder: &Path, data: Option<&str>, file: Option<&Path>) -> Result<Optio
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Config {
+    #[serde(default)]
     current_context: String,
     #[serde(default)]
     contexts: Vec<NamedContext>,
@@ -158,13 +163,33 @@ users:
     }
 
     #[test]
+    fn what_is_wrong_is_told_without_the_content() {
+        for text in [
+            "root:x:0:0:secret:/root:/bin/sh\nsecret:x:1:1::/:/bin/false\n",
+            "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n",
+            "current-context: [secret]",
+            "secret",
+            "a: *secret",
+            &TEXT.replace("S0VZ", "secret!"),
+            &TEXT.replace("users:\n", "users: secret\nx:\n"),
+            &TEXT.replace("user:\n", "user: secret\n    x:\n"),
+        ] {
+            let words =
+                parse(&text.replace("client-certificate: admin.crt", "client-certificate-data: S0VZ"), Path::new("."));
+            let words = words.expect_err(text);
+            assert!(!words.contains("secret") && !words.contains('\n'), "{words}");
+        }
+    }
+
+    #[test]
     fn says_what_is_missing() {
         let here = Path::new(".");
         let error = |text: &str| parse(text, here).expect_err("must fail");
         assert!(error(TEXT).contains("admin.crt"));
         assert_eq!(error(&TEXT.replace("current-context: b", "current-context: c")), "has no context \"c\"");
         assert_eq!(error(&TEXT.replace("name: local", "name: x")), "has no cluster \"local\"");
-        assert!(error("- 1").contains("is no kubeconfig"));
+        assert_eq!(error(&TEXT.replace("current-context: b", "")), "has no context \"\"");
+        assert_eq!(error("- 1"), "is no kubeconfig, by its line 1, column 1");
         assert!(
             error(
                 &TEXT
