@@ -69,7 +69,9 @@ impl Results {
              Connections begun: {}; TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
             stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
-        _ = writeln!(out, "{}", self.generator_words());
+        if let Some(words) = self.generator_words() {
+            _ = writeln!(out, "{words}");
+        }
         if let Some(share) = timing.window.server_share() {
             _ = writeln!(
                 out,
@@ -137,22 +139,21 @@ impl Results {
         )
     }
 
-    /// Whether the generator itself was what limited the results, and the figures that say so.
-    fn generator_words(&self) -> String {
-        let (cpu, late_ms) = (self.timing.window.generator_share().unwrap_or_default(), self.lateness_p99_ms());
+    /// Whether the generator itself was what limited the results, and the figures that say so; `None` if nothing was
+    /// measured.
+    fn generator_words(&self) -> Option<String> {
+        let share = self.timing.window.generator_share()?;
         let is_limit = self.limit() == Some(Limit::Generator);
         let verdict = if is_limit { "it WAS the limit" } else { "it was not the limit" };
-        let lateness = if self.args.max {
-            String::new()
-        } else {
+        let lateness = self.late_ms_p99().map_or_else(String::new, |late_ms| {
             format!(", 99 % of the requests taken up within {late_ms:.2} ms (bound: {LATE_MS_MAX} ms)")
-        };
-        format!("Generator: {:.0} % of a core (bound: {:.0} %){lateness}: {verdict}.", cpu * 100.0, BUSY_SHARE * 100.0)
+        });
+        let (percent, bound) = (share * 100.0, BUSY_SHARE * 100.0);
+        Some(format!("Generator: {percent:.0} % of a core (bound: {bound:.0} %){lateness}: {verdict}."))
     }
 
     fn limit(&self) -> Option<Limit> {
-        let late_ms_p99 = (!self.args.max).then(|| self.lateness_p99_ms());
-        Limit::of(self.timing.window.server_share(), self.timing.window.generator_share(), late_ms_p99)
+        Limit::of(self.timing.window.server_share(), self.timing.window.generator_share(), self.late_ms_p99())
     }
 
     /// Of the requests that were measured; what was delivered to watchers is in it.
@@ -161,8 +162,10 @@ impl Results {
         per(self.timing.window.server_us()?, count(requests.map(Latencies::len).sum()))
     }
 
-    fn lateness_p99_ms(&self) -> f64 {
-        self.fleet.stats.lateness.ms_p99()
+    /// Within which time 99 % of what was due was taken up; `None` if nothing was due, as without a schedule.
+    fn late_ms_p99(&self) -> Option<f64> {
+        let lateness = &self.fleet.stats.lateness;
+        (!lateness.is_empty()).then(|| lateness.ms_p99())
     }
 
     /// One line of JSON, without its end.
@@ -207,7 +210,7 @@ impl Results {
             "watches_expired": stats.watches_expired,
             "generator": {
                 "cpu_share": timing.window.generator_share().map(round),
-                "lateness_ms_p99": self.lateness_p99_ms(),
+                "lateness_ms_p99": self.late_ms_p99(),
                 "crowded": stats.crowded,
             },
             "limit": self.limit().map(Limit::name),

@@ -90,6 +90,10 @@ fn one_that_is_interrupted_before_it_measures_is_not_fine() {
     let results =
         Driver::new(args, target, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
     assert!(!results.is_fine() && results.fleet.stats.errors_count() == 0, "{}", results.table());
+    let table = results.table();
+    assert!(table.contains(", ended early") && !table.contains("the limit"), "{table}");
+    let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
+    assert!(line["generator"]["lateness_ms_p99"].is_null(), "{line}");
 }
 
 #[test]
@@ -100,6 +104,8 @@ fn a_run_without_a_schedule_passes_too() {
             assert!(results.is_fine(), "{}", results.table());
             assert!(count(&results, Verb::Renew) > 100, "{}", results.table());
             assert_eq!(count(&results, Verb::Read) > 0, !more.contains("--reads 0"));
+            let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
+            assert!(line["generator"]["lateness_ms_p99"].is_null(), "{line}");
         }
     }
 }

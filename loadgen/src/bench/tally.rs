@@ -245,14 +245,15 @@ impl Report {
         // Writing to a string does not fail.
         _ = writeln!(
             out,
-            "{}: {} of {} Leases, {}, {}, {} connections with {} requests in flight on each; measured {seconds:.2} s",
+            "{}: {} of {} Leases, {}, {}, {} connections with {} requests in flight on each; measured {seconds:.2} s{}",
             self.url,
             args.verb.name(),
             args.leases,
             args.server.version().name(),
             args.media_type().name(),
             args.connections(),
-            args.streams()
+            args.streams(),
+            if self.interrupted { ", ended early" } else { "" }
         );
         let rows = [("requests", tally.requests, &tally.latency), ("events", tally.events, &tally.event_delay)];
         for (name, number, latencies) in rows {

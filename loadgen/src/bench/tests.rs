@@ -127,7 +127,7 @@ fn a_resumption_does_not_wait_for_the_event_of_a_renewal_that_failed() {
 fn one_that_is_interrupted_before_it_measures_has_no_figures_and_is_not_fine() {
     let report = try_run_until(Fault::None, "renew --rate 500", Arc::new(AtomicBool::new(true))).expect("it can begin");
     assert!(!report.is_fine(), "{}", report.table());
-    assert!(!report.table().contains("NaN"), "{}", report.table());
+    assert!(!report.table().contains("NaN") && report.table().contains(", ended early"), "{}", report.table());
     assert_eq!(json(&report)["requests_per_second"], Value::Null);
 }
 
