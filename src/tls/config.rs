@@ -2,11 +2,12 @@
 //!
 //! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
 
+use super::authorities::Authorities;
 use super::source::{FrontProxySource, TlsSources};
 use super::trust::Trust;
+use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
-use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt;
@@ -73,7 +74,6 @@ pub(super) enum TlsConfigErrorCause {
     NoCertificate,
     NoPrivateKey,
     Rustls(rustls::Error),
-    ClientVerifier(rustls::server::VerifierBuilderError),
 }
 
 impl TlsConfigError {
@@ -100,7 +100,6 @@ impl fmt::Display for TlsConfigError {
                 f.write_str("the private key does not belong to the certificate")
             }
             TlsConfigErrorCause::Rustls(e) => e.fmt(f),
-            TlsConfigErrorCause::ClientVerifier(e) => e.fmt(f),
         }
     }
 }
@@ -162,11 +161,8 @@ pub(super) fn certs_of(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'s
 }
 
 /// The authorities of a PEM text, at least one.
-pub(super) fn roots_of(path: &Path, text: &[u8], roots: &mut RootCertStore) -> Result<(), TlsConfigError> {
-    for ca in certs_of(path, text)? {
-        roots.add(ca).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Rustls(e)))?;
-    }
-    Ok(())
+pub(super) fn authorities_of(path: &Path, text: &[u8]) -> Result<Authorities, TlsConfigError> {
+    Authorities::new(certs_of(path, text)?).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Rustls(e)))
 }
 
 /// The first private key of a PEM text.
@@ -185,7 +181,7 @@ mod tests {
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use rustls::pki_types::ServerName;
-    use rustls::{ClientConfig, ClientConnection, ProtocolVersion, ServerConnection};
+    use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, ServerConnection};
     use std::fs;
 
     struct Pki {

@@ -4,6 +4,7 @@
 
 use crate::lease::Time;
 use rustls_pki_types::CertificateDer;
+use std::ops::RangeInclusive;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Everybody who proved who they are.
@@ -62,11 +63,12 @@ pub fn common_name_of(cert: &CertificateDer<'_>) -> Option<String> {
     Some(cert.subject().iter_common_name().last()?.as_str().ok()?.to_owned())
 }
 
-/// The last second at which a certificate is valid.
+/// The first and the last second at which a certificate is valid.
 #[must_use]
-pub fn not_after_of(cert: &CertificateDer<'_>) -> Option<Time> {
+pub fn validity_of(cert: &CertificateDer<'_>) -> Option<RangeInclusive<Time>> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
-    Some(Time(cert.validity().not_after.timestamp()))
+    let validity = cert.validity();
+    Some(Time(validity.not_before.timestamp())..=Time(validity.not_after.timestamp()))
 }
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 //!
 //! Reading and building are two steps, so that what was read can be told from what was read before without building.
 
+use super::authorities::Authorities;
 use super::config::{
-    Resumption, Secure, TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider, roots_of, rustls_config,
+    Resumption, Secure, TlsConfigError, TlsConfigErrorCause, authorities_of, certs_of, key_of, rustls_config,
 };
 use super::trust::{FrontProxy, Trust};
 use crate::cluster::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
-use rustls::RootCertStore;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -88,36 +88,32 @@ impl Material {
         };
         let chain = certs_of(&sources.cert, &self.cert)?;
         let key = key_of(&sources.key, &self.key)?;
-        let (mut clients, mut proxies) = (RootCertStore::empty(), RootCertStore::empty());
+        let (mut clients, mut proxies) = (Authorities::default(), Authorities::default());
         if let (Some(path), Some(text)) = (&sources.client_ca, &self.client_ca) {
-            roots_of(path, text, &mut clients)?;
+            clients = authorities_of(path, text)?;
         }
         let mut front_proxy = FrontProxy::default();
         let mut is_complete = true;
         match (&sources.front_proxy, &self.front_proxy_ca, cluster) {
             (FrontProxySource::File(path, own), Some(text), _) => {
-                roots_of(path, text, &mut proxies)?;
+                proxies = authorities_of(path, text)?;
                 front_proxy = own.clone();
             }
             (FrontProxySource::Cluster { with_clients }, _, Some(cluster)) => {
-                let roots = |key: &str, text: &str, roots: &mut RootCertStore| match text {
-                    "" => Ok(()),
-                    text => roots_of(&in_config_map(key), text.as_bytes(), roots),
+                let authorities = |key: &str, text: &str| match text {
+                    "" => Ok(Authorities::default()),
+                    text => authorities_of(&in_config_map(key), text.as_bytes()),
                 };
                 if *with_clients {
-                    roots("client-ca-file", &cluster.client_ca, &mut clients)?;
+                    clients = authorities("client-ca-file", &cluster.client_ca)?;
                 }
-                roots("requestheader-client-ca-file", &cluster.front_proxy_ca, &mut proxies)?;
+                proxies = authorities("requestheader-client-ca-file", &cluster.front_proxy_ca)?;
                 front_proxy = cluster.front_proxy.clone();
             }
             (FrontProxySource::Cluster { .. }, _, None) => is_complete = false,
             (FrontProxySource::None | FrontProxySource::File(..), _, _) => {}
         }
-        let trust = Trust::new(&provider(), clients, proxies, front_proxy, is_complete).map_err(|e| {
-            let path = sources.client_ca.as_deref().unwrap_or(&sources.cert);
-            TlsConfigError::new(path, TlsConfigErrorCause::ClientVerifier(e))
-        })?;
-        let trust = Arc::new(trust);
+        let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
         let config = rustls_config(chain, key, Arc::clone(&trust), sources.alpn.clone(), resumption)
             .map_err(rustls(&sources.key))?;
         Ok(Secure { config: Arc::new(config), trust })

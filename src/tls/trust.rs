@@ -5,24 +5,23 @@
 //! certified by either, or shows nothing; which one it was is found out afterwards by [`Trust::prove`], since rustls
 //! does not verify again when a session is resumed.
 
-use super::identity::{Identity, common_name_of, identity_of, not_after_of};
+use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
+use super::identity::{Identity, common_name_of, identity_of, validity_of};
 use crate::auth::request_header::HeaderNames;
 use crate::lease::Time;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The authorities of clients, and how a front proxy is known and speaks.
 #[derive(Debug)]
 pub struct Trust {
-    clients: Authority,
-    front_proxy: Authority,
+    clients: Authorities,
+    front_proxy: Authorities,
     /// Common Names of a front proxy; none is any.
     allowed_names: Vec<String>,
     header_names: HeaderNames,
@@ -31,9 +30,6 @@ pub struct Trust {
     algorithms: WebPkiSupportedAlgorithms,
     is_complete: bool,
 }
-
-/// One authority; none certifies nobody.
-type Authority = Option<Arc<dyn ClientCertVerifier>>;
 
 /// How a front proxy is known, and in which field lines it speaks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,47 +53,23 @@ pub struct Proof {
 
 impl Trust {
     /// Trust in these authorities. `is_complete` is whether nothing is still to be learned from the cluster.
-    ///
-    /// # Errors
-    /// rustls's, if the roots are of no use.
-    pub fn new(
-        provider: &Arc<CryptoProvider>,
-        clients: RootCertStore,
-        proxies: RootCertStore,
-        front_proxy: FrontProxy,
-        is_complete: bool,
-    ) -> Result<Self, VerifierBuilderError> {
-        let mut subjects = clients.subjects();
-        subjects.extend(proxies.subjects());
-        let authority = |roots: RootCertStore| {
-            if roots.is_empty() {
-                return Ok(None);
-            }
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build().map(Some)
-        };
-        Ok(Self {
-            clients: authority(clients)?,
-            front_proxy: authority(proxies)?,
+    #[must_use]
+    pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
+        Self {
+            subjects: clients.subjects().chain(proxies.subjects()).collect(),
+            clients,
+            front_proxy: proxies,
             allowed_names: front_proxy.allowed_names,
             header_names: front_proxy.header_names,
-            subjects,
-            algorithms: provider.signature_verification_algorithms,
+            algorithms: super::config::provider().signature_verification_algorithms,
             is_complete,
-        })
+        }
     }
 
     /// Trust in nobody, for a server without TLS.
     #[must_use]
     pub fn nobody() -> Self {
-        Self {
-            clients: None,
-            front_proxy: None,
-            allowed_names: Vec::new(),
-            header_names: HeaderNames::default(),
-            subjects: Vec::new(),
-            algorithms: super::config::provider().signature_verification_algorithms,
-            is_complete: true,
-        }
+        Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
     /// Whether all is known that is to be known; before that the server is not ready.
@@ -119,16 +91,19 @@ impl Trust {
             return Proof { user: None, is_front_proxy: false, until: Time(i64::MAX) };
         };
         let at = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(now.0).unwrap_or(0)));
-        let is_of = |authority: &Authority| {
-            authority.as_ref().is_some_and(|ca| ca.verify_client_cert(own, intermediates, at).is_ok())
-        };
-        let is_front_proxy = is_of(&self.front_proxy) && self.is_allowed(own);
-        let user = is_of(&self.clients).then(|| identity_of(own)).flatten().map(Rc::new);
-        let is_proven = is_front_proxy || user.is_some();
+        let vouched = |authorities: &Authorities| authorities.verify(own, intermediates, at).ok();
+        let proxy_last = vouched(&self.front_proxy).filter(|_| self.is_allowed(own));
+        let user = vouched(&self.clients).and_then(|last| Some((Rc::new(identity_of(own)?), last)));
         // What is refused stays refused for as long as the trust is the same: time does not mend certificates, except
         // one that is not valid yet, whose bearer may come again.
-        let until = if is_proven { chain.iter().filter_map(not_after_of).min() } else { None };
-        Proof { user, is_front_proxy, until: until.map_or(Time(i64::MAX), |last| Time(last.0.saturating_add(1))) }
+        let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
+        let last = authorities_last
+            .map(|last| chain.iter().filter_map(validity_of).map(|validity| *validity.end()).fold(last, Time::min));
+        Proof {
+            user: user.map(|(user, _)| user),
+            is_front_proxy: proxy_last.is_some(),
+            until: last.map_or(Time(i64::MAX), |last| Time(last.0.saturating_add(1))),
+        }
     }
 
     fn is_allowed(&self, own: &CertificateDer<'_>) -> bool {
@@ -152,13 +127,11 @@ impl ClientCertVerifier for Trust {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let mut refusal = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        for authority in [&self.clients, &self.front_proxy].into_iter().flatten() {
-            match authority.verify_client_cert(own, intermediates, now) {
-                Ok(verified) => return Ok(verified),
-                // That one of them does not know the issuer says less than what the other finds wrong.
-                Err(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {}
-                Err(error) => refusal = error,
+        let mut refusal = UNKNOWN_ISSUER;
+        for authorities in [&self.clients, &self.front_proxy] {
+            match authorities.verify(own, intermediates, now) {
+                Ok(_) => return Ok(ClientCertVerified::assertion()),
+                Err(error) => refusal = graver(refusal, error),
             }
         }
         Err(refusal)
@@ -191,12 +164,21 @@ impl ClientCertVerifier for Trust {
 mod tests {
     use super::*;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+    use rustls::CertificateError;
+    use std::ops::Range;
 
     struct Ca(CertifiedIssuer<'static, KeyPair>);
 
     impl Ca {
         fn new(name: &str) -> Self {
+            Self::valid(name, 2000..2100)
+        }
+
+        /// One that is valid from the first day of one year to the first of another.
+        fn valid(name: &str, years: Range<i32>) -> Self {
             let mut params = CertificateParams::default();
+            params.not_before = date_time_ymd(years.start, 1, 1);
+            params.not_after = date_time_ymd(years.end, 1, 1);
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params.distinguished_name.push(DnType::CommonName, name);
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA"))
@@ -211,17 +193,19 @@ mod tests {
             params.signed_by(&key, &self.0).expect("a certificate").der().clone()
         }
 
-        fn roots(&self) -> RootCertStore {
-            let mut roots = RootCertStore::empty();
-            roots.add(self.0.der().clone()).expect("a root");
-            roots
+        fn roots(&self) -> Authorities {
+            roots(&[self])
         }
     }
 
-    fn trust(clients: RootCertStore, proxies: RootCertStore, allowed: &[&str]) -> Trust {
+    fn roots(authorities: &[&Ca]) -> Authorities {
+        Authorities::new(authorities.iter().map(|ca| ca.0.der().clone()).collect()).expect("authorities")
+    }
+
+    fn trust(clients: Authorities, proxies: Authorities, allowed: &[&str]) -> Trust {
         let allowed_names = allowed.iter().map(|name| (*name).to_owned()).collect();
         let front_proxy = FrontProxy { allowed_names, ..FrontProxy::default() };
-        Trust::new(&super::super::config::provider(), clients, proxies, front_proxy, true).expect("trust")
+        Trust::new(clients, proxies, front_proxy, true)
     }
 
     /// 2026-01-01 and the last second of the leaves' validity.
@@ -275,6 +259,49 @@ mod tests {
         assert!(trust.prove(&chain, LAST).user.is_some());
         assert!(trust.prove(&chain, Time(LAST.0 + 1)).user.is_none());
         assert!(trust.prove(&[], NOW).user.is_none());
+    }
+
+    fn lets_in(trust: &Trust, cert: &CertificateDer<'static>, now: Time) -> bool {
+        let at = UnixTime::since_unix_epoch(Duration::from_secs(now.0.unsigned_abs()));
+        match trust.verify_client_cert(cert, &[], at) {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer));
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn an_authority_is_believed_only_while_it_is_valid() {
+        for years in [2020..2025, 2027..2030] {
+            let (other, both) = (Ca::new("other"), Ca::valid("retired, or not yet in office", years));
+            let leaf = both.leaf("front-proxy-client");
+            // Alone, or beside one that is valid.
+            for own in [&[&both][..], &[&both, &other], &[&other, &both]] {
+                let trust = trust(roots(own), roots(own), &[]);
+                assert_eq!((found(&trust, &leaf, NOW), lets_in(&trust, &leaf, NOW)), ((None, false), false));
+                let is_other = own.len() > 1;
+                assert_eq!(lets_in(&trust, &other.leaf("a"), NOW), is_other);
+                assert_eq!(found(&trust, &other.leaf("a"), NOW), (is_other.then(|| "a".into()), is_other));
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_ends_with_the_authority() {
+        // 2027-01-01 is the last second of the one, and the other outlives the leaf.
+        const LAST_OF_CA: Time = Time(1_798_761_600);
+        let (soon, late) = (Ca::valid("soon", 2020..2027), Ca::new("late"));
+        let leaf = soon.leaf("a");
+        for trust in [trust(soon.roots(), late.roots(), &[]), trust(late.roots(), soon.roots(), &[])] {
+            let proof = trust.prove(std::slice::from_ref(&leaf), NOW);
+            assert_eq!((proof.user.is_some() || proof.is_front_proxy, proof.until), (true, Time(LAST_OF_CA.0 + 1)));
+            assert!(lets_in(&trust, &leaf, LAST_OF_CA));
+            assert_ne!(found(&trust, &leaf, LAST_OF_CA), (None, false));
+            let after = Time(LAST_OF_CA.0 + 1);
+            assert_eq!((found(&trust, &leaf, after), lets_in(&trust, &leaf, after)), ((None, false), false));
+        }
     }
 
     #[test]
