@@ -14,6 +14,8 @@ pub enum Update {
     Namespaces(NamespaceChange),
     /// Other certificates, or other authorities.
     Secure(Secure),
+    /// Certificates or authorities that are no use, so that those of before stay.
+    ReloadFailed,
 }
 
 /// The helpers' end.

@@ -246,7 +246,10 @@ fn certificates_are_exchanged_while_a_connection_lives() {
     aggregated.reload();
     // What is broken changes nothing.
     aggregated.write("tls.crt", "nothing of use".to_owned());
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("what is broken is counted", || {
+        let metrics = open.call("GET", "/metrics", "").expect_status(200, "metrics").body;
+        String::from_utf8_lossy(&metrics).contains("\ncoordination_certificate_reload_errors_total 1\n")
+    });
     // A new configuration each time, so that no session is resumed and the certificate is shown.
     let fresh = || {
         let mut client = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));

@@ -8,7 +8,7 @@ use crate::tls::identity::Identity;
 use percent_encoding::percent_decode;
 
 /// The names of the field lines, compared without regard to case (RFC 9110 §5.1).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
     /// Of the user; the first of these names whose first line is not empty counts.
     pub username: Vec<String>,

@@ -35,6 +35,7 @@ pub struct Metrics {
     tls_handshakes: u64,
     tls_handshake_errors: u64,
     requests_malformed: u64,
+    reload_failures: u64,
     watches_started: u64,
     watches_expired: u64,
     watches_timed_out: u64,
@@ -85,6 +86,7 @@ impl Metrics {
             tls_handshakes: 0,
             tls_handshake_errors: 0,
             requests_malformed: 0,
+            reload_failures: 0,
             watches_started: 0,
             watches_expired: 0,
             watches_timed_out: 0,
@@ -118,6 +120,11 @@ impl Metrics {
     pub fn count_tls_handshake(&mut self, is_ok: bool) {
         let count = if is_ok { &mut self.tls_handshakes } else { &mut self.tls_handshake_errors };
         *count += 1;
+    }
+
+    /// Certificates could not be loaded anew, or still cannot.
+    pub fn count_reload_failure(&mut self) {
+        self.reload_failures += 1;
     }
 
     /// A watch has begun.
@@ -267,6 +274,12 @@ impl Metrics {
                 "Connections ended because what came was no request that is taken.",
                 self.requests_malformed,
             ),
+            (
+                "coordination_certificate_reload_errors_total",
+                "Times that a serving certificate or an authority could not be loaded, so that the one of before stays; \
+                 each counts again every hour for as long as it is so.",
+                self.reload_failures,
+            ),
         ] {
             out.counter(name, help);
             out.sample(name, &[], count);
@@ -293,6 +306,7 @@ mod tests {
         metrics.count_watch_end(WatchEnd::Expired);
         metrics.count_tls_handshake(true);
         metrics.count_tls_handshake(false);
+        metrics.count_reload_failure();
         metrics.end_turn(TurnEnd {
             duration_us: 30,
             cpu_us: Some(20),
@@ -318,6 +332,7 @@ mod tests {
             ("coordination_connections", 2),
             ("coordination_tls_handshakes_total", 1),
             ("apiserver_tls_handshake_errors_total", 1),
+            ("coordination_certificate_reload_errors_total", 1),
             ("coordination_leases", 0),
             ("coordination_leases_expired", 0),
             ("coordination_event_log_floor", 7),

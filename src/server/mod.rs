@@ -291,6 +291,7 @@ impl Server {
                     }
                     self.service.trust = trust;
                 }
+                Update::ReloadFailed => self.service.api.metrics.count_reload_failure(),
             }
         }
     }

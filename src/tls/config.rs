@@ -2,12 +2,13 @@
 //!
 //! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
 
-use super::authorities::Authorities;
+use super::reload::Reloader;
 use super::source::{FrontProxySource, TlsSources};
 use super::trust::Trust;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt;
@@ -118,29 +119,28 @@ pub fn server_config(files: TlsFiles<'_>, alpn: &[&[u8]]) -> Result<Secure, TlsC
         front_proxy: FrontProxySource::None,
         alpn: alpn.iter().map(|id| id.to_vec()).collect(),
     };
-    let resumption = Resumption::new().map_err(|e| TlsConfigError::new(files.key, TlsConfigErrorCause::Rustls(e)))?;
-    sources.read()?.secure(&sources, None, &resumption)
+    Reloader::new(sources).map(|(_, secure)| secure)
 }
 
 /// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
 /// decided for each request, and health checks need no identity), and refuses one that `trust` does not know.
 pub(super) fn rustls_config(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
+    serving: Arc<CertifiedKey>,
     trust: Arc<Trust>,
     alpn: Vec<Vec<u8>>,
     resumption: &Resumption,
-) -> Result<ServerConfig, rustls::Error> {
+) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .expect("the provider has cipher suites of both versions")
         .with_client_cert_verifier(trust)
-        .with_single_cert(chain, key)?;
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
     config.alpn_protocols = alpn;
     config.ticketer = Arc::clone(&resumption.tickets);
     config.session_storage = Arc::clone(&resumption.sessions);
     // RFC 8446 §8: early data can be replayed, and a renewal is not idempotent.
     config.max_early_data_size = 0;
-    Ok(config)
+    config
 }
 
 /// The one crypto provider of this process.
@@ -158,11 +158,6 @@ pub(super) fn certs_of(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'s
         true => Err(TlsConfigError::new(path, TlsConfigErrorCause::NoCertificate)),
         false => Ok(certs),
     }
-}
-
-/// The authorities of a PEM text, at least one.
-pub(super) fn authorities_of(path: &Path, text: &[u8]) -> Result<Authorities, TlsConfigError> {
-    Authorities::new(certs_of(path, text)?).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Rustls(e)))
 }
 
 /// The first private key of a PEM text.

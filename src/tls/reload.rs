@@ -1,29 +1,100 @@
 //! Follows the files that TLS is made of, and what the cluster says of its authorities, and hands the event loop a new
 //! configuration when either changes. Connections that are open stay as they are; handshakes that begin afterwards get
-//! the new one. What is wrong is told in one line, and what was right stays.
+//! the new one.
+//!
+//! A configuration has three parts: serving pair, authorities of clients, authorities of the front proxy. Each is kept
+//! as it last was right, so what is wrong with one of them holds up no change of the others; it is told at once and then
+//! every hour.
 
-use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause};
-use super::source::TlsSources;
+use super::authorities::Authorities;
+use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
+use super::source::{AuthoritiesPem, ServingPem, TlsSources};
+use super::trust::{FrontProxy, Trust};
 use crate::cluster::ClusterAuthentication;
 use crate::updates::{Update, UpdateSender};
+use rustls::sign::CertifiedKey;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often files are looked at. They are read whole: a few KiB, and neither the symbolic links of a mounted Secret
 /// nor a copied modification time can hide a change.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// What is needed to make a configuration anew, and what the present one was made of.
+/// How often it is told what is wrong, for as long as it is.
+const TELL_EVERY: Duration = Duration::from_hours(1);
+
+/// What is needed to make a configuration anew, and what the present one is made of.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
     resumption: Resumption,
     cluster: Option<ClusterAuthentication>,
+    serving: Part<Arc<CertifiedKey>>,
+    clients: Part<Authorities>,
+    proxies: Part<(Authorities, FrontProxy)>,
+}
+
+/// A part of a configuration, as it last was right.
+#[derive(Debug)]
+struct Part<T> {
+    /// None before the first time.
+    right: Option<T>,
     /// Of what was last tried, with or without success.
-    fingerprint: u64,
+    fingerprint: Option<u64>,
+    /// What is wrong with what was last tried.
+    error: Option<TlsConfigError>,
+    told: Option<Instant>,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self { right: None, fingerprint: None, error: None, told: None }
+    }
+}
+
+impl<T> Part<T> {
+    /// Makes the part anew if something else was found than the last time. Whether it is another one now.
+    fn look<F: Hash>(
+        &mut self,
+        found: Result<F, TlsConfigError>,
+        make: impl FnOnce(F) -> Result<T, TlsConfigError>,
+    ) -> bool {
+        let fingerprint = fingerprint_of(&found);
+        if self.fingerprint.replace(fingerprint) == Some(fingerprint) {
+            return false;
+        }
+        match found.and_then(make) {
+            Ok(right) => {
+                (self.right, self.error) = (Some(right), None);
+                true
+            }
+            Err(error) => {
+                (self.error, self.told) = (Some(error), None);
+                false
+            }
+        }
+    }
+
+    /// What is wrong, if it is time to tell.
+    fn untold(&mut self, now: Instant) -> Option<&TlsConfigError> {
+        let error = self.error.as_ref()?;
+        if self.told.is_some_and(|told| now.duration_since(told) < TELL_EVERY) {
+            return None;
+        }
+        self.told = Some(now);
+        Some(error)
+    }
+}
+
+/// A number that is another one when something else is found. Not for keeping: it differs between processes.
+fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    found.as_ref().map_err(ToString::to_string).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Reloader {
@@ -34,10 +105,14 @@ impl Reloader {
     pub fn new(sources: TlsSources) -> Result<(Self, Secure), TlsConfigError> {
         let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
         let resumption = Resumption::new().map_err(rustls)?;
-        let material = sources.read()?;
-        let secure = material.secure(&sources, None, &resumption)?;
-        let fingerprint = material.fingerprint();
-        Ok((Self { sources, resumption, cluster: None, fingerprint }, secure))
+        let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
+        let mut reloader = Self { sources, resumption, cluster: None, serving, clients, proxies };
+        reloader.look();
+        for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
+            error.take().map_or(Ok(()), Err)?;
+        }
+        let secure = reloader.secure().expect("a serving pair that is not wrong is there");
+        Ok((reloader, secure))
     }
 
     /// Follows on a thread of its own, until the loop is gone: files `every` so often, the cluster when it has said
@@ -62,43 +137,60 @@ impl Reloader {
                     Some(Ok(said)) => {
                         tracing::info!("the cluster has said how it authenticates");
                         self.cluster = Some(said);
-                        // Whatever the files hold, there is something new.
-                        self.fingerprint = !self.fingerprint;
                     }
                 }
                 if updates.is_closed() {
                     return;
                 }
-                match self.changed() {
-                    None => {}
-                    Some(Ok(secure)) => {
-                        tracing::info!("certificates loaded anew");
-                        if !updates.send(Update::Secure(secure)) {
-                            return;
-                        }
+                if let Some(secure) = self.changed() {
+                    tracing::info!("certificates loaded anew");
+                    if !updates.send(Update::Secure(secure)) {
+                        return;
                     }
-                    Some(Err(error)) => tracing::warn!(%error, "certificates not loaded; the present ones stay"),
+                }
+                for error in self.untold(Instant::now()) {
+                    tracing::warn!(%error, "certificates not loaded; those of before stay in their place");
+                    if !updates.send(Update::ReloadFailed) {
+                        return;
+                    }
                 }
             }
         };
         thread::Builder::new().name("certificates".to_owned()).spawn(run).map(drop)
     }
 
-    /// A configuration, or why there is none, if something else was found than the last time.
-    fn changed(&mut self) -> Option<Result<Secure, TlsConfigError>> {
-        let read = self.sources.read();
-        let fingerprint = match &read {
-            Ok(material) => material.fingerprint(),
-            Err(error) => {
-                let mut hasher = DefaultHasher::new();
-                error.to_string().hash(&mut hasher);
-                hasher.finish()
-            }
-        };
-        if std::mem::replace(&mut self.fingerprint, fingerprint) == fingerprint {
-            return None;
+    /// A new configuration, if one of its parts is another than the last time.
+    fn changed(&mut self) -> Option<Secure> {
+        if self.look() { self.secure() } else { None }
+    }
+
+    /// Looks at everything. Whether a part is another one now.
+    fn look(&mut self) -> bool {
+        let mut is_other = self.serving.look(self.sources.serving(), ServingPem::make);
+        if let Some(found) = self.sources.clients(self.cluster.as_ref()) {
+            is_other |= self.clients.look(found, AuthoritiesPem::make);
         }
-        Some(read.and_then(|material| material.secure(&self.sources, self.cluster.as_ref(), &self.resumption)))
+        if let Some(found) = self.sources.proxies(self.cluster.as_ref()) {
+            is_other |= self.proxies.look(found, |(pem, front_proxy)| Ok((pem.make()?, front_proxy)));
+        }
+        is_other
+    }
+
+    /// A configuration of the parts as they were last right; none without a serving pair. Of whose authorities nothing
+    /// right has been heard yet, nobody is trusted.
+    fn secure(&self) -> Option<Secure> {
+        let serving = self.serving.right.clone()?;
+        let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
+        let clients = self.clients.right.clone().unwrap_or_default();
+        let (proxies, front_proxy) = self.proxies.right.clone().unwrap_or_default();
+        let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
+        let config = rustls_config(serving, Arc::clone(&trust), self.sources.alpn.clone(), &self.resumption);
+        Some(Secure { config: Arc::new(config), trust })
+    }
+
+    /// What is wrong and was not told for a while.
+    fn untold(&mut self, now: Instant) -> impl Iterator<Item = &TlsConfigError> {
+        [self.serving.untold(now), self.clients.untold(now), self.proxies.untold(now)].into_iter().flatten()
     }
 }
 
@@ -158,21 +250,73 @@ mod tests {
         assert_eq!((proves(&first, &client(&old)), proves(&first, &client(&new))), ((true, false), (false, false)));
         assert!(reloader.changed().is_none());
 
-        // A key that does not fit: told once.
+        // A key that does not fit, and then a file that is away for a moment: told once each, and again after an hour.
         let key = fs::read(dir.path().join("tls.key")).expect("read");
+        let now = Instant::now();
+        assert_eq!(reloader.untold(now).count(), 0);
         fs::write(dir.path().join("tls.key"), KeyPair::generate().expect("a key").serialize_pem()).expect("written");
-        assert!(reloader.changed().expect("a change").is_err());
         assert!(reloader.changed().is_none());
-        // A file that is away for a moment: told once.
+        assert_eq!((reloader.untold(now).count(), reloader.untold(now).count()), (1, 0));
         fs::remove_file(dir.path().join("tls.key")).expect("removed");
-        assert!(reloader.changed().expect("a change").is_err());
-        assert!(reloader.changed().is_none());
+        assert!(reloader.changed().is_none() && reloader.changed().is_none());
+        assert_eq!((reloader.untold(now).count(), reloader.untold(now).count()), (1, 0));
+        assert_eq!((reloader.untold(now + TELL_EVERY).count(), reloader.untold(now + TELL_EVERY).count()), (1, 0));
 
-        fs::write(dir.path().join("tls.key"), key).expect("written");
+        // Meanwhile other authorities are taken.
         fs::write(dir.path().join("ca.crt"), new.pem()).expect("written");
-        let second = reloader.changed().expect("a change").expect("a configuration");
+        let second = reloader.changed().expect("a configuration");
         assert_eq!((proves(&second, &client(&old)), proves(&second, &client(&new))), ((false, false), (true, false)));
         assert!(reloader.changed().is_none());
+        fs::write(dir.path().join("tls.key"), key).expect("written");
+        assert!(reloader.changed().is_some());
+        assert_eq!(reloader.untold(now + 2 * TELL_EVERY).count(), 0);
+    }
+
+    #[test]
+    fn a_new_serving_pair_waits_for_no_authority() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let own = ca();
+        write_serving(&dir);
+        fs::write(dir.path().join("ca.crt"), own.pem()).expect("written");
+        let (mut reloader, _first) = Reloader::new(sources(&dir, FrontProxySource::None)).expect("a configuration");
+        let served = |reloader: &Reloader| reloader.serving.right.as_ref().expect("a pair").cert.clone();
+        let before = served(&reloader);
+        fs::write(dir.path().join("ca.crt"), "").expect("written");
+        write_serving(&dir);
+        let second = reloader.changed().expect("a configuration");
+        assert_ne!(served(&reloader), before);
+        // Those of before are still believed.
+        assert_eq!(proves(&second, &client(&own)), (true, false));
+        assert_eq!(reloader.untold(Instant::now()).count(), 1);
+    }
+
+    #[test]
+    fn an_authority_of_the_cluster_that_is_none_leaves_the_other_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write_serving(&dir);
+        let (clients, proxies, later) = (ca(), ca(), ca());
+        let (mut reloader, _first) =
+            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let mut said = |client_ca: &str, front_proxy_ca: String| {
+            reloader.cluster = Some(ClusterAuthentication {
+                client_ca: client_ca.to_owned(),
+                front_proxy_ca,
+                ..ClusterAuthentication::default()
+            });
+            reloader.changed()
+        };
+        let half = said("noise", proxies.pem()).expect("a configuration");
+        assert!(!half.trust.is_complete());
+        assert_eq!(proves(&half, &client(&proxies)), (false, true));
+        let whole = said(&clients.pem(), proxies.pem()).expect("a configuration");
+        assert!(whole.trust.is_complete());
+        let other = said("noise", later.pem()).expect("a configuration");
+        assert!(other.trust.is_complete());
+        assert_eq!(proves(&other, &client(&clients)), (true, false));
+        assert_eq!(
+            (proves(&other, &client(&proxies)), proves(&other, &client(&later))),
+            ((false, false), (false, true))
+        );
     }
 
     #[test]
@@ -190,8 +334,7 @@ mod tests {
             front_proxy_ca: proxies.pem(),
             ..ClusterAuthentication::default()
         });
-        reloader.fingerprint = !reloader.fingerprint;
-        let second = reloader.changed().expect("a change").expect("a configuration");
+        let second = reloader.changed().expect("a configuration");
         assert!(second.trust.is_complete());
         assert_eq!(proves(&second, &client(&proxies)), (false, true));
         assert_eq!(proves(&second, &client(&clients)), (true, false));

@@ -1,15 +1,14 @@
-//! Where certificates, key and authorities come from, and how what is read there becomes a configuration.
+//! Where certificates, key and authorities come from, and how what is read there becomes one of the parts of a
+//! configuration: the serving pair, the authorities of clients, those of the front proxy.
 //!
-//! Reading and building are two steps, so that what was read can be told from what was read before without building.
+//! Reading and making are two steps, so that what was read can be told from what was read before without making it.
 
 use super::authorities::Authorities;
-use super::config::{
-    Resumption, Secure, TlsConfigError, TlsConfigErrorCause, authorities_of, certs_of, key_of, rustls_config,
-};
-use super::trust::{FrontProxy, Trust};
+use super::config::{TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider};
+use super::trust::FrontProxy;
 use crate::cluster::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
+use rustls::sign::CertifiedKey;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,85 +41,89 @@ pub enum FrontProxySource {
     },
 }
 
-/// What the files hold.
+/// A text in PEM, and where it is from.
 #[derive(Hash)]
-pub(super) struct Material {
-    cert: Vec<u8>,
-    key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
-    front_proxy_ca: Option<Vec<u8>>,
+pub(super) struct Pem {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+impl Pem {
+    fn of_file(path: &Path) -> Result<Self, TlsConfigError> {
+        let text = fs::read(path).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Io(e)))?;
+        Ok(Self { path: path.to_owned(), text })
+    }
+
+    /// A key of the ConfigMap; an empty one says nothing.
+    fn of_config_map(key: &str, text: &str) -> Option<Self> {
+        let path = PathBuf::from(format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}"));
+        (!text.is_empty()).then(|| Self { path, text: text.as_bytes().to_vec() })
+    }
+
+    fn wrong(&self) -> impl FnOnce(rustls::Error) -> TlsConfigError {
+        |e| TlsConfigError::new(&self.path, TlsConfigErrorCause::Rustls(e))
+    }
+}
+
+/// The serving certificate with its intermediates, and its key.
+#[derive(Hash)]
+pub(super) struct ServingPem {
+    cert: Pem,
+    key: Pem,
+}
+
+impl ServingPem {
+    /// What is served with.
+    pub(super) fn make(self) -> Result<Arc<CertifiedKey>, TlsConfigError> {
+        let chain = certs_of(&self.cert.path, &self.cert.text)?;
+        let key = key_of(&self.key.path, &self.key.text)?;
+        CertifiedKey::from_der(chain, key, &provider()).map(Arc::new).map_err(self.key.wrong())
+    }
+}
+
+/// Certificates of authorities, if there are any.
+#[derive(Hash)]
+pub(super) struct AuthoritiesPem(Option<Pem>);
+
+impl AuthoritiesPem {
+    /// The authorities.
+    pub(super) fn make(self) -> Result<Authorities, TlsConfigError> {
+        let Some(pem) = self.0 else { return Ok(Authorities::default()) };
+        Authorities::new(certs_of(&pem.path, &pem.text)?).map_err(pem.wrong())
+    }
 }
 
 impl TlsSources {
-    /// Reads the files.
-    pub(super) fn read(&self) -> Result<Material, TlsConfigError> {
-        let read = |path: &Path| fs::read(path).map_err(|e| TlsConfigError::new(path, TlsConfigErrorCause::Io(e)));
-        Ok(Material {
-            cert: read(&self.cert)?,
-            key: read(&self.key)?,
-            client_ca: self.client_ca.as_deref().map(read).transpose()?,
-            front_proxy_ca: match &self.front_proxy {
-                FrontProxySource::File(path, _) => Some(read(path)?),
-                FrontProxySource::None | FrontProxySource::Cluster { .. } => None,
-            },
-        })
-    }
-}
-
-impl Material {
-    /// A number that is another one when a file holds something else. Not for keeping: it differs between processes.
-    pub(super) fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.hash(&mut hasher);
-        hasher.finish()
+    /// Reads the serving pair.
+    pub(super) fn serving(&self) -> Result<ServingPem, TlsConfigError> {
+        Ok(ServingPem { cert: Pem::of_file(&self.cert)?, key: Pem::of_file(&self.key)? })
     }
 
-    /// Makes a configuration of what the files of `sources` hold and of what the cluster has told so far.
-    pub(super) fn secure(
+    /// Reads the authorities of clients; `None` until the cluster has told of them.
+    pub(super) fn clients(
         &self,
-        sources: &TlsSources,
         cluster: Option<&ClusterAuthentication>,
-        resumption: &Resumption,
-    ) -> Result<Secure, TlsConfigError> {
-        let rustls = |path: &Path| {
-            let path = path.to_owned();
-            move |e| TlsConfigError::new(&path, TlsConfigErrorCause::Rustls(e))
-        };
-        let chain = certs_of(&sources.cert, &self.cert)?;
-        let key = key_of(&sources.key, &self.key)?;
-        let (mut clients, mut proxies) = (Authorities::default(), Authorities::default());
-        if let (Some(path), Some(text)) = (&sources.client_ca, &self.client_ca) {
-            clients = authorities_of(path, text)?;
+    ) -> Option<Result<AuthoritiesPem, TlsConfigError>> {
+        if let FrontProxySource::Cluster { with_clients: true } = self.front_proxy {
+            return cluster.map(|said| Ok(AuthoritiesPem(Pem::of_config_map("client-ca-file", &said.client_ca))));
         }
-        let mut front_proxy = FrontProxy::default();
-        let mut is_complete = true;
-        match (&sources.front_proxy, &self.front_proxy_ca, cluster) {
-            (FrontProxySource::File(path, own), Some(text), _) => {
-                proxies = authorities_of(path, text)?;
-                front_proxy = own.clone();
-            }
-            (FrontProxySource::Cluster { with_clients }, _, Some(cluster)) => {
-                let authorities = |key: &str, text: &str| match text {
-                    "" => Ok(Authorities::default()),
-                    text => authorities_of(&in_config_map(key), text.as_bytes()),
-                };
-                if *with_clients {
-                    clients = authorities("client-ca-file", &cluster.client_ca)?;
-                }
-                proxies = authorities("requestheader-client-ca-file", &cluster.front_proxy_ca)?;
-                front_proxy = cluster.front_proxy.clone();
-            }
-            (FrontProxySource::Cluster { .. }, _, None) => is_complete = false,
-            (FrontProxySource::None | FrontProxySource::File(..), _, _) => {}
-        }
-        let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
-        let config = rustls_config(chain, key, Arc::clone(&trust), sources.alpn.clone(), resumption)
-            .map_err(rustls(&sources.key))?;
-        Ok(Secure { config: Arc::new(config), trust })
+        Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
-}
 
-/// What stands for the path of a key of the ConfigMap in a message.
-fn in_config_map(key: &str) -> PathBuf {
-    PathBuf::from(format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}"))
+    /// Reads the authorities of the front proxy, and how it is known; `None` until the cluster has told of them.
+    pub(super) fn proxies(
+        &self,
+        cluster: Option<&ClusterAuthentication>,
+    ) -> Option<Result<(AuthoritiesPem, FrontProxy), TlsConfigError>> {
+        match &self.front_proxy {
+            FrontProxySource::None => Some(Ok((AuthoritiesPem(None), FrontProxy::default()))),
+            FrontProxySource::File(path, own) => {
+                Some(Pem::of_file(path).map(|pem| (AuthoritiesPem(Some(pem)), own.clone())))
+            }
+            FrontProxySource::Cluster { .. } => cluster.map(|said| {
+                let pem = Pem::of_config_map("requestheader-client-ca-file", &said.front_proxy_ca);
+                Ok((AuthoritiesPem(pem), said.front_proxy.clone()))
+            }),
+        }
+    }
 }

@@ -32,7 +32,7 @@ pub struct Trust {
 }
 
 /// How a front proxy is known, and in which field lines it speaks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrontProxy {
     /// Common Names that it may have; none is any.
     pub allowed_names: Vec<String>,
