@@ -73,9 +73,14 @@ fn run(args: &Args) -> Result<(), Failure> {
     if let Some(addr) = server.insecure_addr() {
         warn!(%addr, "serving cleartext HTTP without authentication: whoever reaches this port may do everything");
     }
-    // A standard output that nobody reads is no reason to stop.
-    _ = writeln!(io::stdout(), "{usage}");
+    say(usage).map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
     server.run().map_err(|e| Failure::at_runtime(format!("the event loop failed: {e}")))
+}
+
+/// Writes a line to standard output, on a thread of its own: one that nobody reads is no reason to wait or to stop.
+fn say(line: String) -> io::Result<()> {
+    let write = move || _ = writeln!(io::stdout(), "{line}");
+    thread::Builder::new().name("usage".to_owned()).spawn(write).map(drop)
 }
 
 /// Starts what blocks, each in a thread of its own: it looks after certificates, and asks the cluster.

@@ -107,7 +107,8 @@ fn help_and_version_go_to_standard_output() {
 mod running {
     use super::*;
     use rustix::process::{Pid, Signal, kill_process};
-    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::io::{BufRead as _, BufReader, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _, pipe};
+    use std::net::TcpStream;
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, ExitStatus, Stdio};
     use std::time::{Duration, Instant};
@@ -183,6 +184,48 @@ mod running {
             let warning = log.lines().find(|line| line.contains("WARN") && line.contains("without authentication"));
             assert!(warning.is_some_and(|line| line.contains(&format!("127.0.0.1:{insecure}"))), "{log}");
         }
+    }
+
+    /// A pipe into which not a byte more goes.
+    fn full_pipe() -> (PipeReader, PipeWriter) {
+        let (reader, mut writer) = pipe().expect("a pipe");
+        rustix::io::ioctl_fionbio(&writer, true).expect("a mode");
+        for size in [4096, 1] {
+            let error = std::iter::repeat_with(|| writer.write(&vec![b'x'; size])).find_map(Result::err);
+            assert_eq!(error.map(|e| e.kind()), Some(ErrorKind::WouldBlock));
+        }
+        rustix::io::ioctl_fionbio(&writer, false).expect("a mode");
+        (reader, writer)
+    }
+
+    #[test]
+    fn a_standard_output_that_nobody_reads_holds_nothing_up() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = free_port();
+        let (_unread, stdout) = full_pipe();
+        let child = Command::new(EXE)
+            .args([format!("--insecure-port={port}"), "--secure-port=0".to_owned()])
+            .env("HOME", dir.path())
+            .stdout(stdout)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it runs");
+        let mut server = Running { child, ready: String::new() };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut client = loop {
+            match TcpStream::connect(("127.0.0.1", port)) {
+                Ok(client) => break client,
+                Err(e) => assert!(Instant::now() < deadline, "it does not listen: {e}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        client.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        client.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).expect("an answer");
+        assert_eq!(&answer, b"HTTP/1.1 200");
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0));
     }
 
     #[test]
