@@ -21,11 +21,13 @@ pub(super) enum Seen<K> {
     Gone(K),
 }
 
-/// Seconds after which the server ends a watch; a new one goes on where it ended. Shorter than [`READ_MAX`], which
-/// ends a connection on which nothing comes any more.
-const WATCH_SECONDS: u32 = 240;
-/// How long the peer may be silent.
-pub(super) const READ_MAX: Duration = Duration::from_secs(300);
+/// Seconds after which the server ends a watch; a new one goes on where it ended, at the price of a request. So that
+/// is the longest time for which a connection over which something comes is silent.
+const WATCH_SECONDS: u32 = 50;
+/// How long the peer may be silent before the connection is taken for dead: while it is and nobody knows, namespaces that
+/// are made are unknown here. As long as kube-apiserver takes at the most for a list (`--request-timeout`).
+pub(super) const READ_MAX: Duration = Duration::from_secs(60);
+const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
 /// Pause after a first failure; each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The longest pause.
