@@ -15,7 +15,7 @@ use crate::updates::{Update, UpdateSender};
 use compact_str::CompactString;
 use follow::{READ_MAX, Seen, follow};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Config};
 use std::fmt;
@@ -70,7 +70,7 @@ impl Cluster {
         let mut config = match kubeconfig {
             None => Config::incluster().map_err(|e| error(&e))?,
             Some(path) => {
-                let file = Kubeconfig::read_from(path).map_err(|e| error(&e))?;
+                let file = Kubeconfig::read_from(path).map_err(|e| error(&unquoted(&e)))?;
                 let options = KubeConfigOptions::default();
                 runtime.block_on(Config::from_custom_kubeconfig(file, &options)).map_err(|e| error(&e))?
             }
@@ -109,6 +109,16 @@ impl Cluster {
             runtime.block_on(futures_util::future::join(authentication, namespaces));
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
+    }
+}
+
+/// What is wrong with a kubeconfig, without a word of what stands in it: the parser shows the lines around a mistake, and
+/// names values that it did not expect, which may be keys and tokens.
+fn unquoted(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else { return error.to_string() };
+    match error.location() {
+        Some(at) => format!("not a kubeconfig in YAML: line {}, column {}", at.line(), at.column()),
+        None => "not a kubeconfig in YAML".to_owned(),
     }
 }
 
@@ -162,4 +172,34 @@ fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePh
         Some(_) => NamespacePhase::Terminating,
     };
     (metadata.name.unwrap_or_default().into(), phase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_is_not_quoted_in_what_is_wrong_with_it() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("kubeconfig");
+        for text in [
+            "users:\n- name: u\n  user: {token: s3cret\n",
+            "users:\n- name: u\n  user:\n    token: s3cret\n   s3cret: [\n",
+            "s3cret",
+            "users: s3cret",
+            "users:\n- name: u\n  user: s3cret",
+            "current-context: [s3cret]",
+            "current-context: a\ncurrent-context: s3cret",
+            "users: &s3cret\n- *s4cret",
+            "users: !!s3cret []",
+            "\ts3cret",
+        ] {
+            std::fs::write(&path, text).expect("written");
+            let told = Cluster::configured(Some(&path)).expect_err(text).to_string();
+            assert!(!told.contains("cret"), "{told}");
+            assert!(told.starts_with(&format!("--kubeconfig {}: ", path.display())), "{told}");
+            let is_placed = ["line ", "current context"].iter().any(|part| told.contains(part));
+            assert!(is_placed, "{text}: {told}");
+        }
+    }
 }
