@@ -10,7 +10,8 @@ use percent_encoding::percent_decode;
 /// The names of the field lines, compared without regard to case (RFC 9110 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
-    /// Of the user; the first of these names whose first line is not empty counts.
+    /// Of the user; the first of these names whose first line is not empty counts. Of more than [`NAMES_MAX`] names the
+    /// last ones say nothing.
     pub username: Vec<String>,
     /// Of the groups; every line of every name counts.
     pub group: Vec<String>,
@@ -66,7 +67,14 @@ impl HeaderNames {
     /// # Errors
     /// [`Unnamed`]; `identity` is nobody's then.
     pub fn read(&self, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
-        let mut reading = Reading { is_claim: false, is_text: true, username: None, uid: None, groups: 0, extra: 0 };
+        let mut reading = Reading {
+            is_claim: false,
+            is_text: true,
+            username: FirstLines::default(),
+            uid: FirstLines::default(),
+            groups: 0,
+            extra: 0,
+        };
         identity.user.clear();
         identity.uid.clear();
         fields.for_each(&mut |name, value| {
@@ -105,9 +113,8 @@ impl HeaderNames {
 struct Reading {
     is_claim: bool,
     is_text: bool,
-    /// The position of the name that the user is from, and of the UID.
-    username: Option<usize>,
-    uid: Option<usize>,
+    username: FirstLines,
+    uid: FirstLines,
     /// How many of the identity's are of this request.
     groups: usize,
     extra: usize,
@@ -121,8 +128,8 @@ impl Reading {
             return;
         };
         match role {
-            Role::Username(at) => first_wins(at, &mut self.username, value, &mut identity.user),
-            Role::Uid(at) => first_wins(at, &mut self.uid, value, &mut identity.uid),
+            Role::Username(at) => self.username.take(at, value, &mut identity.user),
+            Role::Uid(at) => self.uid.take(at, value, &mut identity.uid),
             Role::Group if value.is_empty() => {}
             Role::Group => {
                 refill(&mut identity.groups, self.groups).push_str(value);
@@ -144,15 +151,33 @@ impl Reading {
     }
 }
 
-/// Keeps the value of the name that stands first in the configuration, and of its lines the first. A name whose first
-/// line is empty says nothing, so the next name has its turn.
-fn first_wins(at: usize, taken: &mut Option<usize>, value: &str, own: &mut String) {
-    if !value.is_empty() && taken.is_none_or(|taken| at < taken) {
-        *taken = Some(at);
-        own.clear();
-        own.push_str(value);
+/// Of some names, of which one value is wanted, those that have had a line.
+#[derive(Default)]
+struct FirstLines {
+    /// A bit for each name.
+    seen: u64,
+    /// The position of the name that the value is from.
+    taken: Option<usize>,
+}
+
+impl FirstLines {
+    /// Keeps the value of the name that stands first in the configuration, and of its lines the first, whatever it says:
+    /// if it is empty the next name has its turn and not the next line (apiserver `headerrequest`, `headerValue`, and
+    /// Go's `Header.Get`).
+    fn take(&mut self, at: usize, value: &str, own: &mut String) {
+        let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
+        let is_first = self.seen & bit == 0;
+        self.seen |= bit;
+        if is_first && !value.is_empty() && self.taken.is_none_or(|taken| at < taken) {
+            self.taken = Some(at);
+            own.clear();
+            own.push_str(value);
+        }
     }
 }
+
+/// Names for a user, or for a UID, that are looked at: the bits of [`FirstLines`].
+pub const NAMES_MAX: usize = u64::BITS as usize;
 
 /// The string at `at`, emptied; a new one if there is none.
 fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
@@ -236,6 +261,26 @@ pub(crate) mod tests {
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-a", b"")]), Err(Unnamed::Unreadable));
+        // An empty first line is the first one.
+        assert_eq!(user(&[("x-a", b""), ("x-a", b"a")]), Err(Unnamed::Unreadable));
+        assert_eq!(user(&[("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]).as_deref(), Ok("b"));
+        assert_eq!(user(&[("x-b", b""), ("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]), Err(Unnamed::Unreadable));
+    }
+
+    #[test]
+    fn a_uid_is_of_the_first_line_too() {
+        let uid = |lines: &[(&str, &[u8])]| read(&HeaderNames::default(), lines).map(|found| found.uid);
+        assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b""), ("x-remote-uid", b"1")]).as_deref(), Ok(""));
+        assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b"1"), ("x-remote-uid", b"")]).as_deref(), Ok("1"));
+    }
+
+    #[test]
+    fn names_beyond_those_that_are_looked_at_say_nothing() {
+        let names =
+            HeaderNames { username: (0..=NAMES_MAX).map(|at| format!("X-{at}")).collect(), ..HeaderNames::default() };
+        let user = |at: usize| read(&names, &[(format!("x-{at}").as_str(), b"u")]).map(|found| found.user);
+        assert_eq!(user(NAMES_MAX - 1).as_deref(), Ok("u"));
+        assert_eq!(user(NAMES_MAX), Err(Unnamed::Unreadable));
     }
 
     #[test]
