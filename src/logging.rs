@@ -43,12 +43,19 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
 }
 
 /// What is logged of whom: of this program what the verbosity asks for, of the libraries that it uses what is wrong,
-/// and everything only at [`LIBRARIES_VERBOSITY`].
+/// and everything only at [`LIBRARIES_VERBOSITY`]. Until then nothing is heard of [`TOLD_OURSELVES`].
 fn targets_of(verbosity: u8) -> Targets {
     let level = level_of(verbosity);
     let of_libraries = if verbosity >= LIBRARIES_VERBOSITY { level } else { level.min(LevelFilter::WARN) };
-    Targets::new().with_default(of_libraries).with_target(env!("CARGO_CRATE_NAME"), level)
+    let of_requests = if verbosity >= LIBRARIES_VERBOSITY { level } else { LevelFilter::OFF };
+    Targets::new()
+        .with_default(of_libraries)
+        .with_target(TOLD_OURSELVES, of_requests)
+        .with_target(env!("CARGO_CRATE_NAME"), level)
 }
+
+/// Logs each request to the cluster that fails, which `cluster` tells with the reason and what comes of it.
+const TOLD_OURSELVES: &str = "kube_client::client::builder";
 
 /// Verbosity from which HTTP clients and runtimes tell what they do ("Logging Conventions", `-v`: 8 is for the content
 /// of requests).
@@ -227,6 +234,9 @@ mod tests {
         assert!(tells(0, "hyper_util", Level::WARN));
         assert!(!tells(0, "hyper_util", Level::INFO));
         assert!(!tells(5, "kube_client::client", Level::DEBUG));
+        assert!(tells(0, "kube_client::client::tls", Level::WARN));
+        assert!(!tells(5, TOLD_OURSELVES, Level::ERROR));
+        assert!(tells(LIBRARIES_VERBOSITY, TOLD_OURSELVES, Level::TRACE));
         assert!(tells(5, "coordination_apiserver::tls::reload", Level::DEBUG));
         assert!(tells(LIBRARIES_VERBOSITY, "kube_client::client", Level::TRACE));
     }
