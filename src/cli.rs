@@ -231,6 +231,12 @@ impl Args {
                 return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
             }
         }
+        // One empty value is a list without names. Two are what `,` is: kube-apiserver takes that for a list in which nobody
+        // is, so it must not let in everybody here.
+        let allowed = &self.requestheader_allowed_names;
+        if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
+            return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));
+        }
         for (flag, file) in self.named_files() {
             fs::read(file).map_err(|e| format!("{flag} {}: {e}", file.display()))?;
         }
@@ -401,6 +407,10 @@ mod tests {
         // An empty list, as a script may write it, is any name.
         let any = parse(&[ca, "--requestheader-allowed-names="]).expect("a command line").front_proxy();
         assert!(matches!(any, FrontProxySource::File(_, front_proxy) if front_proxy.allowed_names.is_empty()));
+        for value in [",", ",,"] {
+            let flag = format!("--requestheader-allowed-names={value}");
+            assert!(wrong(&[ca, &flag]).contains("--requestheader-allowed-names"), "{value}");
+        }
         for value in ["", "X-A,,X-B", "X A", "X:"] {
             let flag = format!("--requestheader-username-headers={value}");
             assert!(wrong(&[ca, &flag]).contains("--requestheader-username-headers"), "{value}");

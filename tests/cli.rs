@@ -61,6 +61,10 @@ fn a_wrong_value_is_one_line_and_status_2() {
         ),
         (&["--client-ca-file=/nowhere/ca"], "--client-ca-file /nowhere/ca: No such file"),
         (&["--client-ca-file=/"], "--client-ca-file /: "),
+        (
+            &["--requestheader-client-ca-file=/dev/null", "--requestheader-allowed-names=,"],
+            "--requestheader-allowed-names \",\": ",
+        ),
         (&["--cert-dir="], "--cert-dir"),
         (&["--cert-dir=/dev/null"], "--cert-dir /dev/null: not a folder"),
         (&["--cert-dir=/dev/null/x"], "--cert-dir /dev/null/x: "),

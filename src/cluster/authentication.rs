@@ -94,6 +94,15 @@ mod tests {
         assert_eq!((names.uid, names.extra_prefix), (vec!["X-Remote-Uid".to_owned()], vec!["X-Extra-".to_owned()]));
     }
 
+    /// No names are any; a name that is empty is a name.
+    #[test]
+    fn names_that_are_empty_stay() {
+        for (value, names) in [("[]", &[][..]), (r#"[""]"#, &[""]), (r#"["",""]"#, &["", ""])] {
+            let found = ClusterAuthentication::from_data(&data(&[("requestheader-allowed-names", value)]));
+            assert_eq!(found.expect("a list").front_proxy.allowed_names, names);
+        }
+    }
+
     #[test]
     fn nothing_is_nothing_and_noise_is_an_error() {
         assert_eq!(ClusterAuthentication::from_data(&data(&[])).expect("nothing"), ClusterAuthentication::default());

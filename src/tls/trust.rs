@@ -233,6 +233,14 @@ mod tests {
         assert_eq!(found(&strict, &clients.leaf("aggregator"), NOW), (Some("aggregator".into()), false));
     }
 
+    /// As kube-apiserver reads such a list of names.
+    #[test]
+    fn a_name_that_is_empty_is_not_any() {
+        let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
+        let trust = trust(clients.roots(), proxies.roots(), &[""]);
+        assert_eq!(found(&trust, &proxies.leaf("front-proxy-client"), NOW), (None, false));
+    }
+
     #[test]
     fn one_authority_may_be_both() {
         let ca = Ca::new("both");
