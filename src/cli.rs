@@ -34,7 +34,8 @@ pub struct Args {
     pub secure_port: u16,
 
     /// Folder of the server's own certificate authority, of the serving certificate and of the admin's client
-    /// certificate with its kubeconfig. What is missing is made, what is about to expire is renewed.
+    /// certificate with its kubeconfig. What is missing is made, and what ends within 30 days is renewed, when the server
+    /// starts and at no other time; the log tells while it runs that the serving certificate is about to expire.
     ///
     /// [default: coordination-apiserver in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]

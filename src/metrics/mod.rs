@@ -36,6 +36,7 @@ pub struct Metrics {
     tls_handshake_errors: u64,
     requests_malformed: u64,
     reload_failures: u64,
+    serving_last: Option<Time>,
     watches_started: u64,
     watches_expired: u64,
     watches_timed_out: u64,
@@ -87,6 +88,7 @@ impl Metrics {
             tls_handshake_errors: 0,
             requests_malformed: 0,
             reload_failures: 0,
+            serving_last: None,
             watches_started: 0,
             watches_expired: 0,
             watches_timed_out: 0,
@@ -125,6 +127,11 @@ impl Metrics {
     /// Certificates could not be loaded anew, or still cannot.
     pub fn count_reload_failure(&mut self) {
         self.reload_failures += 1;
+    }
+
+    /// The last second at which the serving certificate is valid; none without TLS.
+    pub fn set_serving_last(&mut self, last: Option<Time>) {
+        self.serving_last = last;
     }
 
     /// A watch has begun.
@@ -256,6 +263,13 @@ impl Metrics {
             "Bytes that wait, on all connections, until a window opens or a socket takes them.",
             self.last.queued_bytes,
         );
+        if let Some(last) = self.serving_last {
+            out.single_gauge(
+                "coordination_serving_certificate_expiration_timestamp_seconds",
+                "When the serving certificate expires, in seconds since 1970.",
+                last.0,
+            );
+        }
         for (name, help, count) in [
             (
                 "coordination_connections_accepted_total",
@@ -307,6 +321,7 @@ mod tests {
         metrics.count_tls_handshake(true);
         metrics.count_tls_handshake(false);
         metrics.count_reload_failure();
+        metrics.set_serving_last(Some(Time(1_800_000_000)));
         metrics.end_turn(TurnEnd {
             duration_us: 30,
             cpu_us: Some(20),
@@ -333,6 +348,7 @@ mod tests {
             ("coordination_tls_handshakes_total", 1),
             ("apiserver_tls_handshake_errors_total", 1),
             ("coordination_certificate_reload_errors_total", 1),
+            ("coordination_serving_certificate_expiration_timestamp_seconds", 1_800_000_000),
             ("coordination_leases", 0),
             ("coordination_leases_expired", 0),
             ("coordination_event_log_floor", 7),

@@ -282,7 +282,8 @@ impl Server {
                         self.service.api.health.set(check, Ok(()));
                     }
                 }
-                Update::Secure(Secure { config, trust }) => {
+                Update::Secure(Secure { config, trust, serving_last }) => {
+                    self.service.api.metrics.set_serving_last(serving_last);
                     self.listeners.iter_mut().for_each(|listener| listener.set_tls(&config));
                     if let Some(check) = self.awaited.request_header
                         && trust.is_complete()

@@ -85,6 +85,7 @@ impl Server {
         let (update_sender, updates) = updates::queue(Arc::clone(&waker));
         let mut listeners = Vec::new();
         let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
+        let serving_last = config.secure.as_ref().and_then(|(_, own)| own.serving_last);
         let secure = config.secure.map(|(addr, secure)| (addr, Some(secure.config)));
         for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
             let mut listener = Listener::bind(addr, tls).map_err(failed(&format!("cannot listen on {addr}")))?;
@@ -95,6 +96,7 @@ impl Server {
         let version = ResourceVersion(wall_micros());
         let mut api = Api::new();
         api.namespaces = config.namespaces;
+        api.metrics.set_serving_last(serving_last);
         let awaited = Awaited {
             request_header: (!trust.is_complete())
                 .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),

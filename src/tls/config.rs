@@ -5,6 +5,7 @@
 use super::reload::Reloader;
 use super::source::{FrontProxySource, TlsSources};
 use super::trust::Trust;
+use crate::lease::Time;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};
@@ -39,6 +40,8 @@ pub struct Secure {
     pub config: Arc<ServerConfig>,
     /// For who asks what a peer has proven.
     pub trust: Arc<Trust>,
+    /// The last second at which the serving certificate is valid, if it says so in a way that can be read.
+    pub serving_last: Option<Time>,
 }
 
 /// What lets sessions be resumed. It outlives a reload, so that a fleet need not shake hands anew; what a resumed

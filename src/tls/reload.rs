@@ -8,17 +8,22 @@
 
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
+use super::identity::validity_of;
 use super::source::{AuthoritiesPem, ServingPem, TlsSources};
 use super::trust::{FrontProxy, Trust};
+use crate::clock::Clock;
 use crate::cluster::ClusterAuthentication;
+use crate::lease::Time;
 use crate::updates::{Update, UpdateSender};
 use rustls::sign::CertifiedKey;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
+use time::OffsetDateTime;
 
 /// How often files are looked at. They are read whole: a few KiB, and neither the symbolic links of a mounted Secret
 /// nor a copied modification time can hide a change.
@@ -26,6 +31,14 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How often it is told what is wrong, for as long as it is.
 const TELL_EVERY: Duration = Duration::from_hours(1);
+
+/// How often it is told that the serving certificate is about to expire, or has.
+const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
+
+/// Seconds before its end at which a serving certificate is about to expire: 30 days, or the last quarter of its time if
+/// that is less, since one that lives for days is renewed every other day.
+const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
+const EXPIRES_SOON_PART: i64 = 4;
 
 /// What is needed to make a configuration anew, and what the present one is made of.
 #[derive(Debug)]
@@ -36,6 +49,7 @@ pub struct Reloader {
     serving: Part<Arc<CertifiedKey>>,
     clients: Part<Authorities>,
     proxies: Part<(Authorities, FrontProxy)>,
+    expiry_told: Option<Instant>,
 }
 
 /// A part of a configuration, as it last was right.
@@ -106,7 +120,7 @@ impl Reloader {
         let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
         let resumption = Resumption::new().map_err(rustls)?;
         let (serving, clients, proxies) = (Part::default(), Part::default(), Part::default());
-        let mut reloader = Self { sources, resumption, cluster: None, serving, clients, proxies };
+        let mut reloader = Self { sources, resumption, cluster: None, serving, clients, proxies, expiry_told: None };
         reloader.look();
         for error in [&mut reloader.serving.error, &mut reloader.clients.error, &mut reloader.proxies.error] {
             error.take().map_or(Ok(()), Err)?;
@@ -127,7 +141,7 @@ impl Reloader {
         updates: UpdateSender,
     ) -> io::Result<()> {
         let run = move || {
-            let mut cluster = cluster;
+            let (mut cluster, clock) = (cluster, Clock::start());
             loop {
                 match cluster.as_ref().map(|receiver| receiver.recv_timeout(every)) {
                     None => thread::sleep(every),
@@ -147,6 +161,9 @@ impl Reloader {
                     if !updates.send(Update::Secure(secure)) {
                         return;
                     }
+                }
+                if let Some(last) = self.expires_soon(clock.now().wall, Instant::now()) {
+                    self.tell_expiry(last);
                 }
                 for error in self.untold(Instant::now()) {
                     tracing::warn!(%error, "certificates not loaded; those of before stay in their place");
@@ -185,7 +202,33 @@ impl Reloader {
         let (proxies, front_proxy) = self.proxies.right.clone().unwrap_or_default();
         let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
         let config = rustls_config(serving, Arc::clone(&trust), self.sources.alpn.clone(), &self.resumption);
-        Some(Secure { config: Arc::new(config), trust })
+        Some(Secure { config: Arc::new(config), trust, serving_last: self.serving_validity().map(|of| *of.end()) })
+    }
+
+    fn serving_validity(&self) -> Option<RangeInclusive<Time>> {
+        validity_of(self.serving.right.as_ref()?.cert.first()?)
+    }
+
+    /// The last second of the serving certificate, if it is near or gone and that was not told for a while.
+    fn expires_soon(&mut self, wall: Time, now: Instant) -> Option<Time> {
+        let (first, last) = self.serving_validity()?.into_inner();
+        let soon = EXPIRES_SOON_SECONDS.min(last.0.saturating_sub(first.0) / EXPIRES_SOON_PART);
+        let is_told = self.expiry_told.is_some_and(|told| now.duration_since(told) < TELL_EXPIRY_EVERY);
+        if wall.0 < last.0.saturating_sub(soon) || is_told {
+            return None;
+        }
+        self.expiry_told = Some(now);
+        Some(last)
+    }
+
+    fn tell_expiry(&self, last: Time) {
+        let until =
+            OffsetDateTime::from_unix_timestamp(last.0).map_or_else(|_| String::new(), |at| at.date().to_string());
+        tracing::warn!(
+            file = %self.sources.cert.display(),
+            until,
+            "the serving certificate is about to expire, or has; one that this program made is renewed when it starts"
+        );
     }
 
     /// What is wrong and was not told for a while.
@@ -197,7 +240,6 @@ impl Reloader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::Time;
     use crate::tls::source::FrontProxySource;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use rustls_pki_types::CertificateDer;
@@ -288,6 +330,32 @@ mod tests {
         // Those of before are still believed.
         assert_eq!(proves(&second, &client(&own)), (true, false));
         assert_eq!(reloader.untold(Instant::now()).count(), 1);
+    }
+
+    #[test]
+    fn a_serving_certificate_that_is_about_to_expire_is_told_of_every_day() {
+        const DAY: i64 = 24 * 3600;
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
+        // 2026-01-01, the last second of each; and how many days it lives, and before its end it is told.
+        const LAST: Time = Time(1_767_225_600);
+        for (days, soon) in [(365, 30), (90, 22), (4, 1)] {
+            let key = KeyPair::generate().expect("a key");
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+            params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+            params.not_before = params.not_after - time::Duration::days(days);
+            let cert = params.self_signed(&key).expect("a certificate");
+            fs::write(dir.path().join("tls.crt"), cert.pem()).expect("written");
+            fs::write(dir.path().join("tls.key"), key.serialize_pem()).expect("written");
+            let (mut reloader, first) = Reloader::new(sources(&dir, FrontProxySource::None)).expect("a configuration");
+            assert_eq!(first.serving_last, Some(LAST));
+            let now = Instant::now();
+            assert_eq!(reloader.expires_soon(Time(LAST.0 - (soon + 1) * DAY), now), None, "{days}");
+            assert_eq!(reloader.expires_soon(Time(LAST.0 - soon * DAY), now), Some(LAST), "{days}");
+            let later = now + TELL_EXPIRY_EVERY;
+            assert_eq!(reloader.expires_soon(LAST, later - Duration::from_secs(1)), None);
+            assert_eq!(reloader.expires_soon(Time(LAST.0 + DAY), later), Some(LAST));
+        }
     }
 
     #[test]
