@@ -73,6 +73,12 @@ fn what_cannot_name_a_lease_is_400() {
         let refused = call("GET", &lease::path("named", name), "").expect_status(400, name);
         assert!(message(&refused).starts_with("Name parameter invalid: "), "{refused}");
     }
+    for (query, words) in
+        [("resourceVersion=x", "Name parameter invalid: \".\": may not be '.'"), ("export=1", "the export parameter")]
+    {
+        let refused = call("GET", &format!("{}?{query}", lease::path("named", ".")), "").expect_status(400, query);
+        assert!(message(&refused).starts_with(words), "{refused}");
+    }
     for (method, target, status, words) in [
         ("DELETE", lease::collection(""), 400, "Namespace parameter required."),
         ("GET", lease::path("", "a"), 400, "Namespace parameter required."),
@@ -97,6 +103,9 @@ fn a_timeout_that_is_no_duration_is_refused_before_all_else_but_not_of_a_watch()
         assert_eq!(message(&refused), words);
     }
     Watch::open(&SERVER.endpoint(), &format!("{}?watch=1&timeout=x", lease::collection("timed")));
+    let by_path = "/apis/coordination.k8s.io/v1/watch/namespaces/timed/leases?timeout=x";
+    Watch::open(&SERVER.endpoint(), by_path);
+    call("POST", by_path, "").expect_status(405, "what is below /watch/ counts as a watch");
 }
 
 #[test]
@@ -108,12 +117,14 @@ fn options_of_a_list_are_looked_at_in_order() {
         ("resourceVersionMatch=Exact", bad, 422),
         ("fieldSelector=spec.x=1", bad, 406),
         ("limit=x", bad, 400),
-        ("fieldSelector=%3D", "", 200),
-        ("continue=x&resourceVersion=y", "", 400),
     ] {
-        send("GET", &format!("{collection}?{query}"), fields, "").expect_status(status, query);
+        for target in [&collection, "/apis/coordination.k8s.io/v1/watch/namespaces/ordered/leases"] {
+            let target = format!("{target}?{query}");
+            send("GET", &target, fields, "").expect_status(status, &target);
+        }
     }
-    let refused = call("GET", &format!("{collection}?continue=x&resourceVersion=y"), "");
+    call("GET", &format!("{collection}?fieldSelector=%3D"), "").expect_status(200, "nothing of nothing");
+    let refused = call("GET", &format!("{collection}?continue=x&resourceVersion=y"), "").expect_status(400, "continue");
     assert!(message(&refused).contains("illegal base64 data at input byte 0"), "{refused}");
 }
 

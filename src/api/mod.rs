@@ -140,10 +140,10 @@ impl Reply {
 /// Checks the `timeout` of all that is no watch.
 fn check_deadline(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
-    let is_watch = || {
-        matches!(route, Route::Namespace(_) | Route::AllNamespaces)
-            && request.method == Method::Get
-            && asks_to_watch(&query)
+    let is_watch = || match route {
+        Route::Watch { .. } => true,
+        Route::Namespace(_) | Route::AllNamespaces => request.method == Method::Get && asks_to_watch(&query),
+        _ => false,
     };
     if query.is_empty() || is_watch() { Ok(()) } else { check_timeout(&query) }
 }

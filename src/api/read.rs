@@ -59,11 +59,9 @@ impl AskedState {
 /// One Lease.
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
     let form = call.form(false)?;
-    if !call.query.is_empty() {
-        let options = GetOptions::parse(&call.query)?;
-        not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
-    }
+    let options = GetOptions::parse(&call.query)?;
     check_key(namespace, name)?;
+    not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
     let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
     call.check_options_of(form)?;
     Reply::object(200, State::Stored(object), form, call.now)
@@ -76,12 +74,7 @@ pub(super) fn list(
     namespace: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    // The router looks at what the client accepts before anything else does, the handler only here and there.
-    let form = call.form(true);
-    if let Err(refusal @ ApiError::NotAcceptable(Unacceptable::Route { .. })) = form {
-        return Err(refusal);
-    }
-    let (options, form) = ListOptions::parse_and(&call.query, || form)?;
+    let (options, form) = options_and_form(call)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
         return watch(table, call, options, range, form, rng);
@@ -91,6 +84,16 @@ pub(super) fn list(
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
     check_length(form, table, namespace, limit)?;
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).of_state(state))))
+}
+
+/// The options of a list or a watch, and the form of the answer.
+fn options_and_form(call: &Call<'_>) -> Result<(ListOptions, Form), ApiError> {
+    // The router looks at what the client accepts before anything else does, the handler only here and there.
+    let form = call.form(true);
+    if let Err(refusal @ ApiError::NotAcceptable(Unacceptable::Route { .. })) = form {
+        return Err(refusal);
+    }
+    ListOptions::parse_and(&call.query, || form)
 }
 
 /// Refuses a list that could take too long to be made. YAML is made of all of it in one go, and meanwhile everybody
@@ -116,8 +119,7 @@ pub(super) fn watch_by_path(
     name: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    let form = call.form(true)?;
-    let options = ListOptions::parse(&call.query)?;
+    let (options, form) = options_and_form(call)?;
     let fields = &options.selector.fields;
     if let Some(name) = name
         && !fields.is_everything()

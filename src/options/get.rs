@@ -18,6 +18,9 @@ impl GetOptions {
     /// # Errors
     /// 400 for the `export` that is gone from the API.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
+        if query.is_empty() {
+            return Ok(Self::default());
+        }
         let (mut export, mut resource_version) = (None, None);
         for (name, value) in query.pairs() {
             match name.as_ref() {
