@@ -150,6 +150,12 @@ fn a_list_of_one_name_has_no_pages() {
     assert_eq!(holder("limit=1"), "node-a");
     assert_eq!(holder("limit=1&fieldSelector=metadata.name%3Da"), "b");
     assert_eq!(holder("resourceVersionMatch=Exact&fieldSelector=metadata.name%3Da"), "node-a");
+    // What cannot be a name is looked for among all, as they were at the version.
+    for name in ["a/b", "..", "a%25b", ""] {
+        let target = format!("{collection}?limit=1&fieldSelector=metadata.name%3D{name}&resourceVersion={version}");
+        let list = call("GET", &target, "").expect_status(200, name).json();
+        assert_eq!((&list["items"], lease::version(&list)), (&json!([]), version), "{name}");
+    }
     call("POST", &collection, &lease::new("b")).expect_status(201, "POST");
     let page = call("GET", &format!("{collection}?limit=1"), "").expect_status(200, "a page").json();
     let token = page["metadata"]["continue"].as_str().unwrap();

@@ -141,8 +141,12 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     let namespace = namespace.or_else(|| selector.fields.required_namespace());
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
-        (Some(namespace), None) => Range::Namespace(namespace.into()),
-        (Some(namespace), Some(name)) => Range::Name(Key::new(namespace, name)),
+        // A name that no Lease can have is no key either: kube-apiserver then lists (apiserver `registry/generic/registry`,
+        // `ListPredicate`), where versions mean something else.
+        (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
+            Range::Name(Key::new(namespace, name))
+        }
+        (Some(namespace), _) => Range::Namespace(namespace.into()),
     }
 }
 
