@@ -22,7 +22,8 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// Version of the list; -1 for "whatever is there now", given out when the version of an earlier token is gone.
+    /// Version of the list; -1, given out when the version of an earlier token is gone, and all below 0 are whatever is
+    /// there now.
     rv: i64,
     /// `namespace/name` and a NUL: the least key after the last item.
     start: String,
@@ -83,26 +84,38 @@ impl ContinueToken {
     /// # Errors
     /// 400 if it is none.
     pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
-        let bad = |why: String| ApiError::BadRequest { message: format!("invalid continue token: {why}") };
-        let unread = |why: String| bad(format!("continue key is not valid: {why}"));
+        let unread = |why: String| ApiError::BadRequest {
+            message: format!("invalid continue token: continue key is not valid: {why}"),
+        };
         // Go passes over line breaks.
         let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
         let json = BASE64
             .decode(&text)
             .map_err(|_| unread(format!("illegal base64 data at input byte {}", first_illegal(&text))))?;
         let json = repaired(&json).map_err(unread)?.json;
-        let token: Self = serde_json::from_slice(&json).map_err(|e| unread(e.to_string()))?;
+        let token: Self = match json.trim_ascii_start() {
+            object @ [b'{', ..] => serde_json::from_slice(object).map_err(|e| unread(e.to_string()))?,
+            [b'n', ..] => Self::default(),
+            // serde would take an array for a struct.
+            other => {
+                let kind = match other {
+                    [b'[', ..] => "array",
+                    [b'"', ..] => "string",
+                    [b't' | b'f', ..] => "bool",
+                    _ => "number",
+                };
+                let why = format!("json: cannot unmarshal {kind} into Go value of type storage.continueToken");
+                return Err(unread(why));
+            }
+        };
         if token.v != TOKEN_VERSION {
-            return Err(bad(format!(
-                "continue key is not valid: server does not recognize this encoded version {}",
-                token.v
-            )));
+            return Err(unread(format!("server does not recognize this encoded version {}", token.v)));
         }
-        if token.rv == 0 || token.rv < -1 {
-            return Err(bad("continue key is not valid: incorrect encoded start resourceVersion".into()));
+        if token.rv == 0 {
+            return Err(unread(format!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})")));
         }
         if token.start.is_empty() {
-            return Err(bad("continue key is not valid: encoded start key empty".into()));
+            return Err(unread(format!("encoded start key empty (version {TOKEN_VERSION})")));
         }
         Ok(token)
     }
@@ -129,9 +142,23 @@ mod tests {
             ("ab=", "illegal base64 data at input byte 2"),
             (" ", "illegal base64 data at input byte 0"),
             ("e30", "server does not recognize this encoded version "),
-            ("eyJ2IjoibWV0YS5rOHMuaW8vdjEifQ", "incorrect encoded start resourceVersion"),
         ] {
             assert_eq!(refusal(text), format!("{head}{words}"));
+        }
+        for (json, words) in [
+            (
+                r#" ["meta.k8s.io/v1",-1,"a",null]"#,
+                "json: cannot unmarshal array into Go value of type storage.continueToken",
+            ),
+            ("\"x\"", "json: cannot unmarshal string into Go value of type storage.continueToken"),
+            ("true", "json: cannot unmarshal bool into Go value of type storage.continueToken"),
+            ("-7", "json: cannot unmarshal number into Go value of type storage.continueToken"),
+            (r#"{"v":"meta.k8s.io/v1"}"#, "incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+            (r#"{"v":"meta.k8s.io/v1","rv":-7}"#, "encoded start key empty (version meta.k8s.io/v1)"),
+            ("null", "server does not recognize this encoded version "),
+            ("{", "unexpected end of JSON input"),
+        ] {
+            assert_eq!(refusal(&BASE64.encode(json)), format!("{head}{words}"), "{json}");
         }
     }
 
@@ -158,7 +185,6 @@ mod tests {
             of("{}"),
             of(r#"{"v":"meta.k8s.io/v2","rv":1,"start":"a"}"#),
             of(r#"{"v":"meta.k8s.io/v1","rv":0,"start":"a"}"#),
-            of(r#"{"v":"meta.k8s.io/v1","rv":-2,"start":"a"}"#),
             of(r#"{"v":"meta.k8s.io/v1","rv":1,"start":""}"#),
             of("[]"),
         ] {
