@@ -24,6 +24,8 @@ pub enum Format {
 }
 
 impl Format {
+    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
     /// The media type without parameters.
     #[must_use]
     pub fn media_type(self) -> &'static str {
@@ -35,7 +37,7 @@ impl Format {
     }
 
     fn from_media_type(text: &[u8]) -> Option<Self> {
-        [Self::Json, Self::Yaml, Self::Protobuf].into_iter().find(|format| format.media_type().as_bytes() == text)
+        Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }
 }
 
@@ -161,6 +163,8 @@ pub enum Unacceptable {
         /// Whether the path may open a watch, which has types of its own.
         streaming: bool,
     },
+    /// The same of a path that serves JSON alone.
+    JsonRoute,
     /// It accepts no type that can carry a watch.
     Stream,
     /// It names a type that is served only with parameters that are not.
@@ -171,7 +175,7 @@ impl Unacceptable {
     /// Whether the `Status` has details, empty ones: those of the router have.
     #[must_use]
     pub fn has_details(self) -> bool {
-        matches!(self, Self::Route { .. })
+        matches!(self, Self::JsonRoute | Self::Route { .. })
     }
 }
 
@@ -194,6 +198,9 @@ impl fmt::Display for Unacceptable {
             Self::Route { streaming: true } => {
                 write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")
             }
+            Self::JsonRoute => {
+                write!(f, "406: Not Acceptable\n\nAvailable representations: {}", Format::Json.media_type())
+            }
             Self::Stream => write!(f, "only the following media types are accepted: {STREAM_MEDIA_TYPES}"),
             Self::Transform => write!(f, "only the following media types are accepted: {MEDIA_TYPES}"),
         }
@@ -215,7 +222,7 @@ pub fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representatio
         return Ok(common);
     }
     let accept = accept.unwrap_or_default();
-    if !is_routed(accept) {
+    if !is_routed(accept, &Format::ALL) {
         return Err(Unacceptable::Route { streaming });
     }
     let transform = |parameters: &Parameters<'_>, format| parameters.transform(format);
@@ -264,10 +271,20 @@ pub fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result
 /// 406.
 pub fn negotiate_routed_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
     let text = accept.unwrap_or_default();
-    if !text.trim_ascii().is_empty() && !is_routed(text) {
+    if !text.trim_ascii().is_empty() && !is_routed(text, &Format::ALL) {
         return Err(Unacceptable::Route { streaming: false });
     }
     negotiate_discovery(accept, may_aggregate)
+}
+
+/// Looks only at what the router of kube-apiserver does, of a path that serves JSON alone.
+///
+/// # Errors
+/// 406.
+pub fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable> {
+    let text = accept.unwrap_or_default();
+    let is_accepted = text.trim_ascii().is_empty() || is_routed(text, &[Format::Json]);
+    if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
 }
 
 /// Whether a client takes JSON as it is, of a path that has nothing else.
@@ -294,12 +311,12 @@ fn common(accept: Option<&[u8]>) -> Option<Representation> {
     }
 }
 
-/// Whether the router lets a request pass: a type of the path stands in it, or `*/*`, whatever the parameters.
-fn is_routed(accept: &[u8]) -> bool {
+/// Whether the router lets a request pass: one of the formats of the path stands in it, or `*/*`, whatever the parameters.
+fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
         let media_type = accept::trimmed(media_type);
-        media_type == b"*/*" || Format::from_media_type(media_type).is_some()
+        media_type == b"*/*" || formats.iter().any(|format| format.media_type().as_bytes() == media_type)
     })
 }
 
@@ -318,16 +335,14 @@ impl From<Served<Transform>> for Representation {
 
 /// What a range leads to, if it can be served with its parameters, of which `transform` makes what it must know.
 fn serve<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Served<T>> {
-    [Format::Json, Format::Yaml, Format::Protobuf].into_iter().filter(|format| matches(range, *format)).find_map(
-        |format| {
-            let parameters = Parameters::of(range)?;
-            if parameters.is_stream && format == Format::Yaml {
-                return None;
-            }
-            let pretty = parameters.pretty && format == Format::Json;
-            Some(Served { format, pretty, transform: transform(&parameters, format)? })
-        },
-    )
+    Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
+        let parameters = Parameters::of(range)?;
+        if parameters.is_stream && format == Format::Yaml {
+            return None;
+        }
+        let pretty = parameters.pretty && format == Format::Json;
+        Some(Served { format, pretty, transform: transform(&parameters, format)? })
+    })
 }
 
 /// Whether a range is of a format.

@@ -126,6 +126,10 @@ fn discovery_aggregated_in_both_versions() {
         assert_eq!(api.head.field("content-type"), Some(content_type));
         assert_eq!(api.json()["items"], json!([]));
     }
+    // With a slash behind it the path has only the list of groups.
+    get("/apis/", &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
+    let groups = get("/apis/", &format!("Accept: {V2},application/json\r\n")).expect_status(200, "or the groups");
+    assert_eq!(groups.json()["kind"], "APIGroupList");
 }
 
 /// Asks again for what it has, and is told so, on one connection with other requests behind.
@@ -200,6 +204,15 @@ fn openapi_v2_is_there_for_the_aggregator() {
 
 #[test]
 fn the_version_is_kubernetes_with_ours_behind_it() {
+    for accept in ["application/yaml", "application/vnd.kubernetes.protobuf", "text/html", "application/*"] {
+        get("/version", &format!("Accept: {accept}\r\n")).expect_status(406, accept);
+    }
+    let refused = get("/version", "Accept: text/html\r\n").json();
+    assert_eq!(refused["message"], "406: Not Acceptable\n\nAvailable representations: application/json");
+    assert_eq!(refused["details"], json!({}));
+    for accept in ["", "text/html, application/json;q=0.1", "*/*", "application/json;as=Table;v=v1;g=meta.k8s.io"] {
+        get("/version", &format!("Accept: {accept}\r\n")).expect_status(200, accept);
+    }
     let response = get("/version", "").expect_status(200, "/version");
     assert_eq!(response.head.field("content-type"), Some("application/json"));
     let version = response.json();

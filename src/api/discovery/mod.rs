@@ -16,7 +16,8 @@ use crate::clock::HttpDate;
 use crate::http::{ContentType, Response};
 use crate::lease::{ApiVersion, Time};
 use crate::media_type::{
-    DiscoveryForm, DiscoveryVersion, Unacceptable, negotiate_discovery, negotiate_routed_discovery, takes_json,
+    DiscoveryForm, DiscoveryVersion, Unacceptable, check_json_route, negotiate_discovery, negotiate_routed_discovery,
+    takes_json,
 };
 use crate::route::Route;
 use document::{Discovery, Document};
@@ -99,13 +100,18 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
         Route::HealthCheck { probe, name } => {
             health.report_one(*probe, name).map(Reply::Response).ok_or(ApiError::PathNotFound)
         }
-        Route::Version => Ok(documents.version.plain(ContentType::Json)),
+        Route::Version => {
+            check_json_route(call.head.accept).map_err(ApiError::NotAcceptable)?;
+            Ok(documents.version.plain(ContentType::Json))
+        }
         Route::LegacyApi => {
             let form = pretty(negotiate_routed_discovery(call.head.accept, true), call)?;
             Ok(groups_or(&documents.legacy_versions, &documents.aggregated_legacy, form, call))
         }
         Route::ApiGroups => {
-            let form = pretty(negotiate_discovery(call.head.accept, true), call)?;
+            // With a slash behind it, it is another handler's there.
+            let may_aggregate = !call.head.path.ends_with('/');
+            let form = pretty(negotiate_discovery(call.head.accept, may_aggregate), call)?;
             Ok(groups_or(&documents.group_list, &documents.aggregated, form, call))
         }
         Route::ApiGroup => Ok(documents.group.plain(pretty(negotiate_discovery(call.head.accept, false), call)?)),
