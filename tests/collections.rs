@@ -71,6 +71,18 @@ fn a_precondition_must_hold_of_every_lease_of_the_collection() {
     }
     assert_eq!(names(&server.client().call("GET", &target, "").json()).len(), 4);
 
+    // In the form that an error of any request has: one that asks for a transformation alone gets indented JSON.
+    for accept in ["application/json;as=Table;v=v1;g=meta.k8s.io", "application/yaml;as=Table;v=v1;g=meta.k8s.io"] {
+        let mut client = server.client();
+        client.send(format!(
+            "DELETE {target} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        let refused = client.recv("DELETE").expect_failure(409, "Conflict", accept);
+        assert_eq!(refused.head.field("content-type"), Some("application/json"), "{accept}");
+        assert!(refused.body.starts_with(b"{\n  \"kind\": \"Status\""), "{accept}: {refused}");
+    }
+
     // It holds of the first, which goes; the second ends it.
     let version = created[0]["metadata"]["resourceVersion"].as_str().unwrap();
     let body = preconditions(&json!({"resourceVersion": version}));

@@ -10,6 +10,7 @@ mod found;
 pub use deletion::Deletion;
 
 use super::gzip::{self, Gzip};
+use super::outcome::Outcome;
 use super::read::AskedState;
 use crate::api_error::ApiError;
 use crate::clock::Now;
@@ -17,10 +18,9 @@ use crate::codec::list_meta::ListMeta;
 use crate::codec::render::Pretty;
 use crate::form::Form;
 use crate::http::{Body, Response};
-use crate::lease::ApiVersion;
 use crate::limits::{COLLECTED_BYTES_PER_STEP, DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
 use crate::media_type::Format;
-use crate::metrics::RequestKind;
+use crate::metrics::Metrics;
 use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
@@ -42,8 +42,7 @@ pub struct Job {
     /// Which state of the table it is about.
     state: AskedState,
     /// What the request counts as; it is counted with the status of its response.
-    kind: RequestKind,
-    version: ApiVersion,
+    outcome: Option<Outcome>,
     /// How the body goes out, for a client that takes gzip.
     gzip: Option<Gzip>,
     /// Milliseconds at the end of the turn in which it was asked for.
@@ -150,8 +149,7 @@ impl Job {
             printer: None,
             stage,
             state: AskedState::default(),
-            kind: RequestKind::OtherVerb,
-            version: ApiVersion::default(),
+            outcome: None,
             gzip: None,
             asked_ms: None,
             began_ms: None,
@@ -197,14 +195,15 @@ impl Job {
     }
 
     /// Says what the request counts as.
-    pub fn count_as(&mut self, kind: RequestKind, version: ApiVersion) {
-        (self.kind, self.version) = (kind, version);
+    pub(super) fn count_as(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
     }
 
-    /// What the request counts as.
-    #[must_use]
-    pub fn counts_as(&self) -> (RequestKind, ApiVersion) {
-        (self.kind, self.version)
+    /// Counts the request, whose response begins.
+    pub fn count(&self, metrics: &mut Metrics, status: u16) {
+        if let Some(outcome) = &self.outcome {
+            outcome.count(metrics, status);
+        }
     }
 
     /// The head of the response, with an empty body.
@@ -242,9 +241,7 @@ impl Job {
             JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
             JobError::Refused(error) => error,
         };
-        let mut form = self.form.of_status();
-        form.representation.pretty |= self.printer.as_ref().is_some_and(|printer| printer.pretty.is_some());
-        Response::from_status(&error.status(), form)
+        self.outcome.as_ref().map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error))
     }
 
     /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `Ok(true)` when the

@@ -8,6 +8,7 @@ mod discovery;
 mod gzip;
 pub mod job;
 mod negotiate;
+mod outcome;
 mod patch;
 pub mod postponed;
 mod preconditions;
@@ -37,6 +38,7 @@ use gzip::Gzip;
 use health::HealthChecks;
 use job::Job;
 use negotiate::form_of_error;
+use outcome::Outcome;
 use postponed::Postponed;
 use std::fmt;
 use warnings::Warnings;
@@ -220,10 +222,8 @@ impl Api {
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
             // These are counted when their responses begin.
-            (None, Reply::Job(job)) => job.count_as(kind, version),
-            (None, Reply::Postponed(postponed)) => {
-                postponed.count_as(kind, version, form_of_error(request, &Query::new(request.query)));
-            }
+            (None, Reply::Job(job)) => job.count_as(Outcome::of(request, kind, version)),
+            (None, Reply::Postponed(postponed)) => postponed.count_as(Outcome::of(request, kind, version)),
             (None, _) => {}
         }
         reply

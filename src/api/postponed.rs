@@ -4,6 +4,7 @@
 //! once a Lease in it would be told that there is none. kube-apiserver waits 50 ms for its cache in that case, and then
 //! asks its storage (apiserver `admission/plugin/namespace/lifecycle`); here nobody can be asked, so the wait is longer.
 
+use super::outcome::Outcome;
 use super::warnings::Warnings;
 use super::write::Write;
 use super::{Api, Reply};
@@ -11,9 +12,8 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
 use crate::http::Response;
-use crate::lease::{ApiVersion, Lease};
+use crate::lease::Lease;
 use crate::limits::NAMESPACE_WAIT_MS;
-use crate::metrics::RequestKind;
 use crate::options::WriteOptions;
 use crate::permits::Permit;
 use crate::table::Table;
@@ -33,14 +33,6 @@ pub struct Postponed {
     due_ms: u64,
     /// None until somebody has let it wait.
     permit: Option<Permit>,
-}
-
-/// What a request counts as, and how an error is written.
-#[derive(Clone, Copy, Debug)]
-struct Outcome {
-    kind: RequestKind,
-    version: ApiVersion,
-    form_of_error: Form,
 }
 
 impl Postponed {
@@ -68,8 +60,8 @@ impl Postponed {
         self.warnings = warnings;
     }
 
-    pub(super) fn count_as(&mut self, kind: RequestKind, version: ApiVersion, form_of_error: Form) {
-        self.outcome = Some(Outcome { kind, version, form_of_error });
+    pub(super) fn count_as(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
     }
 
     /// Milliseconds at which it waits no longer.
@@ -98,12 +90,12 @@ impl Api {
         let Postponed { lease, options, form, is_put, answer_refused, warnings, outcome, .. } = postponed;
         let write = Write { now, options: &options, form, may_wait: false, warnings: &warnings, answer_refused };
         let reply = self.insert(table, lease, &write, is_put).unwrap_or_else(|error| {
-            let form = outcome.map_or_else(Form::default, |outcome| outcome.form_of_error);
-            Reply::Response(Response::from_status(&error.status(), form))
+            let refusal = outcome.map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error));
+            Reply::Response(refusal)
         });
         let reply = reply.with_warnings(warnings);
-        if let (Some(Outcome { kind, version, .. }), Some(status)) = (outcome, reply.status()) {
-            self.metrics.count_request(kind, version, status);
+        if let (Some(outcome), Some(status)) = (outcome, reply.status()) {
+            outcome.count(&mut self.metrics, status);
         }
         reply
     }

@@ -384,8 +384,7 @@ fn begin_job(
         Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
         Err(error) => job.refusal(error),
     };
-    let (kind, version) = job.counts_as();
-    service.api.metrics.count_request(kind, version, response.status);
+    job.count(&mut service.api.metrics, response.status);
     if is_whole {
         push_response(&response, after, service, output);
         return InProgress::Nothing;

@@ -127,8 +127,7 @@ impl Http2 {
             Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
             Err(error) => job.refusal(error),
         };
-        let (kind, version) = job.counts_as();
-        turn.service.api.metrics.count_request(kind, version, response.status);
+        job.count(&mut turn.service.api.metrics, response.status);
         if is_whole {
             return self.send_response(key, &response, head_only, turn);
         }
