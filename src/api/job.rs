@@ -200,9 +200,16 @@ impl Job {
     }
 
     /// Counts the request, whose response begins.
-    pub fn count(&self, metrics: &mut Metrics, status: u16) {
+    pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         if let Some(outcome) = &self.outcome {
-            outcome.count(metrics, status);
+            outcome.count_begin(metrics, status);
+        }
+    }
+
+    /// Counts how long the request took, when its last step has been made.
+    pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
+        if let Some(outcome) = &self.outcome {
+            outcome.count_end(metrics, now);
         }
     }
 

@@ -222,8 +222,8 @@ impl Api {
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
             // These are counted when their responses begin.
-            (None, Reply::Job(job)) => job.count_as(Outcome::of(request, kind, version)),
-            (None, Reply::Postponed(postponed)) => postponed.count_as(Outcome::of(request, kind, version)),
+            (None, Reply::Job(job)) => job.count_as(Outcome::of(request, kind, version, now)),
+            (None, Reply::Postponed(postponed)) => postponed.count_as(Outcome::of(request, kind, version, now)),
             (None, _) => {}
         }
         reply

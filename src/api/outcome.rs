@@ -2,23 +2,27 @@
 
 use super::negotiate::form_of_error;
 use crate::api_error::ApiError;
+use crate::clock::Now;
 use crate::form::Form;
 use crate::http::{RequestHead, Response};
 use crate::lease::ApiVersion;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
 
-/// What a request counts as, and how an error is written.
+/// What a request counts as and since when, and how an error is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
     kind: RequestKind,
     version: ApiVersion,
     form_of_error: Form,
+    /// Milliseconds at which it was taken in.
+    taken_ms: u64,
 }
 
 impl Outcome {
-    pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion) -> Self {
-        Self { kind, version, form_of_error: form_of_error(request, &Query::new(request.query)) }
+    pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion, now: Now) -> Self {
+        let form_of_error = form_of_error(request, &Query::new(request.query));
+        Self { kind, version, form_of_error, taken_ms: now.ms }
     }
 
     /// What it is answered with if it fails.
@@ -26,8 +30,13 @@ impl Outcome {
         Response::from_status(&error.status(), self.form_of_error)
     }
 
-    /// Counts it, with the status of its answer.
-    pub(super) fn count(&self, metrics: &mut Metrics, status: u16) {
-        metrics.count_request(self.kind, self.version, status);
+    /// Counts it, with the status of its response, which begins.
+    pub(super) fn count_begin(&self, metrics: &mut Metrics, status: u16) {
+        metrics.count_begin(self.kind, self.version, status);
+    }
+
+    /// Counts how long it took: the last of its response has been made.
+    pub(super) fn count_end(&self, metrics: &mut Metrics, now: Now) {
+        metrics.count_end(self.kind, self.version, now.ms.saturating_sub(self.taken_ms));
     }
 }

@@ -95,7 +95,8 @@ impl Api {
         });
         let reply = reply.with_warnings(warnings);
         if let (Some(outcome), Some(status)) = (outcome, reply.status()) {
-            outcome.count(&mut self.metrics, status);
+            outcome.count_begin(&mut self.metrics, status);
+            outcome.count_end(&mut self.metrics, now);
         }
         reply
     }

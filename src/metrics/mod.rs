@@ -2,7 +2,8 @@
 //!
 //! Counting must cost the request next to nothing, so a request is one index into an array, found by its kind and its
 //! status; nothing is hashed, allocated or timed for it. Time is measured once a turn: all requests that a turn answers
-//! took as long as the turn, from its wake-up to the last write. What happens inside the rules is not counted there but
+//! took as long as the turn, from its wake-up to the last write, and those that an earlier turn has taken in as long as
+//! from there. What happens inside the rules is not counted there but
 //! seen from outside, at the end of a turn or when somebody asks.
 
 mod expired;
@@ -97,10 +98,20 @@ impl Metrics {
         }
     }
 
-    /// A request was answered, a long one at its beginning.
+    /// A request was answered, or a watch begins.
     #[inline]
     pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
         self.requests.count(kind, version, status);
+    }
+
+    /// The response to a request begins, and [`Metrics::count_end`] is to follow.
+    pub fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
+        self.requests.count_begin(kind, version, status);
+    }
+
+    /// The last of a response was made, `waited_ms` after its request was taken in.
+    pub fn count_end(&mut self, kind: RequestKind, version: ApiVersion, waited_ms: u64) {
+        self.requests.count_end(kind, version, waited_ms);
     }
 
     /// What came was no request, and the connection ends.

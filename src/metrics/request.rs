@@ -209,6 +209,9 @@ pub(super) struct RequestCounts {
     in_turn: [u32; COUNTED],
     /// Bits of the kinds that stand in `in_turn`.
     kinds_in_turn: u64,
+    /// Of requests that this turn has ended and an earlier one may have taken in, where they are counted, and microseconds
+    /// between the two.
+    ended_in_turn: Vec<(usize, u64)>,
     durations: Box<[Histogram<{ BOUNDS_US.len() }>; COUNTED]>,
 }
 
@@ -217,28 +220,50 @@ const _: () = assert!(COUNTED <= u64::BITS as usize);
 /// Kinds in each version; what is about no version counts as of the first.
 const COUNTED: usize = KINDS * ApiVersion::ALL.len();
 
+/// Where a request is counted.
+#[inline]
+fn index(kind: RequestKind, version: ApiVersion) -> usize {
+    kind as usize + KINDS * version as usize
+}
+
 impl RequestCounts {
     pub(super) fn new() -> Self {
         Self {
             by_status: Box::new([[0; STATUSES.len() + 1]; COUNTED]),
             in_turn: [0; COUNTED],
             kinds_in_turn: 0,
+            ended_in_turn: Vec::new(),
             durations: Box::new([const { Histogram::new(&BOUNDS_US) }; COUNTED]),
         }
     }
 
     #[inline]
     pub(super) fn count(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
-        let at = kind as usize + KINDS * version as usize;
-        self.by_status[at][status_index(status)] += 1;
+        let at = self.count_begin(kind, version, status);
         if !kind.is_watch() {
             self.in_turn[at] += 1;
             self.kinds_in_turn |= 1 << at;
         }
     }
 
+    /// Counts a request without its duration. Gives where.
+    #[inline]
+    pub(super) fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) -> usize {
+        let at = index(kind, version);
+        self.by_status[at][status_index(status)] += 1;
+        at
+    }
+
+    /// Its response ends in this turn, which began `waited_ms` after the one that took it in.
+    pub(super) fn count_end(&mut self, kind: RequestKind, version: ApiVersion, waited_ms: u64) {
+        self.ended_in_turn.push((index(kind, version), waited_ms.saturating_mul(1000)));
+    }
+
     /// Gives this turn's requests its duration.
     pub(super) fn end_turn(&mut self, duration_us: u64) {
+        for (at, waited_us) in self.ended_in_turn.drain(..) {
+            self.durations[at].observe(duration_us.saturating_add(waited_us));
+        }
         while self.kinds_in_turn != 0 {
             let at = self.kinds_in_turn.trailing_zeros() as usize;
             self.kinds_in_turn &= self.kinds_in_turn - 1;
@@ -262,8 +287,9 @@ impl RequestCounts {
         out.histogram(
             DURATION,
             "Duration of the event loop's turn in which a request had arrived whole and was answered, from the wake-up \
-             to the last write: all requests of a turn count as long as the longest of them. Watches are left out; of \
-             a list it is the turn in which its response begins, without what it waited for that.",
+             to the last write: all requests of a turn count as long as the longest of them. A list, a deletion of a \
+             collection, or what waited for its namespace, counts from the turn in which it had arrived to that in \
+             which the last of its response was made; it is left out if its client went away before. So are watches.",
         );
         for (labels, durations) in labels().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
             durations.encode(out, DURATION, &labels);
@@ -339,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turns_requests_last_as_long_as_the_turn() {
+    fn a_turns_requests_last_as_long_as_the_turn_and_what_they_waited_for_it() {
         let mut counts = RequestCounts::new();
         counts.count(RequestKind::Put, ApiVersion::V1, 200);
         counts.count(RequestKind::Put, ApiVersion::V1, 409);
@@ -348,11 +374,17 @@ mod tests {
         counts.count(RequestKind::Put, ApiVersion::V1, 299);
         counts.end_turn(100);
         counts.end_turn(9_000_000);
+        counts.count_begin(RequestKind::ListCluster, ApiVersion::V1, 200);
+        counts.end_turn(100);
+        counts.count_end(RequestKind::ListCluster, ApiVersion::V1, 20);
+        counts.end_turn(6_000);
+        counts.end_turn(9_000_000);
         let mut out = Exposition::new();
         counts.encode(&mut out);
         let text = String::from_utf8(out.finish()).expect("text");
         let resource = "group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\",subresource=\"\"";
         let put = format!("verb=\"PUT\",dry_run=\"\",{resource},scope=\"resource\",component=\"apiserver\"");
+        let list = format!("verb=\"LIST\",dry_run=\"\",{resource},scope=\"cluster\",component=\"apiserver\"");
         for line in [
             format!("apiserver_request_total{{{put},code=\"200\"}} 1"),
             format!("apiserver_request_total{{{put},code=\"409\"}} 1"),
@@ -361,6 +393,9 @@ mod tests {
             format!("apiserver_request_duration_seconds_bucket{{{put},le=\"0.025\"}} 3"),
             format!("apiserver_request_duration_seconds_sum{{{put}}} 0.0121"),
             format!("apiserver_request_duration_seconds_count{{{put}}} 3"),
+            format!("apiserver_request_total{{{list},code=\"200\"}} 1"),
+            format!("apiserver_request_duration_seconds_sum{{{list}}} 0.026"),
+            format!("apiserver_request_duration_seconds_count{{{list}}} 1"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -384,8 +384,9 @@ fn begin_job(
         Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
         Err(error) => job.refusal(error),
     };
-    job.count(&mut service.api.metrics, response.status);
+    job.count_begin(&mut service.api.metrics, response.status);
     if is_whole {
+        job.count_end(&mut service.api.metrics, now);
         push_response(&response, after, service, output);
         return InProgress::Nothing;
     }
@@ -415,6 +416,9 @@ fn continue_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, 
     let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
     if let Some(chunk) = chunk {
         chunk.end(output);
+    }
+    if !matches!(stepped, Ok(false)) {
+        job.count_end(&mut service.api.metrics, now);
     }
     let done = stepped.ok()?;
     if done && stream.chunks {

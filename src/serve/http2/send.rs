@@ -127,8 +127,9 @@ impl Http2 {
             Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
             Err(error) => job.refusal(error),
         };
-        job.count(&mut turn.service.api.metrics, response.status);
+        job.count_begin(&mut turn.service.api.metrics, response.status);
         if is_whole {
+            job.count_end(&mut turn.service.api.metrics, turn.now);
             return self.send_response(key, &response, head_only, turn);
         }
         self.send_head(key, &response, None, head_only, turn)?;
@@ -248,7 +249,11 @@ impl Http2 {
         }
         let piece = &mut turn.service.scratch.body;
         piece.clear();
-        let Ok(is_done) = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH)) else {
+        let stepped = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH));
+        if !matches!(stepped, Ok(false)) {
+            job.count_end(&mut turn.service.api.metrics, turn.now);
+        }
+        let Ok(is_done) = stepped else {
             // The body cannot be finished; a reset is the way to say so.
             return self.cancel(key, turn.service, turn.output);
         };
