@@ -13,8 +13,13 @@ func generate(seed int64, steps int) sequence {
 	g := &gen{Rand: rand.New(rand.NewSource(seed)), calm: seed%2 == 1}
 	sequence := sequence{seed: seed, version: map[bool]int{true: 1}[seed%4 == 0]}
 	theme := themes[int(seed%int64(len(themes)))]
-	for range steps {
-		sequence.steps = append(sequence.steps, g.step(theme))
+	for len(sequence.steps) < steps {
+		made := g.step(theme)
+		if made.label == "deletecollection" && g.odds(2) {
+			sequence.steps = append(sequence.steps, g.asOf(made, theme)...)
+		} else {
+			sequence.steps = append(sequence.steps, made)
+		}
 	}
 	return sequence
 }
@@ -291,6 +296,27 @@ func (g *gen) removeAll() step {
 	return step{label: "deletecollection", method: "DELETE", target: query(g.collection(), parameters...), body: body, header: append(header, append(g.acceptOfList(), g.agent()...)...)}
 }
 
+// asOf makes of a deletion of a collection one that asks for a version: mostly that of a list which comes first, with one
+// change between them, in which no Lease can go and come again: see notSent.
+func (g *gen) asOf(removal step, theme theme) []step {
+	collection, _, _ := strings.Cut(removal.target, "?")
+	change := g.step(theme)
+	for change.method == "GET" {
+		change = g.step(theme)
+	}
+	parameters := []string{"resourceVersion=" + g.mostly(12, g.one("${list:0}", "${list:0}", "${list:0}", "0", ""), "x", "-1", "${future}")}
+	if !g.odds(3) {
+		parameters = append(parameters, "resourceVersionMatch="+g.mostly(12, g.one("Exact", "NotOlderThan"), "", "bad"))
+	}
+	if g.odds(2) {
+		parameters = append(parameters, "limit="+g.mostly(12, g.one("1", "1", "2", "500"), "0", "-1", "x"))
+	}
+	separator := map[bool]string{true: "&", false: "?"}[strings.Contains(removal.target, "?")]
+	removal.target += separator + strings.Join(parameters, "&")
+	removal.settle = true
+	return []step{{label: "list", method: "GET", target: collection, settle: true}, change, removal}
+}
+
 // acceptOfList is accept without what suits only one object: see notSent.
 func (g *gen) acceptOfList() [][2]string {
 	for {
@@ -328,7 +354,7 @@ func (g *gen) selecting() []string {
 	}
 	if g.odds(3) {
 		parameters = append(parameters, "fieldSelector="+url.QueryEscape(g.mostly(6, g.one("metadata.name=l0", "metadata.name!=l0", "metadata.namespace=${ns}", "metadata.name=l1,metadata.namespace=${ns}", ""),
-			"spec.holderIdentity=a", "metadata.name", "metadata.name=", "=", "metadata.name==l0", "metadata.name=l0,metadata.name=l1", "metadata.name=a\\,b", "metadata.name=a\\b", "metadata.namespace=x", "metadata.name=L0", ",", "metadata.name=l0,", "metadata.labels=x")))
+			"spec.holderIdentity=a", "metadata.name", "metadata.name=", "metadata.name=a/b", "metadata.name=..", "metadata.name=a%b", "=", "metadata.name==l0", "metadata.name=l0,metadata.name=l1", "metadata.name=a\\,b", "metadata.name=a\\b", "metadata.namespace=x", "metadata.name=L0", ",", "metadata.name=l0,", "metadata.labels=x")))
 	}
 	// The symbols were escaped as well.
 	for at := range parameters {
