@@ -58,6 +58,10 @@ pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 /// are new, may be served or closed before the first of them gets its answer.
 pub const EVENTS_PER_TURN: usize = 256;
 
+/// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and every way
+/// through them is tried, so that with 120 a stranger's handshake took 10 ms.
+pub const INTERMEDIATES_MAX: usize = 3;
+
 /// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when all
 /// clients come back at once there are thousands. Those who are through need not wait for them.
 pub const HANDSHAKE_US_PER_TURN: u64 = 500;

@@ -7,6 +7,7 @@
 use super::config::provider;
 use super::identity::validity_of;
 use crate::lease::Time;
+use crate::limits::INTERMEDIATES_MAX;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, DistinguishedName, RootCertStore};
@@ -52,7 +53,7 @@ impl Authorities {
     /// for it is valid.
     ///
     /// # Errors
-    /// rustls's, `UnknownIssuer` if nobody who is valid now has issued it.
+    /// rustls's, `UnknownIssuer` if nobody who is valid now has issued it, or if more than [`INTERMEDIATES_MAX`] come with it.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,
@@ -60,6 +61,9 @@ impl Authorities {
         now: UnixTime,
     ) -> Result<Time, rustls::Error> {
         let mut refusal = UNKNOWN_ISSUER;
+        if intermediates.len() > INTERMEDIATES_MAX {
+            return Err(refusal);
+        }
         let at = Time(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         for authority in self.0.iter().filter(|authority| authority.validity.contains(&at)) {
             match authority.verifier.verify_client_cert(own, intermediates, now) {

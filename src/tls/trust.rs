@@ -163,6 +163,7 @@ impl ClientCertVerifier for Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::INTERMEDIATES_MAX;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
     use rustls::CertificateError;
     use std::ops::Range;
@@ -239,6 +240,16 @@ mod tests {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
         let trust = trust(clients.roots(), proxies.roots(), &[""]);
         assert_eq!(found(&trust, &proxies.leaf("front-proxy-client"), NOW), (None, false));
+    }
+
+    #[test]
+    fn a_long_chain_is_not_looked_at() {
+        let ca = Ca::new("clients");
+        let trust = trust(ca.roots(), Authorities::default(), &[]);
+        for (further, is_found) in [(INTERMEDIATES_MAX, true), (INTERMEDIATES_MAX + 1, false)] {
+            let chain: Vec<_> = [ca.leaf("alice")].into_iter().chain((0..further).map(|_| ca.leaf("x"))).collect();
+            assert_eq!(trust.prove(&chain, NOW).user.is_some(), is_found, "{further} beside its own");
+        }
     }
 
     #[test]
