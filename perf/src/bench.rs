@@ -23,7 +23,14 @@ impl<'l> Bench<'l> {
     }
 
     /// Does one scenario once. `tell` takes each measurement.
-    pub(crate) fn run(&mut self, scenario: &Scenario, mut tell: impl FnMut(Measurement)) -> Result<(), Stop> {
+    pub(crate) fn run(&mut self, scenario: &Scenario, tell: impl FnMut(Measurement)) -> Result<(), Stop> {
+        let outcome = self.measure(scenario, tell);
+        let recorded = self.lab.end_recording();
+        outcome?;
+        Ok(recorded?)
+    }
+
+    fn measure(&mut self, scenario: &Scenario, mut tell: impl FnMut(Measurement)) -> Result<(), Stop> {
         let Scenario { group, name, .. } = scenario;
         match &scenario.kind {
             Kind::Shared { wire, arguments, unit, with_others } => {

@@ -6,6 +6,8 @@ use crate::turns::Turns;
 use crate::{Against, Args, Cores};
 use process_account::Limit;
 use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,6 +29,8 @@ pub(crate) struct Lab {
     pub(crate) duration: Duration,
     /// Where processor time is recorded, if it is.
     record: Option<PathBuf>,
+    /// Who records it, from the first load of a scenario to its end.
+    recorder: RefCell<Option<Recorder>>,
 }
 
 /// A running Lease server.
@@ -103,6 +107,7 @@ impl Lab {
             warm_up: warm_up.to_owned(),
             duration: args.duration.unwrap_or_else(|| Duration::from_millis(duration_ms)),
             record: args.record.clone(),
+            recorder: RefCell::new(None),
         })
     }
 
@@ -208,23 +213,22 @@ impl Lab {
     }
 
     fn finish(&self, command: Command, server: &Server) -> Result<Told, String> {
-        let recorder = self.record(server)?;
-        let told = run(command);
-        drop(recorder);
-        told
+        self.record(server)?;
+        run(command)
     }
 
-    /// Records where the server's processor time goes, while this value lives.
-    fn record(&self, server: &Server) -> Result<Option<Recorder>, String> {
-        let Some(file) = &self.record else { return Ok(None) };
-        let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
-        let mut command = Command::new("perf");
-        command.args(["record", "--event", &event(), "--freq", "1999", "--call-graph", "dwarf,16384"]);
-        command.arg("--output").arg(file).args(["--pid", &pids.join(",")]);
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        child
-            .map(|child| Some(Recorder { child }))
-            .map_err(|e| format!("perf: {e} (perf/flamegraph says what to install)"))
+    /// Records where the server's processor time goes, if that is wanted and nobody does it yet.
+    fn record(&self, server: &Server) -> Result<(), String> {
+        let mut recorder = self.recorder.borrow_mut();
+        if let (Some(file), None) = (&self.record, recorder.as_ref()) {
+            *recorder = Some(Recorder::start(&server.pids, file.clone(), self.dir.path().join("perf.log"))?);
+        }
+        Ok(())
+    }
+
+    /// Ends what [`Self::record`] has begun. An error if it has recorded nothing.
+    pub(crate) fn end_recording(&self) -> Result<(), String> {
+        self.recorder.take().map_or(Ok(()), Recorder::end)
     }
 
     /// Starts nghttpd on a file of `bytes` bytes; gives its URL.
@@ -310,16 +314,33 @@ impl Lab {
 /// `perf record` under way.
 #[derive(Debug)]
 struct Recorder {
-    child: std::process::Child,
+    process: Process,
+    file: PathBuf,
+    /// What it says.
+    log: PathBuf,
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // It writes its file when it is interrupted.
-        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-            _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+impl Recorder {
+    fn start(pids: &[u32], file: PathBuf, log: PathBuf) -> Result<Self, String> {
+        // One of before is not to pass for what is recorded now.
+        File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        let mut command = Command::new("perf");
+        command.args(["record", "--event", &event(), "--freq", "1999", "--call-graph", "dwarf,16384"]);
+        command.arg("--output").arg(&file).args(["--pid", &pids.join(",")]);
+        let process = Process::start_silent(command.stdout(Stdio::null()), &log)
+            .map_err(|e| format!("{e} (perf/flamegraph says what to install)"))?;
+        Ok(Self { process, file, log })
+    }
+
+    /// It writes its file when it is interrupted, or when the servers have ended.
+    fn end(self) -> Result<(), String> {
+        self.process.interrupt()?;
+        if self.file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
+            return Ok(());
         }
-        _ = self.child.wait();
+        let complaint = std::fs::read_to_string(&self.log).unwrap_or_default();
+        Err(format!("perf has recorded nothing: {}", complaint.trim()))
     }
 }
 

@@ -51,7 +51,7 @@ struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// How often each scenario is done [default: 3; with --quick 1]
+    /// How often each scenario is done [default: 3; with --quick or --record 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
 
@@ -94,8 +94,9 @@ struct Args {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Records with perf(1) where the server's processor time goes into this file; for perf/flamegraph
-    #[arg(long, value_name = "FILE")]
+    /// Records with perf(1) where the server's processor time goes, in one round of one scenario, into this file; for
+    /// perf/flamegraph
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "against"])]
     record: Option<PathBuf>,
 }
 
@@ -183,11 +184,21 @@ fn main() -> ExitCode {
             return ExitCode::from(USAGE);
         }
     }
+    let meant = |scenario: &&Scenario| {
+        args.scenarios.is_empty() || args.scenarios.iter().any(|name| is_meant(&all, scenario, name))
+    };
+    let scenarios: Vec<&Scenario> = all.iter().filter(meant).collect();
+    if args.record.is_some()
+        && let Err(words) = can_be_recorded(&scenarios)
+    {
+        complain(&words);
+        return ExitCode::from(USAGE);
+    }
     if let Some(server) = args.server.as_deref().filter(|server| !server.is_file()) {
         complain(&format!("there is no server at {}", server.display()));
         return ExitCode::from(USAGE);
     }
-    match run(&args, &all) {
+    match run(&args, &scenarios) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(words) => {
@@ -207,8 +218,17 @@ fn is_meant(all: &[Scenario], scenario: &Scenario, name: &str) -> bool {
     is_exact(scenario) || (scenario.name.starts_with(name) && !all.iter().any(is_exact))
 }
 
+/// Whether these are one scenario that has something to record; if not, why.
+fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
+    match scenarios {
+        [one] if one.kind.can_be_recorded() => Ok(()),
+        [one] => Err(format!("--record: {} puts no load on a server of this workspace", one.name)),
+        _ => Err(format!("--record takes one scenario, and {} are meant; --list shows their names", scenarios.len())),
+    }
+}
+
 /// Measures; true if everything went well.
-fn run(args: &Args, all: &[Scenario]) -> Result<bool, String> {
+fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     // Servers are processes of their own: they must not be left behind.
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -229,10 +249,10 @@ fn run(args: &Args, all: &[Scenario]) -> Result<bool, String> {
     let mut table = Table::default();
     let (mut failed, mut missing) = (Vec::new(), Vec::new());
     let began = Instant::now();
-    for round in 0..args.rounds.unwrap_or(if args.quick { 1 } else { 3 }) {
-        for scenario in all {
-            let is_meant = args.scenarios.is_empty() || args.scenarios.iter().any(|name| is_meant(all, scenario, name));
-            if !is_meant || (scenario.is_once && round > 0) {
+    let rounds = if args.quick || args.record.is_some() { 1 } else { 3 };
+    for round in 0..args.rounds.unwrap_or(rounds) {
+        for scenario in scenarios {
+            if scenario.is_once && round > 0 {
                 continue;
             }
             if interrupted.load(Ordering::Relaxed) {
@@ -373,6 +393,23 @@ mod tests {
         of_floors.sort_unstable();
         floor.sort_unstable();
         assert_eq!(floor, of_floors);
+    }
+
+    #[test]
+    fn what_is_recorded_is_one_scenario_with_a_server_of_ours() {
+        let all = scenario::all(false);
+        let outcome = |name: &str| {
+            let meant: Vec<&Scenario> = all.iter().filter(|scenario| is_meant(&all, scenario, name)).collect();
+            can_be_recorded(&meant)
+        };
+        for name in ["renew-json-http1-clear-64", "floor-echo-http1-clear-64", "table-1000", "stalls", "nodes-10000"] {
+            assert_eq!(outcome(name), Ok(()), "{name}");
+        }
+        for name in ["renew", "floor-sleep-together", "floor-nghttpd-http2-tls-8x32", "nothing"] {
+            assert!(outcome(name).is_err(), "{name}");
+        }
+        let parse = |more: &[&str]| Args::try_parse_from(["perf/run", "stalls", "--record", "file"].iter().chain(more));
+        assert!(parse(&[]).is_ok() && parse(&["--rounds", "2"]).is_err());
     }
 
     #[test]

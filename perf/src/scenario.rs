@@ -61,6 +61,13 @@ pub(crate) enum Kind {
     },
 }
 
+impl Kind {
+    /// Whether there is a server of this workspace under load, of which can be said where its processor time goes.
+    pub(crate) fn can_be_recorded(&self) -> bool {
+        !matches!(self, Self::Nghttpd { .. } | Self::Sleep)
+    }
+}
+
 /// How fast requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
