@@ -4,7 +4,6 @@ use crate::lab::{Lab, OURS, Placement, Server, Stop, parse};
 use crate::measurement::{Measurement, Told, errors_in, errors_of};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
 use crate::sleeper;
-use std::thread::sleep;
 use std::time::Duration;
 
 /// The servers that last for the whole run, and what was learned of them.
@@ -59,7 +58,7 @@ impl<'l> Bench<'l> {
                 tell(Measurement::of_bench(group, name, "echo", "request", told));
             }
             Kind::Sleep => {
-                let told = sleeper::measure(REQUESTS_PER_SECOND, self.paced_duration());
+                let told = sleeper::measure(REQUESTS_PER_SECOND, self.paced_duration(), || self.lab.is_interrupted());
                 tell(Measurement::of_bench(group, name, "sleep", "request", told));
             }
             Kind::Paced { leases } => {
@@ -127,9 +126,8 @@ impl<'l> Bench<'l> {
 
     fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
         let server = self.lab.start_server(Placement::Apart)?;
-        let load = |arguments: Vec<String>| {
-            self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".to_owned()))
-        };
+        let load =
+            |arguments: Vec<String>| self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".into()));
         let told = load(bench("create", leases))?;
         let memory = told.json["server_memory_kib"].clone();
         // A Lease, and the event of its creation as long as the log holds it.
@@ -165,11 +163,11 @@ impl<'l> Bench<'l> {
             probe.extend(flags(&[("--connections", 1), ("--streams", 1), ("--rate", 500)]));
             probe.extend(["--namespace", "probe", "--warm-up", "200ms", "--duration", "10m"].map(str::to_owned));
             let (process, command) = self.lab.start_load(&server, H2_TLS, &probe)?;
-            sleep(Duration::from_millis(600));
+            self.lab.pass(Duration::from_millis(600))?;
             let before = self.lab.turns(&server)?;
             let work = match work {
                 None => {
-                    sleep(Duration::from_secs(if self.lab.is_quick { 1 } else { 3 }));
+                    self.lab.pass(Duration::from_secs(if self.lab.is_quick { 1 } else { 3 }))?;
                     None
                 }
                 Some(mut arguments) => {
@@ -182,7 +180,7 @@ impl<'l> Bench<'l> {
                 (format!("turns-{name}"), after.duration.since(&before.duration)),
                 (format!("turns-cpu-{name}"), after.cpu.since(&before.cpu)),
             ];
-            sleep(Duration::from_millis(100));
+            self.lab.pass(Duration::from_millis(100))?;
             let stdout = process.interrupt()?;
             let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
             if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {

@@ -10,7 +10,10 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// What a run has: programs, cores, ports, a folder that goes with it.
 #[derive(Debug)]
@@ -31,6 +34,8 @@ pub(crate) struct Lab {
     record: Option<PathBuf>,
     /// Who records it, from the first load of a scenario to its end.
     recorder: RefCell<Option<Recorder>>,
+    /// Set when the run is to end.
+    interrupted: Arc<AtomicBool>,
 }
 
 /// A running Lease server.
@@ -85,7 +90,7 @@ pub(crate) struct Wire {
 }
 
 impl Lab {
-    pub(crate) fn new(args: &Args) -> Result<Self, String> {
+    pub(crate) fn new(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -108,6 +113,7 @@ impl Lab {
             duration: args.duration.unwrap_or_else(|| Duration::from_millis(duration_ms)),
             record: args.record.clone(),
             recorder: RefCell::new(None),
+            interrupted,
         })
     }
 
@@ -189,12 +195,12 @@ impl Lab {
     }
 
     /// Runs a load to its end; `None` if the server does not serve this.
-    pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, String>> {
+    pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.loadgen(server, wire, arguments, &[]).map(|command| self.finish(command, server))
     }
 
     /// The same, giving way to others: what the machine does beside the load that is measured.
-    pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, String>> {
+    pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
         self.loadgen(server, wire, arguments, &["nice", "-n", "19"]).map(|command| self.finish(command, server))
     }
 
@@ -212,9 +218,44 @@ impl Lab {
         Ok((process, told))
     }
 
-    fn finish(&self, command: Command, server: &Server) -> Result<Told, String> {
+    /// Runs a load generator that prints one line of JSON.
+    fn finish(&self, command: Command, server: &Server) -> Result<Told, Stop> {
         self.record(server)?;
-        run(command)
+        let told = words(&command);
+        let Output { stdout, stderr } = self.output(command)?;
+        parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
+    }
+
+    /// Runs a command to its end, or to that of the run; what it has printed.
+    fn output(&self, mut command: Command) -> Result<Output, Stop> {
+        let [stdout, stderr] = ["output", "output.log"].map(|name| self.dir.path().join(name));
+        let file = File::create(&stdout).map_err(|e| format!("{}: {e}", stdout.display()))?;
+        let mut process = Process::start_silent(command.stdout(file), &stderr)?;
+        while process.is_running() {
+            self.pass(LOOK)?;
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()));
+        Ok(Output { stdout: read(&stdout)?, stderr: read(&stderr)? })
+    }
+
+    /// Lets this time pass; an error if the run is to end.
+    pub(crate) fn pass(&self, time: Duration) -> Result<(), Stop> {
+        let until = Instant::now() + time;
+        loop {
+            if self.is_interrupted() {
+                return Err(Stop::from("interrupted"));
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Ok(());
+            }
+            sleep(rest.min(LOOK));
+        }
+    }
+
+    /// Whether the run is to end.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
     }
 
     /// Records where the server's processor time goes, if that is wanted and nobody does it yet.
@@ -269,9 +310,8 @@ impl Lab {
             command.args(["-t", "1", "-c", "8", "-m", &streams.to_string(), "-n", &requests.to_string(), url]);
             let told = words(&command);
             let before = process_account::cpu_ns(&pids);
-            let output = command.output().map_err(|e| format!("{told}: {e}"))?;
+            let text = self.output(command)?.stdout;
             let after = process_account::cpu_ns(&pids);
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
             let run = H2load::of(&text).ok_or_else(|| format!("{told}: cannot read its results: {text}"))?;
             let cpu_us = before.zip(after).map(|(before, after)| whole(after.saturating_sub(before)) / 1_000.0);
             let server_share = cpu_us.map(|us| us / 1e6 / run.seconds);
@@ -309,6 +349,13 @@ impl Lab {
             _process: Some(process),
         })
     }
+}
+
+/// What a command has printed.
+#[derive(Debug)]
+struct Output {
+    stdout: String,
+    stderr: String,
 }
 
 /// `perf record` under way.
@@ -387,16 +434,6 @@ fn duration_ms(text: &str) -> Option<f64> {
     None
 }
 
-/// Runs a load generator that prints one line of JSON.
-fn run(mut command: Command) -> Result<Told, String> {
-    let told = words(&command);
-    let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{told}: {e}"))?;
-    parse(&output.stdout, told.clone()).ok_or_else(|| {
-        let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        format!("{told}: {complaint}")
-    })
-}
-
 /// What a load has printed.
 pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Told> {
     let json: Value = serde_json::from_slice(stdout).ok()?;
@@ -423,6 +460,8 @@ fn rounded(number: f64) -> u64 {
     number as u64
 }
 
+/// How often it is looked whether a load has ended, or the run is to: so seldom that it takes nothing from what is measured.
+const LOOK: Duration = Duration::from_millis(50);
 /// Ports that are looked through.
 const PORTS: u16 = 60;
 /// The name of the server that is measured.
@@ -431,6 +470,24 @@ pub(crate) const OURS: &str = "this";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn a_load_ends_when_the_run_is_to_end() {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let lab = Lab::new(&Args::parse_from(["perf/run"]), interrupted.clone()).expect("a lab");
+        let command = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        let output = lab.output(command("echo told; echo complained >&2")).expect("output");
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("told\n", "complained\n"));
+        interrupted.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        assert!(lab.output(command("exec sleep 600")).is_err());
+        assert!(began.elapsed() < Duration::from_secs(300));
+    }
 
     #[test]
     fn reads_what_h2load_prints() {

@@ -21,14 +21,15 @@ use bench::Bench;
 use clap::Parser;
 use coordination_apiserver::cli::wrong_usage;
 use lab::{Lab, OURS, Stop};
-use measurement::{Table, Told};
+use measurement::{Measurement, Table, Told};
 use scenario::{FLOORS, Scenario};
-use serde_json::{Value, json};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
@@ -36,7 +37,8 @@ use time::OffsetDateTime;
 ///
 /// For each scenario: how many a second, latencies, the server's processor time for each by the kernel's account, its
 /// memory, and what was the limit. Prints a table, and appends one line of JSON for each measurement to
-/// perf/results/NAME.jsonl. Exit status: 0 all went well; 1 a scenario failed, or had errors; 2 wrong usage.
+/// perf/results/NAME.jsonl. Interrupted, it shows what it has measured. Exit status: 0 all went well; 1 a scenario failed
+/// or had errors, or the run was interrupted; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf/run", version, max_term_width = 120)]
 struct Args {
@@ -229,12 +231,12 @@ fn can_be_recorded(scenarios: &[&Scenario]) -> Result<(), String> {
 
 /// Measures; true if everything went well.
 fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
-    // Servers are processes of their own: they must not be left behind.
+    // Servers and loads are processes of their own, in groups of their own: they must not be left behind.
     let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(|e| format!("cannot handle signals: {e}"))?;
     }
-    let lab = Lab::new(args)?;
+    let lab = Lab::new(args, interrupted)?;
     let others = args.against.iter().map(|against| lab.other_server(against, args)).collect();
     let commit = machine::commit();
     let context = json!({
@@ -250,33 +252,33 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     let (mut failed, mut missing) = (Vec::new(), Vec::new());
     let began = Instant::now();
     let rounds = if args.quick || args.record.is_some() { 1 } else { 3 };
-    for round in 0..args.rounds.unwrap_or(rounds) {
+    'rounds: for round in 0..args.rounds.unwrap_or(rounds) {
         for scenario in scenarios {
             if scenario.is_once && round > 0 {
                 continue;
             }
-            if interrupted.load(Ordering::Relaxed) {
-                return Err("interrupted".to_owned());
-            }
             let progress = format!("[{:>4} s] round {}: {}", began.elapsed().as_secs(), round + 1, scenario.name);
             _ = writeln!(std::io::stderr(), "{progress}");
-            let mut lines = Vec::new();
-            let mut told = Value::Null;
+            let mut measurements: Vec<Measurement> = Vec::new();
             let outcome = bench.run(scenario, |measurement| {
-                lines.push(measurement.json_line(&context, round));
                 // Two rows may be of one load.
-                if measurement.told != told {
+                if measurements.last().is_none_or(|last| last.told != measurement.told) {
                     for words in Told::first_words(&measurement.told) {
                         complain(&format!("{}: {words}", measurement.scenario));
                     }
-                    told = measurement.told.clone();
+                }
+                measurements.push(measurement);
+            });
+            // A scenario that was cut short has not failed, and leaves nothing.
+            if lab.is_interrupted() {
+                break 'rounds;
+            }
+            for measurement in measurements {
+                if let Some((path, file)) = &mut file {
+                    writeln!(file, "{}", measurement.json_line(&context, round))
+                        .map_err(|e| format!("{}: {e}", path.display()))?;
                 }
                 table.push(measurement);
-            });
-            if let Some((path, file)) = &mut file {
-                for line in lines {
-                    writeln!(file, "{line}").map_err(|e| format!("{}: {e}", path.display()))?;
-                }
             }
             match outcome {
                 Ok(()) => {}
@@ -303,7 +305,10 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     if !failed.is_empty() {
         say(&format!("failed: {}", failed.join(", ")));
     }
-    Ok(failed.is_empty() && table.errors() == 0)
+    if lab.is_interrupted() {
+        complain("interrupted");
+    }
+    Ok(failed.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
 /// What this run says of the server beside the floors: processor time for each request, medians of the rounds.

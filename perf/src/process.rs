@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,17 +52,23 @@ impl Process {
         Ok(process)
     }
 
-    /// Starts a server that says nothing.
+    /// Starts a server that says nothing, or a load. The terminal's signals are for this program alone, which ends the
+    /// others in its own way: a load that was cut short is none that has failed.
     pub(crate) fn start_silent(command: &mut Command, log: &Path) -> Result<Self, String> {
         let told = words(command);
         let log = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
-        let child = command.stdin(Stdio::null()).stderr(log).spawn().map_err(|e| format!("{told}: {e}"))?;
-        Ok(Self { child })
+        let child = command.stdin(Stdio::null()).stderr(log).process_group(0).spawn();
+        Ok(Self { child: child.map_err(|e| format!("{told}: {e}"))? })
     }
 
     /// Its number.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether it has not ended by itself.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Waits until somebody listens on this port of 127.0.0.1.
@@ -98,5 +105,23 @@ impl Drop for Process {
         // It may have ended by itself.
         _ = self.child.kill();
         _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Pid, getpgid, test_kill_process};
+
+    #[test]
+    fn a_process_is_in_a_group_of_its_own_and_ends_with_its_value() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut process =
+            Process::start_silent(Command::new("sleep").arg("600"), &folder.path().join("log")).expect("sleep");
+        let pid = Pid::from_raw(i32::try_from(process.pid()).expect("a process")).expect("a process");
+        assert_eq!(getpgid(Some(pid)), Ok(pid));
+        assert!(process.is_running());
+        drop(process);
+        assert!(test_kill_process(pid).is_err());
     }
 }

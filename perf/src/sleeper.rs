@@ -5,13 +5,13 @@ use crate::measurement::Told;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// Sleeps so many times a second, for this time.
-pub(crate) fn measure(per_second: u32, duration: Duration) -> Told {
+/// Sleeps so many times a second, for this time, or until `is_over`.
+pub(crate) fn measure(per_second: u32, duration: Duration, is_over: impl Fn() -> bool) -> Told {
     let began = Instant::now();
     let mut lateness_ns = Vec::new();
     loop {
         let due = Duration::from_secs(1) * u32::try_from(lateness_ns.len()).unwrap_or(u32::MAX) / per_second;
-        if due >= duration {
+        if due >= duration || is_over() {
             break;
         }
         std::thread::sleep(due.saturating_sub(began.elapsed()));
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn sleeps_as_often_as_was_asked_for_and_never_too_short() {
         let began = Instant::now();
-        let Told { json, .. } = measure(100, Duration::from_millis(100));
+        let Told { json, .. } = measure(100, Duration::from_millis(100), || false);
         // The last is due at 90 ms.
         assert!(began.elapsed() >= Duration::from_millis(90));
         let [p50, p999, max] = ["ms_p50", "ms_p99_9", "ms_max"].map(|key| json["latency"][key].as_f64());
