@@ -67,7 +67,7 @@ struct Args {
     cores: Option<Cores>,
 
     /// From here on ports on 127.0.0.1 are looked for
-    #[arg(long, value_name = "PORT", default_value_t = 29_440)]
+    #[arg(long, value_name = "PORT", default_value_t = 29_440, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
     /// The server that is measured; results name the commit of the work tree, not of it [default: the one that was built
@@ -376,6 +376,13 @@ mod tests {
         for text in ["", "go", "go=https://x", "=http://x,1", "go=x,1", "go=http://x,y", "this=http://x,1"] {
             assert!(parse_against(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_port_to_begin_with_is_one_that_can_be_named() {
+        let port = |text: &str| Args::try_parse_from(["perf/run", "--port", text]).map(|args| args.port);
+        assert_eq!(port("1").ok(), Some(1));
+        assert!(port("0").is_err() && port("65536").is_err());
     }
 
     #[test]
