@@ -1,9 +1,11 @@
 //! How the scenarios are measured, each once when it is asked for.
 
-use crate::lab::{Lab, OURS, Placement, Server, Stop, parse};
-use crate::measurement::{Measurement, Told, errors_in, errors_of};
+use crate::lab::{Lab, Placement, Server, Stop, parse};
+use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
 use crate::sleeper;
+use perf::OURS;
+use perf::results::{Latency, Measurement};
 use std::time::Duration;
 
 /// The servers that last for the whole run, and what was learned of them.
@@ -40,13 +42,13 @@ impl<'l> Bench<'l> {
                     if server.name == OURS {
                         self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
                     }
-                    tell(Measurement::of_bench(group, name, &server.name, unit, told));
+                    tell(of_bench(group, name, &server.name, unit, told));
                 }
             }
             Kind::Nghttpd { tls } => {
                 let (nghttpd, url) = self.lab.start_nghttpd(*tls, self.body_bytes)?;
                 let told = self.lab.h2load(&nghttpd, &url, 32)?;
-                tell(Measurement::of_bench(group, name, "nghttpd", "request", told));
+                tell(of_bench(group, name, "nghttpd", "request", told));
             }
             Kind::Echo { leases, pace } => {
                 let placement = if *pace == Pace::Open { Placement::Together } else { Placement::Apart };
@@ -55,18 +57,18 @@ impl<'l> Bench<'l> {
                 arguments.extend(["--body-bytes".to_owned(), self.body_bytes.to_string()]);
                 let arguments = if *pace == Pace::Open { self.paced(arguments) } else { self.timed(&arguments) };
                 let told = self.lab.load(&echo, H1_CLEAR, &arguments).ok_or("echo")??;
-                tell(Measurement::of_bench(group, name, "echo", "request", told));
+                tell(of_bench(group, name, "echo", "request", told));
             }
             Kind::Sleep => {
                 let told = sleeper::measure(REQUESTS_PER_SECOND, self.paced_duration(), || self.lab.is_interrupted());
-                tell(Measurement::of_bench(group, name, "sleep", "request", told));
+                tell(of_bench(group, name, "sleep", "request", told));
             }
             Kind::Paced { leases } => {
                 let server = self.lab.start_server(Placement::Together)?;
                 let arguments = self.paced(bench("renew", *leases));
                 let told = self.lab.load(&server, H1_CLEAR, &arguments).ok_or("no cleartext")??;
                 self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
-                tell(Measurement::of_bench(group, name, OURS, "request", told));
+                tell(of_bench(group, name, OURS, "request", told));
             }
             Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
             Kind::Stalls { leases } => self.stalls(group, *leases, &mut tell)?,
@@ -83,7 +85,7 @@ impl<'l> Bench<'l> {
                 let memory = told.json["server_memory_kib"].clone();
                 let taken = memory["attached"].as_f64().zip(memory["before_attached"].as_f64());
                 let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(*count));
-                let measured = Measurement::of_bench(group, name, OURS, "request", told);
+                let measured = of_bench(group, name, OURS, "request", told);
                 tell(Measurement { bytes_each, ..measured });
             }
             Kind::Nodes { wire, placement, nodes, period, duration, reads } => {
@@ -134,15 +136,15 @@ impl<'l> Bench<'l> {
         // A Lease, and the event of its creation as long as the log holds it.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
-        let created = Measurement::of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
+        let created = of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
         tell(Measurement { bytes_each, ..created });
         let told = load(self.timed(&bench("renew", leases)))?;
-        tell(Measurement::of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
+        tell(of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
         if leases == 10_000 || leases == 1_000_000 {
             let mut arguments = bench("list", leases);
             arguments.extend(["--duration", "1s"].map(str::to_owned));
             let told = load(arguments)?;
-            tell(Measurement::of_bench(group, &format!("list-{leases}"), OURS, "list", told));
+            tell(of_bench(group, &format!("list-{leases}"), OURS, "list", told));
         }
         Ok(())
     }
@@ -188,26 +190,24 @@ impl<'l> Bench<'l> {
                 object.insert("beside".to_owned(), work.json);
             }
             let errors_beside = errors_in(&told.json["beside"]);
-            let mut measured = Measurement::of_bench(group, &format!("stall-{name}"), OURS, "request", told);
+            let mut measured = of_bench(group, &format!("stall-{name}"), OURS, "request", told);
             // The server does something else beside: its time is not the renewals'.
             if name != "alone" {
                 measured.cpu_us = None;
                 measured.errors += errors_beside;
             }
             tell(measured.clone());
-            for (scenario, latency_ms) in turns {
+            for (scenario, latency) in turns {
                 // With nothing beside, no turn leaves anything for the next.
-                if latency_ms[3].is_none() {
-                    continue;
-                }
+                let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,
-                    unit: "turn",
+                    unit: "turn".to_owned(),
                     per_second: None,
                     cpu_us: None,
-                    latency_ms,
+                    latency,
                     // One of more than a second has no figure, and must not look as if there were nothing.
-                    errors: u64::from(latency_ms[3].is_some_and(f64::is_infinite)),
+                    errors: u64::from(longest.is_infinite()),
                     ..measured.clone()
                 });
             }
@@ -219,12 +219,8 @@ impl<'l> Bench<'l> {
 /// From what the simulated nodes say of one verb.
 fn of_nodes(group: &'static str, scenario: String, verb: &str, told: &Told) -> Measurement {
     let row = &told.json["verbs"][verb];
-    let measured = Measurement::of_bench(group, &scenario, OURS, "request", told.clone());
-    Measurement {
-        per_second: row["per_second"].as_f64(),
-        latency_ms: ["ms_p50", "ms_p99", "ms_p99_9", "ms_max"].map(|key| row[key].as_f64()),
-        ..measured
-    }
+    let measured = of_bench(group, &scenario, OURS, "request", told.clone());
+    Measurement { per_second: row["per_second"].as_f64(), latency: latency_in(row), ..measured }
 }
 
 /// Bytes of a Lease in JSON, if the load was of such.

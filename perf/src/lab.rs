@@ -4,6 +4,7 @@ use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
 use crate::turns::Turns;
 use crate::{Against, Args, Cores};
+use perf::OURS;
 use process_account::Limit;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -464,8 +465,6 @@ fn rounded(number: f64) -> u64 {
 const LOOK: Duration = Duration::from_millis(50);
 /// Ports that are looked through.
 const PORTS: u16 = 60;
-/// The name of the server that is measured.
-pub(crate) const OURS: &str = "this";
 
 #[cfg(test)]
 mod tests {

@@ -1,17 +1,17 @@
 //! What the figures were taken on: without it they say nothing.
 
-use serde_json::{Value, json};
+use perf::results::{Commit, Machine};
 use std::fs;
 use std::process::Command;
 
 /// The commit of the work tree, and whether it had changes.
-pub(crate) fn commit() -> Value {
+pub(crate) fn commit() -> Commit {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
-    json!({ "id": git(&["rev-parse", "--short=12", "HEAD"]), "changed": is_changed })
+    Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed: is_changed }
 }
 
 /// The cores that this process may use, at least one.
@@ -32,19 +32,19 @@ fn cores_in(list: &str) -> Vec<u32> {
 }
 
 /// Processor, cores, memory and kernel.
-pub(crate) fn machine() -> Value {
+pub(crate) fn machine() -> Machine {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory_kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_ascii_whitespace().next());
     let system = rustix::system::uname();
-    json!({
-        "cpu": model,
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        "memory_kib": memory_kib.and_then(|kib| kib.parse::<u64>().ok()),
-        "kernel": format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
-        "arch": system.machine().to_string_lossy(),
-    })
+    Machine {
+        cpu: model.map(str::to_owned),
+        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        memory_kib: memory_kib.and_then(|kib| kib.parse().ok()),
+        kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
+        arch: system.machine().to_string_lossy().into_owned(),
+    }
 }
 
 #[cfg(test)]

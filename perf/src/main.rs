@@ -1,8 +1,8 @@
 //! Measures the server: starts it on one core and loads it from another, or has both on both, and reports what each
 //! request costs it.
 //!
-//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes rows and lines of what they
-//! say. Every scenario is done once in each round, so that what the machine does meanwhile hits all of them alike; what is
+//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes a table of what they say, and
+//! [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the machine does meanwhile hits all of them alike; what is
 //! shown is the median of the rounds.
 
 #![forbid(unsafe_code)]
@@ -14,16 +14,16 @@ mod measurement;
 mod process;
 mod scenario;
 mod sleeper;
-mod spread;
 mod turns;
 
 use bench::Bench;
 use clap::Parser;
 use coordination_apiserver::cli::wrong_usage;
-use lab::{Lab, OURS, Stop};
-use measurement::{Measurement, Table, Told};
+use lab::{Lab, Stop};
+use measurement::{Table, Told};
+use perf::OURS;
+use perf::results::{Context, Line, Measurement};
 use scenario::{FLOORS, Scenario};
-use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -238,15 +238,14 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     }
     let lab = Lab::new(args, interrupted)?;
     let others = args.against.iter().map(|against| lab.other_server(against, args)).collect();
-    let commit = machine::commit();
-    let context = json!({
-        "at": OffsetDateTime::now_utc().unix_timestamp(),
-        "commit": commit,
-        "machine": machine::machine(),
-        "run": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-        "quick": args.quick,
-    });
-    let mut file = results_file(args, commit["id"].as_str().unwrap_or("unknown"))?;
+    let context = Context {
+        at: OffsetDateTime::now_utc().unix_timestamp(),
+        commit: machine::commit(),
+        machine: machine::machine(),
+        run: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        quick: args.quick,
+    };
+    let mut file = results_file(args, context.commit.id.as_deref().unwrap_or("unknown"))?;
     let mut bench = Bench::new(&lab, others)?;
     let mut table = Table::default();
     let (mut failed, mut missing) = (Vec::new(), Vec::new());
@@ -275,8 +274,10 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
             }
             for measurement in measurements {
                 if let Some((path, file)) = &mut file {
-                    writeln!(file, "{}", measurement.json_line(&context, round))
-                        .map_err(|e| format!("{}: {e}", path.display()))?;
+                    let line = Line { round, context: context.clone(), measurement: measurement.clone() };
+                    let written = serde_json::to_string(&line).map_err(std::io::Error::from);
+                    let written = written.and_then(|line| writeln!(file, "{line}"));
+                    written.map_err(|e| format!("{}: {e}", path.display()))?;
                 }
                 table.push(measurement);
             }

@@ -1,97 +1,43 @@
-//! One measurement, as a line of JSON and as a row of the table.
+//! What a load says, as a measurement and in the table.
 
-use crate::spread::spread;
-use serde_json::{Value, json};
+use perf::results::{Latency, Measurement};
+use perf::row::Row;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What one scenario measured in one round, of one server.
-#[derive(Clone, Debug)]
-pub(crate) struct Measurement {
-    pub(crate) group: &'static str,
-    pub(crate) scenario: String,
-    /// Which server.
-    pub(crate) subject: String,
-    /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
-    pub(crate) unit: &'static str,
-    pub(crate) per_second: Option<f64>,
-    /// Processor time of the server for each, in microseconds.
-    pub(crate) cpu_us: Option<f64>,
-    /// Milliseconds: p50, p99, p99.9, the maximum.
-    pub(crate) latency_ms: [Option<f64>; 4],
-    /// Shares of a core.
-    pub(crate) server_share: Option<f64>,
-    pub(crate) generator_share: Option<f64>,
-    pub(crate) resident_kib: Option<u64>,
-    /// What each of what the scenario is about takes of the server's memory: a Lease, an idle connection, a watcher.
-    pub(crate) bytes_each: Option<f64>,
-    /// Errors and violations.
-    pub(crate) errors: u64,
-    pub(crate) command: String,
-    /// What the load said.
-    pub(crate) told: Value,
+/// From what `loadgen bench` says, per request or per event.
+pub(crate) fn of_bench(group: &str, scenario: &str, subject: &str, unit: &str, told: Told) -> Measurement {
+    let Told { json: told, command } = told;
+    let is_event = unit == "event";
+    let (rate, cpu, latency) = if is_event {
+        ("events_per_second", "server_cpu_us_per_event", "event_delay")
+    } else {
+        ("requests_per_second", "server_cpu_us_per_request", "latency")
+    };
+    Measurement {
+        group: group.to_owned(),
+        scenario: scenario.to_owned(),
+        subject: subject.to_owned(),
+        unit: unit.to_owned(),
+        per_second: told[rate].as_f64(),
+        cpu_us: told[cpu].as_f64(),
+        latency: latency_in(&told[latency]),
+        server_cpu_share: told["server_cpu_share"].as_f64(),
+        generator_cpu_share: told["generator"]["cpu_share"].as_f64(),
+        limit: told["limit"].as_str().unwrap_or("-").to_owned(),
+        resident_kib: told["server_memory_kib"]["end"].as_u64(),
+        bytes_each: None,
+        errors: errors_in(&told),
+        command,
+        told,
+    }
 }
 
-impl Measurement {
-    /// From what `loadgen bench` says, per request or per event.
-    pub(crate) fn of_bench(group: &'static str, scenario: &str, subject: &str, unit: &'static str, told: Told) -> Self {
-        let Told { json: told, command } = told;
-        let is_event = unit == "event";
-        let (rate, cpu, latency) = if is_event {
-            ("events_per_second", "server_cpu_us_per_event", "event_delay")
-        } else {
-            ("requests_per_second", "server_cpu_us_per_request", "latency")
-        };
-        Self {
-            group,
-            scenario: scenario.to_owned(),
-            subject: subject.to_owned(),
-            unit,
-            per_second: told[rate].as_f64(),
-            cpu_us: told[cpu].as_f64(),
-            latency_ms: ["ms_p50", "ms_p99", "ms_p99_9", "ms_max"].map(|key| told[latency][key].as_f64()),
-            server_share: told["server_cpu_share"].as_f64(),
-            generator_share: told["generator"]["cpu_share"].as_f64(),
-            resident_kib: told["server_memory_kib"]["end"].as_u64(),
-            bytes_each: None,
-            errors: errors_in(&told),
-            command,
-            told,
-        }
-    }
-
-    /// What was in the way of more, as the load says.
-    pub(crate) fn limit(&self) -> &str {
-        self.told["limit"].as_str().unwrap_or("-")
-    }
-
-    /// A line of JSON, without its end.
-    pub(crate) fn json_line(&self, context: &Value, round: u32) -> String {
-        let [p50, p99, p999, max] = self.latency_ms;
-        json!({
-            "group": self.group,
-            "scenario": self.scenario,
-            "subject": self.subject,
-            "round": round,
-            "unit": self.unit,
-            "per_second": self.per_second,
-            "cpu_us": self.cpu_us,
-            "ms_p50": p50,
-            "ms_p99": p99,
-            "ms_p99_9": p999,
-            "ms_max": max,
-            "server_cpu_share": self.server_share,
-            "generator_cpu_share": self.generator_share,
-            "limit": self.limit(),
-            "resident_kib": self.resident_kib,
-            "bytes_each": self.bytes_each,
-            "errors": self.errors,
-            "command": self.command,
-            "context": context,
-            "told": self.told,
-        })
-        .to_string()
-    }
+/// As a load tells of it.
+pub(crate) fn latency_in(told: &Value) -> Latency {
+    let ms = |key: &str| told[key].as_f64();
+    Latency { ms_p50: ms("ms_p50"), ms_p99: ms("ms_p99"), ms_p99_9: ms("ms_p99_9"), ms_max: ms("ms_max") }
 }
 
 /// What a load printed, and how it was called.
@@ -141,10 +87,14 @@ impl Table {
         self.measurements.values().flatten().map(|measurement| measurement.errors).sum()
     }
 
+    /// What the rounds of a scenario and server come to.
+    fn row(&self, key: &(String, String)) -> Option<Row> {
+        Row::of(&self.measurements.get(key)?.iter().collect::<Vec<_>>())
+    }
+
     /// The median over the rounds of what the server used for each.
     fn cpu_us(&self, scenario: &str, subject: &str) -> Option<f64> {
-        let key = (scenario.to_owned(), subject.to_owned());
-        spread(self.measurements.get(&key)?.iter().map(|m| m.cpu_us)).map(|[_, median, _]| median)
+        self.row(&(scenario.to_owned(), subject.to_owned()))?.cpu_us.map(|[_, median, _]| median)
     }
 
     /// `scenario` of ours in processor time of another server's.
@@ -174,35 +124,27 @@ impl Table {
             "bytes",
             "errors"
         );
-        for key in &self.rows {
-            let Some(rounds) = self.measurements.get(key) else { continue };
-            let Some(first) = rounds.first() else { continue };
-            let median =
-                |of: fn(&Measurement) -> Option<f64>| spread(rounds.iter().map(of)).map(|[_, median, _]| median);
-            let cpu = spread(rounds.iter().map(|m| m.cpu_us));
-            let cpu = cpu.map(|[least, median, most]| format!("{median:.2} [{least:.2}-{most:.2}]"));
+        for row in self.rows.iter().filter_map(|key| self.row(key)) {
+            let cpu = row.cpu_us.map(|[least, median, most]| format!("{median:.2} [{least:.2}-{most:.2}]"));
             let share =
                 |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0));
-            let mut limits: Vec<&str> = rounds.iter().map(Measurement::limit).collect();
-            limits.sort_unstable();
-            limits.dedup();
             _ = writeln!(
                 out,
                 "{:<30} {:<12} {:>11} {:>22} {:>8} {:>8} {:>8} {:>8} {:>6} {:>5} {:>9} {:>7} {:>8} {:>6}",
-                first.scenario,
-                first.subject,
-                number(median(|m| m.per_second), 0),
-                cpu.map_or_else(|| "-".to_owned(), |text| format!("{text} {}", short(first.unit))),
-                number(median(|m| m.latency_ms[0]), 3),
-                number(median(|m| m.latency_ms[1]), 3),
-                number(median(|m| m.latency_ms[2]), 3),
-                number(spread(rounds.iter().map(|m| m.latency_ms[3])).map(|[_, _, most]| most), 2),
-                share(median(|m| m.server_share)),
-                share(median(|m| m.generator_share)),
-                limits.join("/"),
-                number(rounds.iter().filter_map(|m| m.resident_kib).max().map(mib), 0),
-                number(median(|m| m.bytes_each), 0),
-                rounds.iter().map(|m| m.errors).sum::<u64>(),
+                row.scenario,
+                row.subject,
+                number(row.per_second, 0),
+                cpu.map_or_else(|| "-".to_owned(), |text| format!("{text} {}", short(&row.unit))),
+                number(row.latency.ms_p50, 3),
+                number(row.latency.ms_p99, 3),
+                number(row.latency.ms_p99_9, 3),
+                number(row.latency.ms_max, 2),
+                share(row.server_cpu_share),
+                share(row.generator_cpu_share),
+                row.limits.join("/"),
+                number(row.resident_kib.map(mib), 0),
+                number(row.bytes_each, 0),
+                row.errors,
             );
         }
         out
@@ -225,12 +167,14 @@ fn mib(kib: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf::OURS;
+    use serde_json::json;
 
     #[test]
     fn the_limit_is_what_the_load_says() {
         let limit = |json: Value| {
             let told = Told { json, command: String::new() };
-            Measurement::of_bench("g", "s", "this", "request", told).limit().to_owned()
+            of_bench("g", "s", OURS, "request", told).limit
         };
         assert_eq!(limit(json!({ "limit": "generator", "server_cpu_share": 1.0 })), "generator");
         assert_eq!(limit(json!({ "limit": null, "server_cpu_share": 1.0 })), "-");
@@ -242,7 +186,7 @@ mod tests {
         for ms_max in [1.0, 77.0, 2.0] {
             let told =
                 Told { json: json!({ "latency": { "ms_p50": ms_max, "ms_max": ms_max } }), command: String::new() };
-            table.push(Measurement::of_bench("g", "s", "this", "request", told));
+            table.push(of_bench("g", "s", OURS, "request", told));
         }
         let text = table.text();
         assert!(text.contains(" 77.00 ") && text.contains(" 2.000 "), "{text}");

@@ -1,6 +1,7 @@
 //! How long the turns of the server's loop took, by its own account: what a request waits at most before it is looked at,
 //! whatever the load generator does meanwhile. And how much processor time they took, whatever the machine does.
 
+use perf::results::Latency;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -52,7 +53,7 @@ impl Histogram {
 
     /// Of the turns since `earlier`: p50, p99, p99.9 and the longest, each as the bound of its bucket, in milliseconds;
     /// infinite for those above the last bound.
-    pub(crate) fn since(&self, earlier: &Self) -> [Option<f64>; 4] {
+    pub(crate) fn since(&self, earlier: &Self) -> Latency {
         let since: Vec<(f64, u64)> = self
             .0
             .iter()
@@ -60,10 +61,11 @@ impl Histogram {
             .map(|((bound, now), (_, then))| (*bound, now.saturating_sub(*then)))
             .collect();
         let all = since.last().map_or(0, |(_, count)| *count);
-        [500, 990, 999, 1_000].map(|per_mille| {
+        let [ms_p50, ms_p99, ms_p99_9, ms_max] = [500, 990, 999, 1_000].map(|per_mille| {
             let wanted = (all * per_mille).div_ceil(1_000);
             since.iter().find(|(_, count)| all > 0 && *count >= wanted).map(|(bound, _)| *bound)
-        })
+        });
+        Latency { ms_p50, ms_p99, ms_p99_9, ms_max }
     }
 }
 
@@ -87,7 +89,10 @@ mod tests {
         let turns = |counts| Turns::parse(&text(counts)).expect("buckets");
         let start = turns([10, 10, 11]);
         for of in [|turns: Turns| turns.duration, |turns: Turns| turns.cpu] {
-            let since = |counts| of(turns(counts)).since(&of(start.clone()));
+            let since = |counts| {
+                let Latency { ms_p50, ms_p99, ms_p99_9, ms_max } = of(turns(counts)).since(&of(start.clone()));
+                [ms_p50, ms_p99, ms_p99_9, ms_max]
+            };
             assert_eq!(since([110, 110, 111]), [Some(1.0); 4]);
             assert_eq!(since([109, 110, 111]), [Some(1.0), Some(1.0), Some(2.5), Some(2.5)]);
             assert_eq!(since([109, 109, 111])[3], Some(f64::INFINITY));

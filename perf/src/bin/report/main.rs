@@ -7,13 +7,14 @@
 
 mod chart;
 mod results;
-#[path = "../../spread.rs"]
-mod spread;
 
 use chart::{Bar, Line};
 use clap::Parser;
 use coordination_apiserver::cli::wrong_usage;
-use results::{Results, Row};
+use perf::OURS;
+use perf::results::Latency;
+use perf::row::Row;
+use results::{Results, label};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -96,7 +97,7 @@ fn replaced(page: &str, section: &str) -> Option<String> {
 fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     let mut charts = Vec::new();
     let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
-        let bar = |row: &&Row| Some(Bar { label: row.label(), value: value(row)?, is_other: row.subject != OURS });
+        let bar = |row: &&Row| Some(Bar { label: label(row), value: value(row)?, is_other: row.subject != OURS });
         rows.iter().filter_map(bar).collect()
     };
     let cost = |row: &Row| row.cpu_us.map(|[_, median, _]| median);
@@ -112,7 +113,7 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     add("cost", "Server processor time for each request", "µs", bars(&requests, cost));
     let stalls = in_groups(&["stalls"]);
     let title = "The longest that a renewal waited while long work was done, and the longest turn of the loop";
-    add("stalls", title, "ms", bars(&stalls, |row| row.ms[3]));
+    add("stalls", title, "ms", bars(&stalls, |row| row.latency.ms_max));
     let with_bytes: Vec<&Row> = results.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
     add(
         "memory",
@@ -163,20 +164,20 @@ fn section(results: &Results, file: &Path, charts: &[(&str, &str)]) -> String {
         });
         let share =
             |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0));
-        let [p50, p99, p999, max] = row.ms;
+        let Latency { ms_p50, ms_p99, ms_p99_9, ms_max } = row.latency;
         _ = writeln!(
             out,
             "| {} | {} | {} | {cost} | {} | {} | {} | {} | {}, {} | {} | {} | {} |",
             row.scenario,
             row.subject,
             number(row.per_second, 0),
-            number(p50, 3),
-            number(p99, 3),
-            number(p999, 3),
-            number(max, 2),
-            share(row.server_share),
-            share(row.generator_share),
-            row.limit,
+            number(ms_p50, 3),
+            number(ms_p99, 3),
+            number(ms_p99_9, 3),
+            number(ms_max, 2),
+            share(row.server_cpu_share),
+            share(row.generator_cpu_share),
+            row.limits.join(", "),
             number(row.bytes_each, 0),
             row.errors
         );
@@ -190,8 +191,6 @@ const CHARTS: &str = "docs/performance";
 const RESULTS: &str = "perf/results";
 const BEGIN: &str = "<!-- perf/report: begin -->";
 const END: &str = "<!-- perf/report: end -->";
-/// As perf-run calls the server that it measures.
-const OURS: &str = "this";
 
 #[cfg(test)]
 mod tests {
@@ -209,7 +208,7 @@ mod tests {
     fn charts_are_made_of_what_was_measured() {
         let line = |group: &str, scenario: &str, cpu: f64| {
             format!(
-                r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"context":{{"at":1,"commit":{{"id":"abc"}},"machine":{{"cpu":"x","cores":2}},"run":"--rounds 2"}}}}"#
+                r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"command":"loadgen","told":{{}},"round":0,"context":{{"at":1,"commit":{{"id":"abc","changed":false}},"machine":{{"cpu":"x","cores":2,"kernel":"Linux","arch":"x86_64"}},"run":"--rounds 2","quick":false}}}}"#
             )
         };
         let text = [

@@ -1,0 +1,9 @@
+//! What perf/run writes and perf/report reads: [`results`], and what the rounds of them come to, [`row`].
+
+#![forbid(unsafe_code)]
+
+pub mod results;
+pub mod row;
+
+/// The subject of what is measured on the server of this workspace.
+pub const OURS: &str = "this";

@@ -1,0 +1,90 @@
+//! What the rounds of a measurement come to: a row of the table of perf/run, and of that of perf/report.
+
+use crate::results::{Latency, Measurement};
+
+/// One scenario of one server: medians over the rounds.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// As in [`Measurement`].
+    pub group: String,
+    /// Likewise.
+    pub scenario: String,
+    /// Likewise.
+    pub subject: String,
+    /// Likewise.
+    pub unit: String,
+    /// Each that was in the way in a round.
+    pub limits: Vec<String>,
+    /// As in [`Measurement`].
+    pub per_second: Option<f64>,
+    /// The least, the median and the most.
+    pub cpu_us: Option<[f64; 3]>,
+    /// Of the maxima the greatest.
+    pub latency: Latency,
+    /// As in [`Measurement`].
+    pub server_cpu_share: Option<f64>,
+    /// Likewise.
+    pub generator_cpu_share: Option<f64>,
+    /// The most.
+    pub resident_kib: Option<u64>,
+    /// As in [`Measurement`].
+    pub bytes_each: Option<f64>,
+    /// Of all rounds.
+    pub errors: u64,
+}
+
+impl Row {
+    /// Of measurements of the same scenario and server, one for each round; nothing if there are none.
+    pub fn of(rounds: &[&Measurement]) -> Option<Self> {
+        let first = rounds.first()?;
+        let all = |of: fn(&Measurement) -> Option<f64>| spread(rounds.iter().map(|round| of(round)));
+        let median = |of| all(of).map(|[_, median, _]| median);
+        let mut limits: Vec<String> = rounds.iter().map(|round| round.limit.clone()).collect();
+        limits.sort_unstable();
+        limits.dedup();
+        Some(Self {
+            group: first.group.clone(),
+            scenario: first.scenario.clone(),
+            subject: first.subject.clone(),
+            unit: first.unit.clone(),
+            limits,
+            per_second: median(|round| round.per_second),
+            cpu_us: all(|round| round.cpu_us),
+            latency: Latency {
+                ms_p50: median(|round| round.latency.ms_p50),
+                ms_p99: median(|round| round.latency.ms_p99),
+                ms_p99_9: median(|round| round.latency.ms_p99_9),
+                ms_max: all(|round| round.latency.ms_max).map(|[_, _, most]| most),
+            },
+            server_cpu_share: median(|round| round.server_cpu_share),
+            generator_cpu_share: median(|round| round.generator_cpu_share),
+            resident_kib: rounds.iter().filter_map(|round| round.resident_kib).max(),
+            bytes_each: median(|round| round.bytes_each),
+            errors: rounds.iter().map(|round| round.errors).sum(),
+        })
+    }
+}
+
+/// The least, the median and the most of what is there.
+fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<[f64; 3]> {
+    let mut values: Vec<f64> = values.flatten().collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let (first, last, upper) = (*values.first()?, *values.last()?, *values.get(values.len() / 2)?);
+    let lower = *values.get((values.len() - 1) / 2)?;
+    Some([first, f64::midpoint(lower, upper), last])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_the_rounds() {
+        let of = |values: &[f64]| spread(values.iter().copied().map(Some));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[3.0]), Some([3.0, 3.0, 3.0]));
+        assert_eq!(of(&[3.0, 1.0]), Some([1.0, 2.0, 3.0]));
+        assert_eq!(of(&[9.0, 1.0, 2.0]), Some([1.0, 2.0, 9.0]));
+        assert_eq!(spread([None, Some(1.0)].into_iter()), Some([1.0, 1.0, 1.0]));
+    }
+}
