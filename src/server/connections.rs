@@ -130,3 +130,65 @@ fn token_of(slot: usize, generation: u32) -> Token {
 fn slot_of(token: Token) -> usize {
     token.0 & 0xffff_ffff
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Now;
+    use crate::lease::Time;
+    use crate::server::LISTENER_TOKENS;
+    use crate::transport::Transport;
+    use std::net::TcpListener;
+
+    /// Takes in a connection; its token.
+    fn add(connections: &mut Connections, listener: &TcpListener) -> Token {
+        let make = |_| {
+            let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
+            Ok(Conn::new(Transport::cleartext(socket), Now { ms: 0, wall: Time(0) }))
+        };
+        connections.add(make).expect("a connection").token
+    }
+
+    #[test]
+    fn a_token_of_one_that_has_gone_finds_nothing_in_its_slot() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut connections = Connections::default();
+        let [gone, other] = [(); 2].map(|()| add(&mut connections, &listener));
+        connections.remove(gone);
+        assert!(connections.get_mut(gone).is_none());
+        let present = add(&mut connections, &listener);
+        assert_eq!(slot_of(present), slot_of(gone));
+        assert!(connections.get_mut(gone).is_none());
+        connections.remove(gone);
+        assert_eq!(connections.tokens(), [present, other]);
+        assert!(connections.get_mut(present).is_some_and(|entry| entry.token == present));
+        connections.remove(present);
+        connections.remove(other);
+        assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_made_takes_no_slot() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut connections = Connections::default();
+        assert!(connections.add(|_| Err(io::ErrorKind::OutOfMemory.into())).is_err());
+        assert!(connections.is_empty());
+        assert_eq!(slot_of(add(&mut connections, &listener)), 0);
+    }
+
+    #[test]
+    fn generations_begin_anew_and_never_reach_the_tokens_of_listeners() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        for before in [0x7fff_fffd, u32::MAX - 2] {
+            let mut connections = Connections { generation: before, ..Connections::default() };
+            let mut gone: Vec<Token> = Vec::new();
+            for _ in 0..4 {
+                let token = add(&mut connections, &listener);
+                assert!(token.0 < LISTENER_TOKENS && slot_of(token) == 0, "{token:?}");
+                assert!(gone.iter().all(|&gone| connections.get_mut(gone).is_none()), "{token:?} after {gone:?}");
+                connections.remove(token);
+                gone.push(token);
+            }
+        }
+    }
+}
