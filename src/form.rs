@@ -392,6 +392,24 @@ mod tests {
     }
 
     #[test]
+    fn content_types_are_those_of_kube_apiserver() {
+        for (format, whole, stream) in [
+            (Format::Json, "application/json", "application/json"),
+            (
+                Format::Protobuf,
+                "application/vnd.kubernetes.protobuf",
+                "application/vnd.kubernetes.protobuf;stream=watch",
+            ),
+            (Format::Yaml, "application/yaml", "application/json"),
+        ] {
+            for form in all_forms().into_iter().filter(|form| form.representation.format == format) {
+                let told = [form.content_type(), form.stream_content_type()].map(ContentType::as_str);
+                assert_eq!(told, [whole, stream], "{form:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_stored_object_and_the_same_one_loose_look_alike_in_every_form() {
         let object = object();
         for form in all_forms() {

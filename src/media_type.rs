@@ -75,15 +75,6 @@ impl Representation {
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
 
-    /// `Content-Type` of the response; `watch` if it is a stream of events.
-    #[must_use]
-    pub fn content_type(self, watch: bool) -> &'static str {
-        match (self.format, watch) {
-            (Format::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
-            (format, _) => format.media_type(),
-        }
-    }
-
     /// The same without what is only for objects: the form of a `Status`, also where it answers a successful deletion.
     #[must_use]
     pub fn of_status(self) -> Self {
@@ -575,14 +566,6 @@ mod tests {
         assert_eq!((table.check_object(), table.check_list()), (Ok(()), Ok(())));
         assert_eq!(plain(Format::Yaml).check_watch(), Err(Unacceptable::Stream));
         assert_eq!(plain(Format::Protobuf).check_watch(), Ok(()));
-    }
-
-    #[test]
-    fn content_types_are_those_of_kube_apiserver() {
-        assert_eq!(plain(Format::Protobuf).content_type(true), "application/vnd.kubernetes.protobuf;stream=watch");
-        assert_eq!(plain(Format::Protobuf).content_type(false), "application/vnd.kubernetes.protobuf");
-        assert_eq!(Representation::JSON.content_type(true), "application/json");
-        assert_eq!(plain(Format::Yaml).content_type(false), "application/yaml");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The client's side of HTTP/1.1 (RFC 9112): what writes a request and reads the responses of one connection, kept alive
-//! and pipelined. The load generator and the tests use it.
+//! The client's side of HTTP/1.1 (RFC 9112): what reads the responses of one connection, kept alive and pipelined. The load
+//! generator uses it.
 //!
 //! Owned here: where the stream of responses stands. Not owned: socket, buffer, and which request a response answers,
 //! which the caller knows, since responses come in the order of the requests (RFC 9112 §9.3.2).
@@ -53,8 +53,6 @@ pub struct ResponseHead {
     pub status: u16,
     /// Whether another response can follow on this connection.
     pub keep_alive: bool,
-    /// Where the field lines stand in the buffer, for [`field_values`]; valid until bytes are dropped from it.
-    pub fields: Range<usize>,
 }
 
 /// A response that is all there.
@@ -96,12 +94,6 @@ impl ResponseParser {
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { state: State::Head, body_bytes_max }
-    }
-
-    /// Whether the next byte begins a response.
-    #[must_use]
-    pub fn is_between_responses(&self) -> bool {
-        matches!(self.state, State::Head)
     }
 
     /// The next response if all of it stands in `buf`, else `None`. `to_head` says that it answers a HEAD request, and
@@ -223,7 +215,7 @@ impl ResponseParser {
                 // Nothing here asks for another protocol.
                 101 => return Err(ResponseError::Malformed),
                 100..=199 => start = end,
-                _ => return self.parsed_head(&response, status, to_head, start..end).map(Some),
+                _ => return self.parsed_head(&response, status, to_head, end).map(Some),
             }
         }
     }
@@ -234,7 +226,7 @@ impl ResponseParser {
         response: &httparse::Response<'_, '_>,
         status: u16,
         to_head: bool,
-        place: Range<usize>,
+        consumed: usize,
     ) -> Result<ParsedHead, ResponseError> {
         let mut content_length = None;
         let mut chunked = false;
@@ -277,8 +269,7 @@ impl ResponseParser {
             keep_alive = false;
             Framing::UntilClose
         };
-        let consumed = place.end;
-        Ok(ParsedHead { head: ResponseHead { status, keep_alive, fields: place }, framing, consumed })
+        Ok(ParsedHead { head: ResponseHead { status, keep_alive }, framing, consumed })
     }
 }
 
@@ -309,51 +300,6 @@ impl fmt::Display for ResponseError {
 }
 
 impl std::error::Error for ResponseError {}
-
-/// The values of all field lines called `name`, in order, from the bytes at [`ResponseHead::fields`].
-pub fn field_values<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-    head.split(|&b| b == b'\n').skip(1).filter_map(move |line| {
-        let colon = line.iter().position(|&b| b == b':')?;
-        let (found, value) = line.split_at_checked(colon)?;
-        found.eq_ignore_ascii_case(name.as_bytes()).then(|| value.get(1..).unwrap_or_default().trim_ascii())
-    })
-}
-
-/// A request to be written.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    /// Method.
-    pub method: &'a str,
-    /// Path and query, percent-encoded.
-    pub target: &'a str,
-    /// `Host`.
-    pub host: &'a str,
-    /// Further field lines: names and values. `Content-Length` is written for the caller.
-    pub fields: &'a [(&'a str, &'a str)],
-    /// Body, if there is one; an empty one is said to be empty.
-    pub body: Option<&'a [u8]>,
-}
-
-/// Appends a request to `out`.
-pub fn write_request_into(out: &mut Vec<u8>, request: &Request<'_>) {
-    debug_assert!(!request.target.bytes().any(|b| b <= b' '), "a target has no blanks: {:?}", request.target);
-    for part in [request.method, " ", request.target, " HTTP/1.1\r\nHost: ", request.host, "\r\n"] {
-        out.extend_from_slice(part.as_bytes());
-    }
-    for (name, value) in request.fields {
-        for part in [name, ": ", value, "\r\n"] {
-            out.extend_from_slice(part.as_bytes());
-        }
-    }
-    if let Some(body) = request.body {
-        out.extend_from_slice(b"Content-Length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
-        out.extend_from_slice(b"\r\n\r\n");
-        out.extend_from_slice(body);
-    } else {
-        out.extend_from_slice(b"\r\n");
-    }
-}
 
 /// A decimal number of digits only (RFC 9110 §8.6).
 fn decimal(digits: &[u8]) -> Option<usize> {
@@ -521,25 +467,12 @@ mod tests {
         let mut buf = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: a/b\r\n\r\n4\r\n{}\n{".to_vec();
         let mut parser = ResponseParser::new(usize::MAX);
         let (piece, consumed) = parser.poll_piece(&mut buf, false).expect("well-formed");
-        let Some(Piece::Head(head)) = piece else { panic!("no head: {piece:?}") };
-        assert_eq!(field_values(&buf[head.fields], "content-type").collect::<Vec<_>>(), [b"a/b"]);
+        assert_eq!(piece, Some(Piece::Head(ResponseHead { status: 200, keep_alive: true })));
         buf.drain(..consumed);
         let (piece, consumed) = parser.poll_piece(&mut buf, false).expect("well-formed");
         assert_eq!(piece, Some(Piece::Body(0..4)));
         assert_eq!(&buf[..4], b"{}\n{");
         buf.drain(..consumed);
         assert!(buf.is_empty());
-    }
-
-    #[test]
-    fn writes_requests() {
-        let mut out = Vec::new();
-        let fields = [("Accept", "application/json")];
-        let get = Request { method: "GET", target: "/a?b=c", host: "h:1", fields: &fields, body: None };
-        write_request_into(&mut out, &get);
-        write_request_into(&mut out, &Request { method: "PUT", fields: &[], body: Some(b"{}"), ..get });
-        let expected = "GET /a?b=c HTTP/1.1\r\nHost: h:1\r\nAccept: application/json\r\n\r\n\
-                        PUT /a?b=c HTTP/1.1\r\nHost: h:1\r\nContent-Length: 2\r\n\r\n{}";
-        assert_eq!(String::from_utf8(out).expect("text"), expected);
     }
 }

@@ -268,12 +268,6 @@ impl Object {
     pub fn memory_bytes(&self) -> usize {
         memory_bytes(&self.base.lease)
     }
-
-    /// When it was created; the epoch if that is unknown.
-    #[must_use]
-    pub fn creation_time(&self) -> Time {
-        self.metadata().creation_timestamp.unwrap_or(Time(0))
-    }
 }
 
 fn memory_bytes(lease: &Lease) -> usize {

@@ -373,7 +373,7 @@ fn on_event(
         Event::Trailers { stream } => (stream, Some(End::Whole)),
         Event::Reset { stream, code, .. } => (stream, Some(End::Reset(code))),
         Event::Goaway { last_stream_id, code } => return goaways.push((last_stream_id, code)),
-        Event::Pong { .. } | Event::Request { .. } => return,
+        Event::Request { .. } => return,
     };
     if let Some(end) = end {
         let exchange = exchanges.entry(stream).or_default();

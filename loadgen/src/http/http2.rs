@@ -207,7 +207,7 @@ impl<T: Copy> Http2<T> {
                 let why = "the server ended the connection".to_owned();
                 return Err(Broken { kind: Some(ErrorKind::Goaway(code.0)), why });
             }
-            Event::Pong { .. } | Event::Request { .. } => {}
+            Event::Request { .. } => {}
         }
         Ok(())
     }

@@ -67,9 +67,4 @@ pub enum Event<'i> {
         /// Why.
         code: ErrorCode,
     },
-    /// The answer to [`Connection::send_ping`](super::Connection::send_ping).
-    Pong {
-        /// What was sent.
-        payload: [u8; 8],
-    },
 }

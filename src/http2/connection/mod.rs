@@ -327,11 +327,6 @@ impl Connection {
         self.streams.get(key).is_some()
     }
 
-    /// All streams that are not over, in no order.
-    pub fn stream_keys(&self) -> impl Iterator<Item = StreamKey> {
-        self.streams.iter().map(|(key, _)| key)
-    }
-
     /// Whether the peer's first SETTINGS are there: the connection works.
     #[must_use]
     pub fn is_open(&self) -> bool {

@@ -115,9 +115,9 @@ impl Connection {
         }
         if self.shutdown == Shutdown::Announced && ping.payload == SHUTDOWN_PING {
             self.finish_shutdown(turn.out);
-            return Ok(None);
         }
-        Ok(Some(Event::Pong { payload: ping.payload }))
+        // No other PING is ever sent of whose answer anything could be learned.
+        Ok(None)
     }
 
     pub(super) fn recv_goaway<'i>(&mut self, head: &FrameHead, payload: &[u8], turn: &Turn<'_>) -> Handled<'i> {

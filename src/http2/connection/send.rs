@@ -1,11 +1,10 @@
 //! What goes out: heads, bodies, trailers, resets.
 
-use super::{Connection, Phase};
+use super::Connection;
 use crate::hpack::{FieldName, Indexing};
 use crate::http2::error::{ErrorCode, Flood, StreamGone};
 use crate::http2::frame::data::encode_data_head_into;
 use crate::http2::frame::headers::{begin_headers_into, finish_headers};
-use crate::http2::frame::ping::Ping;
 use crate::http2::frame::rst_stream;
 use crate::http2::limits::{FRAME_SIZE_MAX, WINDOW_UPDATE_OCTETS};
 use crate::http2::stream::State;
@@ -33,12 +32,6 @@ impl<'f> SendField<'f> {
     #[must_use]
     pub const fn varying(name: FieldName<'f>, value: &'f [u8]) -> Self {
         Self { name, value, indexing: Indexing::Name }
-    }
-
-    /// A field whose value is a secret.
-    #[must_use]
-    pub const fn secret(name: FieldName<'f>, value: &'f [u8]) -> Self {
-        Self { name, value, indexing: Indexing::Never }
     }
 }
 
@@ -203,13 +196,6 @@ impl Connection {
             rst_stream::encode_into(key.id(), code, out);
         }
         self.check_invariants();
-    }
-
-    /// Sends a PING; the answer is an event. To measure the way, or to see whether the peer is still there.
-    pub fn send_ping(&mut self, payload: [u8; 8], out: &mut Vec<u8>) {
-        if self.phase != Phase::Failed {
-            Ping { payload, ack: false }.encode_into(out);
-        }
     }
 
     pub(in crate::http2) fn begin_block(&mut self, out: &mut Vec<u8>) {

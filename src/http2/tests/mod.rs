@@ -38,7 +38,6 @@ pub(super) enum Got {
     Trailers { stream: StreamKey, fields: Vec<(String, String)> },
     Reset { stream: StreamKey, code: ErrorCode, by: Initiator },
     Goaway { last_stream_id: StreamId, code: ErrorCode },
-    Pong([u8; 8]),
 }
 
 impl Got {
@@ -52,7 +51,6 @@ impl Got {
             Event::Trailers { stream } => Self::Trailers { stream, fields: owned() },
             Event::Reset { stream, code, by } => Self::Reset { stream, code, by },
             Event::Goaway { last_stream_id, code } => Self::Goaway { last_stream_id, code },
-            Event::Pong { payload } => Self::Pong(payload),
         }
     }
 
@@ -63,7 +61,7 @@ impl Got {
             | Self::Data { stream, .. }
             | Self::Trailers { stream, .. }
             | Self::Reset { stream, .. } => *stream,
-            Self::Goaway { .. } | Self::Pong(_) => panic!("{self:?} has no stream"),
+            Self::Goaway { .. } => panic!("{self:?} has no stream"),
         }
     }
 }

@@ -104,8 +104,8 @@ impl Http2 {
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
             Event::Trailers { stream } => self.on_data(stream, &[], true, turn),
             Event::Reset { stream, .. } => self.on_reset(stream, turn.service),
-            // The streams that are open go on; and we send no PING whose answer would matter.
-            Event::Goaway { .. } | Event::Pong { .. } => {}
+            // The streams that are open go on.
+            Event::Goaway { .. } => {}
             Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
         }
     }
