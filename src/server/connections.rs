@@ -190,5 +190,6 @@ mod tests {
                 gone.push(token);
             }
         }
+        assert!(token_of(u32::MAX as usize, u32::MAX).0 < LISTENER_TOKENS, "not even in the highest slot");
     }
 }
