@@ -127,8 +127,17 @@ pub const JOB_KEYS_PER_STEP: usize = 512;
 /// Events of the log that a snapshot of an older version takes in in one step.
 pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 
-/// Objects that a deletion of a collection deletes in one step.
+/// Objects that a deletion of a collection deletes in one step; fewer if the log would grow by more than
+/// [`UNTOLD_SHARE`] and [`UNTOLD_BYTES_MAX`] allow.
 pub const DELETIONS_PER_STEP: usize = 256;
+
+/// Part of the event log, as one of so many, that deletions of collections fill before watchers have been told: those who
+/// keep up are not to fall off it.
+pub const UNTOLD_SHARE: usize = 16;
+
+/// Bytes by which deletions of collections let the event log grow before watchers have been told; the last event may pass
+/// it. About what one of them is given in a turn.
+pub const UNTOLD_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 
 /// Microseconds of a turn in which states are let go of that lists and watches held which have been given up: of a deletion
 /// they are the last handles, and each takes most of a microsecond.

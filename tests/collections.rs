@@ -10,12 +10,14 @@ use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::Read;
+use std::thread;
 use support::client::Client;
 use support::eventually;
 use support::http2::{Http2Client, Message};
 use support::lease;
 use support::response::Response;
 use support::server::TestServer;
+use support::watch::{Watch, kind};
 
 /// Leases that no single step of the server can look at (`JOB_KEYS_PER_STEP`).
 const MANY: usize = 1_300;
@@ -165,6 +167,47 @@ fn a_limited_deletion_goes_on_with_its_token() {
     );
     let deleted = client.call("DELETE", &format!("{target}?limit=10"), "").expect_status(200, "the rest").json();
     assert_eq!((names(&deleted).len(), deleted["metadata"].get("continue")), (4, None));
+}
+
+/// Of many small Leases, and of few large ones, of which the log keeps a part.
+#[test]
+fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
+    const WINDOW: usize = 64;
+    const WINDOW_BYTES: usize = 4 * 1024 * 1024;
+    for (count, holder_bytes) in [(WINDOW * 10, 10), (64, 200_000)] {
+        let server = TestServer::start_with(Config {
+            watch_window_events: WINDOW,
+            watch_window_bytes: WINDOW_BYTES,
+            ..Config::default()
+        });
+        let mut client = server.client();
+        let target = lease::collection("n");
+        let holder = "h".repeat(holder_bytes);
+        for number in 0..count {
+            let lease = json!({"metadata": {"name": name(number)}, "spec": {"holderIdentity": &holder}});
+            client.call("POST", &target, &lease.to_string()).expect_status(201, "created");
+        }
+        let version =
+            client.call("GET", &format!("{target}?limit=1"), "").json()["metadata"]["resourceVersion"].clone();
+        let query = format!("?watch=true&resourceVersion={}", version.as_str().unwrap());
+        let watches = ["/apis/coordination.k8s.io/v1/leases".to_owned(), target.clone(), target.clone()]
+            .map(|target| Watch::open(&server.endpoint(), &format!("{target}{query}")));
+        let expected: Vec<_> = (0..count).map(name).collect();
+        thread::scope(|scope| {
+            for mut watch in watches {
+                let expected = &expected;
+                scope.spawn(move || {
+                    for name in expected {
+                        let event = watch.next();
+                        assert_eq!((kind(&event), lease::name(&event["object"])), ("DELETED", name.as_str()));
+                    }
+                });
+            }
+            let deleted = client.call("DELETE", &target, "").expect_status(200, "all").json();
+            assert_eq!(names(&deleted), expected);
+        });
+        assert!(names(&client.call("GET", &target, "").json()).is_empty());
+    }
 }
 
 #[test]

@@ -103,6 +103,9 @@ impl World {
         for key in again {
             service.watchers.mark_dirty(key);
         }
+        if !service.watchers.has_dirty() {
+            service.table.mark_told();
+        }
     }
 }
 

@@ -94,9 +94,9 @@ impl Api {
             propagation: propagation(&options),
             preconditions: Preconditions::of(&options),
             dry_run: !options.dry_run.is_empty(),
-            limit,
         };
-        Ok(Reply::Job(Box::new(Job::delete_collection(snapshot, list.selector, deletion, form).of_state(state))))
+        let job = Job::delete_collection(snapshot, list.selector, limit, deletion, form);
+        Ok(Reply::Job(Box::new(job.of_state(state))))
     }
 
     fn delete_options(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {

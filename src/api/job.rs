@@ -18,7 +18,7 @@ use crate::codec::list_meta::ListMeta;
 use crate::codec::render::Pretty;
 use crate::form::Form;
 use crate::http::{Body, Response};
-use crate::limits::{COLLECTED_BYTES_PER_STEP, DELETIONS_PER_STEP, JOB_KEYS_PER_STEP, JOB_MS_MAX};
+use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX};
 use crate::media_type::Format;
 use crate::metrics::Metrics;
 use crate::permits::Permit;
@@ -28,7 +28,6 @@ use crate::table::discard::States;
 use crate::table::snapshot::{Forgotten, Snapshot};
 use crate::watch::is_selected;
 use bytes::Bytes;
-use deletion::delete;
 use found::{Found, OwnedMeta};
 
 /// A request that is worked on in steps, and whose response is a list.
@@ -98,17 +97,81 @@ impl Printer {
 #[derive(Debug)]
 enum Stage {
     /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.
-    Collect { snapshot: Snapshot, limit: usize, found: Found },
+    Collect { found: Found },
     /// Of a deletion: the Leases are found, then deleted.
-    Delete { snapshot: Snapshot, deletion: Deletion, found: Found },
+    Delete { found: Found, deletion: Deletion },
     /// A list without a limit: items go out as they are found.
-    Stream { snapshot: Snapshot, head_sent: bool, items_sent: usize },
+    Stream(Stream),
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
     /// Its time was over before its client had read what it has got; what it held is gone.
     GivenUp,
     /// Collected items go out.
-    Send { meta: OwnedMeta, items: States, is_first: bool, is_empty: bool },
+    Send(Unsent),
+}
+
+/// A list of which nothing is collected.
+#[derive(Debug)]
+struct Stream {
+    snapshot: Snapshot,
+    head_sent: bool,
+    items_sent: usize,
+}
+
+impl Stream {
+    /// Appends the next items; `Ok(true)` when the list is whole.
+    fn step(
+        &mut self,
+        table: &Table,
+        selector: &Selector,
+        form: Form,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<bool, JobError> {
+        let Self { snapshot, head_sent, items_sent } = self;
+        if !snapshot.catch_up(table)? {
+            return Ok(false);
+        }
+        if !std::mem::replace(head_sent, true) {
+            form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
+        }
+        let more = snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
+            if is_selected(selector, object) {
+                form.push_list_item(out, object, *items_sent == 0, now.wall);
+                *items_sent += 1;
+            }
+            out.len() < bytes_max
+        })?;
+        if !more {
+            form.push_list_close(out, &ListMeta::at(snapshot.version()), *items_sent == 0);
+        }
+        Ok(!more)
+    }
+}
+
+/// What was collected and has not gone out.
+#[derive(Debug)]
+struct Unsent {
+    meta: OwnedMeta,
+    items: States,
+    is_first: bool,
+    is_empty: bool,
+}
+
+impl Unsent {
+    /// Appends the next items; whether the list is whole.
+    fn send(&mut self, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+        while out.len() < bytes_max {
+            // Each is let go of when it has been written: all at once would take long.
+            let Some(object) = self.items.pop_front() else {
+                form.push_list_close(out, &self.meta.borrowed(), self.is_empty);
+                return true;
+            };
+            form.push_list_item(out, &object, std::mem::take(&mut self.is_first), now.wall);
+        }
+        false
+    }
 }
 
 impl Job {
@@ -118,20 +181,24 @@ impl Job {
         let (form, printer) = Printer::of(form);
         pin_if_whole(&mut snapshot, form);
         let stage = match limit {
-            0 if form.needs_whole_list() => Stage::collect(snapshot, usize::MAX),
-            0 => Stage::Stream { snapshot, head_sent: false, items_sent: 0 },
-            limit => Stage::collect(snapshot, limit),
+            0 if !form.needs_whole_list() => Stage::Stream(Stream { snapshot, head_sent: false, items_sent: 0 }),
+            limit => Stage::Collect { found: Found::nothing(snapshot, limit) },
         };
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// A deletion of what `snapshot` holds and `selector` takes.
+    /// A deletion of what `snapshot` holds and `selector` takes; of at most `limit` Leases, or 0 for all.
     #[must_use]
-    pub fn delete_collection(mut snapshot: Snapshot, selector: Selector, deletion: Deletion, form: Form) -> Self {
+    pub fn delete_collection(
+        mut snapshot: Snapshot,
+        selector: Selector,
+        limit: usize,
+        deletion: Deletion,
+        form: Form,
+    ) -> Self {
         let (form, printer) = Printer::of(form);
         pin_if_whole(&mut snapshot, form);
-        let found = Found::nothing(&snapshot);
-        let stage = Stage::Delete { snapshot, deletion, found };
+        let stage = Stage::Delete { found: Found::nothing(snapshot, limit), deletion };
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
@@ -161,10 +228,9 @@ impl Job {
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
-            Stage::Collect { snapshot, limit, .. } => (snapshot, *limit),
-            Stage::Delete { snapshot, deletion, .. } if deletion.limit != 0 => (snapshot, deletion.limit),
-            Stage::Delete { snapshot, .. } | Stage::Stream { snapshot, .. } => (snapshot, usize::MAX),
-            Stage::Body { .. } | Stage::GivenUp | Stage::Send { .. } => return false,
+            Stage::Collect { found } | Stage::Delete { found, .. } => (&found.snapshot, found.limit),
+            Stage::Stream(stream) => (&stream.snapshot, usize::MAX),
+            Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
         // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all will be.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
@@ -231,8 +297,8 @@ impl Job {
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
             // Of a version that the log may still forget nothing has come out.
-            (Stage::Collect { .. } | Stage::Delete { .. } | Stage::Stream { head_sent: false, .. }, _)
-            | (Stage::GivenUp, _) => false,
+            (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
+            (Stage::Stream(stream), _) if !stream.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
             (_, None) => true,
         }
@@ -325,48 +391,14 @@ impl Job {
         bytes_max: usize,
     ) -> Result<bool, JobError> {
         let Self { selector, form, stage, .. } = self;
-        let (form, keys_max) = (*form, selector.share_of(JOB_KEYS_PER_STEP));
         match stage {
-            Stage::Collect { snapshot, limit, found } => {
-                let found_bytes_max = found.bytes + COLLECTED_BYTES_PER_STEP;
-                let is_full = found.rest.is_some();
-                let more = is_full
-                    || snapshot.next(table, keys_max, |object| {
-                        if is_selected(selector, object) {
-                            found.push(object.clone(), form);
-                        }
-                        found.items.len() < *limit && found.bytes < found_bytes_max
-                    })?;
-                if more && found.items.len() < *limit {
-                    return Ok(false);
-                }
-                let Some(meta) = found.meta(snapshot, table, more, selector)? else { return Ok(false) };
-                let found = std::mem::replace(found, Found::nothing(snapshot));
-                *stage = Stage::send(meta, found, form, out);
-                self.compact_step(table, now, out, bytes_max)
+            Stage::Collect { found } => {
+                let more = found.collect(table, selector, *form)?;
+                self.finish(more, table, now, out, bytes_max)
             }
-            Stage::Delete { snapshot, deletion, found } => {
-                let mut doomed = Vec::new();
-                let limit = if deletion.limit == 0 { usize::MAX } else { deletion.limit };
-                let is_full = found.rest.is_some();
-                let more = is_full
-                    || snapshot.next(table, keys_max, |object| {
-                        if is_selected(selector, object) {
-                            doomed.push(object.clone());
-                        }
-                        doomed.len() < DELETIONS_PER_STEP && found.items.len() + doomed.len() < limit
-                    })?;
-                for object in doomed {
-                    delete(table, &object, deletion, now).map_err(JobError::Refused)?;
-                    found.push(object, form);
-                }
-                if more && found.items.len() < limit {
-                    return Ok(false);
-                }
-                let Some(meta) = found.meta(snapshot, table, more, selector)? else { return Ok(false) };
-                let found = std::mem::replace(found, Found::nothing(snapshot));
-                *stage = Stage::send(meta, found, form, out);
-                self.compact_step(table, now, out, bytes_max)
+            Stage::Delete { found, deletion } => {
+                let more = deletion.step(found, table, selector, *form, now)?;
+                self.finish(more, table, now, out, bytes_max)
             }
             Stage::Body { body, .. } => {
                 let piece =
@@ -374,38 +406,30 @@ impl Job {
                 out.extend_from_slice(&piece);
                 Ok(body.is_empty())
             }
-            Stage::Stream { snapshot, head_sent, items_sent } => {
-                if !snapshot.catch_up(table)? {
-                    return Ok(false);
-                }
-                if !std::mem::replace(head_sent, true) {
-                    form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
-                }
-                let more = snapshot.next(table, keys_max, |object| {
-                    if is_selected(selector, object) {
-                        form.push_list_item(out, object, *items_sent == 0, now.wall);
-                        *items_sent += 1;
-                    }
-                    out.len() < bytes_max
-                })?;
-                if !more {
-                    form.push_list_close(out, &ListMeta::at(snapshot.version()), *items_sent == 0);
-                }
-                Ok(!more)
-            }
+            Stage::Stream(stream) => stream.step(table, selector, *form, now, out, bytes_max),
             Stage::GivenUp => Err(JobError::Overtaken),
-            Stage::Send { meta, items, is_first, is_empty } => {
-                while out.len() < bytes_max {
-                    // Each is let go of when it has been written: all at once would take long.
-                    let Some(object) = items.pop_front() else {
-                        form.push_list_close(out, &meta.borrowed(), *is_empty);
-                        return Ok(true);
-                    };
-                    form.push_list_item(out, &object, std::mem::take(is_first), now.wall);
-                }
-                Ok(false)
-            }
+            Stage::Send(rest) => Ok(rest.send(*form, now, out, bytes_max)),
         }
+    }
+
+    /// Begins to send what was found, if there is no more to find: because `more` says so, or because the page is full.
+    fn finish(
+        &mut self,
+        more: bool,
+        table: &mut Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<bool, JobError> {
+        let (Stage::Collect { found } | Stage::Delete { found, .. }) = &mut self.stage else { return Ok(false) };
+        if more && !found.is_full() {
+            return Ok(false);
+        }
+        let Some(meta) = found.meta(table, more, &self.selector)? else { return Ok(false) };
+        self.form.push_list_head(out, &meta.borrowed(), found.bytes);
+        let items = found.take_items();
+        self.stage = Stage::Send(Unsent { meta, is_first: true, is_empty: items.is_empty(), items });
+        self.compact_step(table, now, out, bytes_max)
     }
 
     /// Keeps what the rest of the response needs, before the log forgets it, for as long as it has time: to be called each
@@ -437,10 +461,9 @@ impl Stage {
     /// What the rest of it is read from.
     fn snapshot_mut(&mut self) -> Option<&mut Snapshot> {
         match self {
-            Self::Collect { snapshot, .. } | Self::Delete { snapshot, .. } | Self::Stream { snapshot, .. } => {
-                Some(snapshot)
-            }
-            Self::Body { .. } | Self::GivenUp | Self::Send { .. } => None,
+            Self::Collect { found } | Self::Delete { found, .. } => Some(&mut found.snapshot),
+            Self::Stream(stream) => Some(&mut stream.snapshot),
+            Self::Body { .. } | Self::GivenUp | Self::Send(_) => None,
         }
     }
 
@@ -450,18 +473,6 @@ impl Stage {
         if let Some(snapshot) = self.snapshot_mut() {
             snapshot.refresh(table);
         }
-    }
-
-    fn collect(snapshot: Snapshot, limit: usize) -> Self {
-        let found = Found::nothing(&snapshot);
-        Self::Collect { snapshot, limit, found }
-    }
-
-    /// Begins to send what was collected.
-    fn send(meta: OwnedMeta, found: Found, form: Form, out: &mut Vec<u8>) -> Self {
-        let Found { items, bytes, .. } = found;
-        form.push_list_head(out, &meta.borrowed(), bytes);
-        Self::Send { meta, is_first: true, is_empty: items.is_empty(), items }
     }
 }
 

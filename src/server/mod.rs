@@ -259,7 +259,7 @@ impl Server {
                 }
                 entry.touch(&mut self.touched);
             }
-            if Instant::now() >= end {
+            if Instant::now() >= end || self.service.table.log().room().is_used_up() {
                 break;
             }
         }
@@ -444,6 +444,9 @@ impl Server {
         }
         for key in again {
             self.service.watchers.mark_dirty(key);
+        }
+        if !self.service.watchers.has_dirty() {
+            self.service.table.mark_told();
         }
     }
 

@@ -1,6 +1,7 @@
 //! The last changes of the table, by version: what watches resume from and what older lists are rebuilt with.
 
 use crate::lease::ResourceVersion;
+use crate::limits::{UNTOLD_BYTES_MAX, UNTOLD_SHARE};
 use crate::table::object::Object;
 use std::collections::VecDeque;
 
@@ -50,13 +51,41 @@ pub struct EventLog {
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
+    /// Version at the last [`EventLog::mark_told`], and the bytes that have been appended since.
+    told: ResourceVersion,
+    untold_bytes: usize,
+}
+
+/// By how much long work may let the log grow before those who follow it have been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Events.
+    pub events: usize,
+    /// Estimate of the memory that they hold, in bytes.
+    pub bytes: usize,
+}
+
+impl Room {
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_used_up(self) -> bool {
+        self.events == 0 || self.bytes == 0
+    }
 }
 
 impl EventLog {
     /// An empty log of a table that stands at `version`.
     #[must_use]
     pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
-        Self { events: VecDeque::new(), floor: version, bytes: 0, events_max: events_max.max(1), bytes_max }
+        Self {
+            events: VecDeque::new(),
+            floor: version,
+            bytes: 0,
+            events_max: events_max.max(1),
+            bytes_max,
+            told: version,
+            untold_bytes: 0,
+        }
     }
 
     /// Version of the last change.
@@ -103,6 +132,20 @@ impl EventLog {
         Some(self.events.range(skip.min(self.events.len())..))
     }
 
+    /// By how much work that could go on later may let it grow now: so little that nobody who is at the head falls off.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        let events_max = (self.events_max / UNTOLD_SHARE).max(1);
+        let untold = usize::try_from(self.head().0 - self.told.0).unwrap_or(usize::MAX);
+        let bytes_max = (self.bytes_max / UNTOLD_SHARE).min(UNTOLD_BYTES_MAX);
+        Room { events: events_max.saturating_sub(untold), bytes: bytes_max.saturating_sub(self.untold_bytes) }
+    }
+
+    /// To be called when all who follow it have been told of what it holds, as far as they take it.
+    pub(super) fn mark_told(&mut self) {
+        (self.told, self.untold_bytes) = (self.head(), 0);
+    }
+
     /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the caches
     /// when they go; what it gives says nothing.
     pub(super) fn look_at_oldest(&self, count: usize) -> usize {
@@ -117,6 +160,7 @@ impl EventLog {
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.bytes as usize;
+        self.untold_bytes = self.untold_bytes.saturating_add(event.bytes as usize);
         self.events.push_back(event);
         while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
             let Some(gone) = self.events.pop_front() else { break };
@@ -166,5 +210,29 @@ mod tests {
         let mut tiny = EventLog::new(ResourceVersion(0), 1000, 0);
         tiny.append(event(1));
         assert_eq!(tiny.len(), 1);
+    }
+
+    #[test]
+    fn long_work_has_room_until_those_who_follow_are_behind() {
+        let one = event(1).bytes as usize;
+        let small = UNTOLD_SHARE * one * 3;
+        for (events_max, bytes_max, events) in [
+            (3 * UNTOLD_SHARE, usize::MAX, 3),
+            (usize::MAX, small, 3),
+            (1, usize::MAX, 1),
+            (usize::MAX, usize::MAX, UNTOLD_BYTES_MAX.div_ceil(one)),
+        ] {
+            let mut log = EventLog::new(ResourceVersion(0), events_max, bytes_max);
+            let mut version = 0;
+            for _ in 0..2 {
+                for _ in 0..events {
+                    assert!(!log.room().is_used_up(), "{version} of {events}");
+                    version += 1;
+                    log.append(event(version));
+                }
+                assert!(log.room().is_used_up(), "{events}");
+                log.mark_told();
+            }
+        }
     }
 }

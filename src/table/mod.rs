@@ -70,6 +70,12 @@ impl Table {
         &self.log
     }
 
+    /// To be called when all who follow the log have been told of its events, as far as they take them: gives
+    /// [`EventLog::room`] anew.
+    pub fn mark_told(&mut self) {
+        self.log.mark_told();
+    }
+
     /// States that were kept for lists and watches, and are to be let go of.
     #[must_use]
     pub fn discard(&self) -> &Discard {

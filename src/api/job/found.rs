@@ -4,20 +4,24 @@ use crate::api::token::ContinueToken;
 use crate::codec::list_meta::ListMeta;
 use crate::form::Form;
 use crate::lease::ResourceVersion;
-use crate::limits::JOB_KEYS_PER_STEP;
+use crate::limits::{COLLECTED_BYTES_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot};
+use crate::watch::is_selected;
 
-/// Items of a list, and the bytes that they will take as far as that must be known.
+/// Items of a list, from where on there may be more, and the bytes that they will take as far as that must be known.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) items: States,
+    pub(super) snapshot: Snapshot,
+    /// Most items.
+    pub(super) limit: usize,
+    items: States,
     pub(super) bytes: usize,
     /// What is behind them, once they are a full page.
-    pub(super) rest: Option<Rest>,
+    rest: Option<Rest>,
 }
 
 /// What is left of a list behind a page.
@@ -29,9 +33,20 @@ pub(super) struct Rest {
 }
 
 impl Found {
-    /// Nothing of `snapshot` yet.
-    pub(super) fn nothing(snapshot: &Snapshot) -> Self {
-        Self { items: snapshot.no_states(), bytes: 0, rest: None }
+    /// Nothing of `snapshot` yet, of which at most `limit` items are wanted, or 0 for all.
+    pub(super) fn nothing(snapshot: Snapshot, limit: usize) -> Self {
+        let limit = if limit == 0 { usize::MAX } else { limit };
+        Self { items: snapshot.no_states(), snapshot, limit, bytes: 0, rest: None }
+    }
+
+    /// Items that are still wanted.
+    pub(super) fn wanted(&self) -> usize {
+        self.limit.saturating_sub(self.items.len())
+    }
+
+    /// Whether no more is wanted.
+    pub(super) fn is_full(&self) -> bool {
+        self.wanted() == 0
     }
 
     pub(super) fn push(&mut self, object: Object, form: Form) {
@@ -39,21 +54,42 @@ impl Found {
         self.items.push_back(object);
     }
 
+    /// Takes what was found, to send it.
+    pub(super) fn take_items(&mut self) -> States {
+        std::mem::replace(&mut self.items, self.snapshot.no_states())
+    }
+
+    /// Collects the next of what `selector` takes; whether there may be more.
+    pub(super) fn collect(&mut self, table: &Table, selector: &Selector, form: Form) -> Result<bool, Forgotten> {
+        if self.is_full() {
+            return Ok(true);
+        }
+        let Self { snapshot, limit, items, bytes, .. } = self;
+        let bytes_max = *bytes + COLLECTED_BYTES_PER_STEP;
+        snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
+            if is_selected(selector, object) {
+                *bytes += form.list_item_len(object);
+                items.push_back(object.clone());
+            }
+            items.len() < *limit && *bytes < bytes_max
+        })
+    }
+
     /// What the list says of itself, now that its items are found; behind them there are more if `is_page`. `None` if
     /// another step must go on to count those: the token of a page whose version is gone does not know how many are left.
     pub(super) fn meta(
         &mut self,
-        snapshot: &mut Snapshot,
         table: &Table,
         is_page: bool,
         selector: &Selector,
     ) -> Result<Option<OwnedMeta>, Forgotten> {
+        let Self { snapshot, rest, .. } = self;
         let version = snapshot.version();
         if !is_page {
             return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
         }
         let Rest { token, counted } =
-            self.rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
+            rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
         // With a selector nobody knows how many of them count.
         let is_told = selector.is_everything();
         if is_told && token.remaining().is_none() {

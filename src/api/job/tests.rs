@@ -8,7 +8,7 @@ use crate::auth::Credentials;
 use crate::http::{Method, NoLines, RequestHead};
 use crate::lease::strategy::Propagation;
 use crate::lease::{Lease, ResourceVersion, Time};
-use crate::limits::{CATCH_UP_EVENTS_PER_STEP, SELECTOR_TERMS_PER_LOOK};
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNTOLD_SHARE};
 use crate::media_type::Representation;
 use crate::permits::Permits;
 use crate::selector::label::LabelSelector;
@@ -206,7 +206,8 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
     let now = Now { ms: 0, wall: Time(0) };
-    let mut table = table_of(LEASES);
+    let mut table = Table::new(ResourceVersion(1), 4 * UNTOLD_SHARE, usize::MAX);
+    (0..LEASES).for_each(|number| create(&mut table, number));
     let mut others = LEASES..;
     let first = Snapshot::now(&table, Range::Namespace("n".into()));
     // Behind `l0`, which is the first.
@@ -219,6 +220,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
         let mut token = token.encode();
         let mut left = table.len() - 1;
         for page in 0..3 {
+            table.mark_told();
             let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
             // Only the first is of what is there now, and has all to count.
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
@@ -271,12 +273,8 @@ fn a_list_does_not_begin_longer_than_it_was_allowed() {
 fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     let labels = vec!["!absent"; 1000].join(",");
     let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
-    let deletion = Deletion {
-        propagation: Propagation::default(),
-        preconditions: Preconditions::default(),
-        dry_run: false,
-        limit: 0,
-    };
+    let deletion =
+        Deletion { propagation: Propagation::default(), preconditions: Preconditions::default(), dry_run: false };
     let now = Now { ms: 0, wall: Time(0) };
     for what in ["list", "page", "deletion"] {
         let mut table = table_of(40);
@@ -284,7 +282,7 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
         let mut job = match what {
             "list" => Job::list(snapshot, selector.clone(), 0, Form::default()),
             "page" => Job::list(snapshot, selector.clone(), 100, Form::default()),
-            _ => Job::delete_collection(snapshot, selector.clone(), deletion.clone(), Form::default()),
+            _ => Job::delete_collection(snapshot, selector.clone(), 0, deletion.clone(), Form::default()),
         };
         assert!(job.is_long(), "{what}: as much work as one of thousands");
         let (mut out, mut steps) = (Vec::new(), 1);
@@ -295,6 +293,31 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
         let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(40), "{what}");
         assert_eq!(table.len(), if what == "deletion" { 0 } else { 40 });
+    }
+}
+
+/// Its own events push those out of the log that the rest of it was not told of.
+#[test]
+fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
+    for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
+        let mut table = Table::new(ResourceVersion(1), events_max, usize::MAX);
+        (0..2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
+        table.mark_told();
+        let now = Now { ms: 0, wall: Time(0) };
+        let mut job = asked(&mut table, Method::Delete, "");
+        let (mut out, mut deleted_max) = (Vec::new(), 0);
+        loop {
+            let before = table.len();
+            let is_over = job.step(&mut table, now, &mut out, usize::MAX).expect("nobody else writes");
+            deleted_max = deleted_max.max(before - table.len());
+            table.mark_told();
+            if is_over {
+                break;
+            }
+        }
+        assert_eq!((table.len(), deleted_max), (0, (events_max / UNTOLD_SHARE).clamp(1, DELETIONS_PER_STEP)));
+        let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(2 * JOB_KEYS_PER_STEP), "{events_max}");
     }
 }
 
