@@ -90,6 +90,8 @@ pub struct RenewedTimes {
 
 /// Bytes of the encoding that no string accounts for: names of members, times, numbers.
 const ENCODED_BYTES: usize = 512;
+/// Most bytes of the encoding of a byte of text: `\u003c` in JSON.
+const ESCAPED_BYTES: usize = 6;
 /// Bytes of a pair of a map besides its text.
 const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
 
@@ -262,15 +264,19 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it. Every string is counted
-    /// thrice: as it stands in the object, and as it may stand in the encoding with escapes.
+    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its
+    /// encoding, or of the longest that it can get.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        memory_bytes(&self.base.lease)
+        let Base { lease, template, .. } = &*self.base;
+        let text_bytes = text_bytes(lease);
+        let most = || ENCODED_BYTES + ESCAPED_BYTES * text_bytes;
+        size_of::<Base>() + text_bytes + template.get().map_or_else(most, Template::len_hint)
     }
 }
 
-fn memory_bytes(lease: &Lease) -> usize {
+/// Bytes of what an object has of any length.
+fn text_bytes(lease: &Lease) -> usize {
     let (meta, spec): (&ObjectMeta, &LeaseSpec) = (&lease.metadata, &lease.spec);
     let maps = [&meta.labels, &meta.annotations];
     let pairs: usize = maps.iter().flat_map(|map| map.iter()).map(|(k, v)| k.len() + v.len() + PAIR_BYTES).sum();
@@ -287,8 +293,7 @@ fn memory_bytes(lease: &Lease) -> usize {
         .map(CompactString::len)
         .sum();
     let names = meta.name.len() + meta.namespace.len() + meta.generate_name.len() + meta.uid.len();
-    let text = pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes();
-    size_of::<Base>() + ENCODED_BYTES + 3 * text
+    pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes()
 }
 
 #[cfg(test)]
@@ -305,6 +310,28 @@ mod tests {
         assert!(!keys[3].is("a", ""));
         assert!(!Key::new("ab", "x").is("a", "b/x"));
         assert_eq!(keys[0].parts(), ("a-b", "x"));
+    }
+
+    /// Goal: the log holds no more memory than it is allowed, whatever the texts are and whenever they are encoded.
+    #[test]
+    fn the_memory_of_a_state_is_that_of_its_text_and_its_encoding() {
+        const TEXT_BYTES: usize = 100_000;
+        for (text, format, encoded_bytes) in [
+            ("a", Format::Json, TEXT_BYTES),
+            ("<", Format::Json, 6 * TEXT_BYTES),
+            ("\u{1}", Format::Json, 6 * TEXT_BYTES),
+            ("<", Format::Protobuf, TEXT_BYTES),
+        ] {
+            let mut lease = Lease::default();
+            lease.spec.holder_identity = Some(text.repeat(TEXT_BYTES).into());
+            let object = Object::new(Key::new("n", "a"), ResourceVersion(7), lease);
+            let before = object.memory_bytes();
+            object.push_body(&mut Vec::new(), format);
+            let exact = TEXT_BYTES + encoded_bytes;
+            let estimate = object.memory_bytes();
+            assert!((exact..exact + 1000).contains(&estimate), "{text:?} in {format:?}: {estimate}, not {exact}");
+            assert!(before >= exact, "{text:?} in {format:?}: {before} while it may still be encoded");
+        }
     }
 
     #[test]
