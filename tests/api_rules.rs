@@ -175,6 +175,23 @@ fn a_watch_from_a_version_to_come_begins_and_says_so() {
 }
 
 #[test]
+fn zero_is_no_exact_version_however_it_is_written() {
+    let target = lease::collection("zero");
+    let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
+    let query = "resourceVersion=00&resourceVersionMatch=Exact";
+    for limit in ["", "&limit=5"] {
+        let list = call("GET", &format!("{target}?{query}{limit}"), "").expect_status(200, limit).json();
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
+        assert!(lease::version(&list) >= lease::version(&created));
+    }
+    let refused = call("DELETE", &format!("{target}?{query}"), "");
+    refused.expect_failure(409, "Conflict", "without a body the version is a precondition as well");
+    let options = r#"{"kind":"DeleteOptions","apiVersion":"v1"}"#;
+    let deleted = call("DELETE", &format!("{target}?{query}"), options).expect_status(200, query).json();
+    assert_eq!(deleted["items"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
 fn patches_are_read_as_go_reads_them() {
     let path = lease::path("patched", "a");
     call("POST", &lease::collection("patched"), &lease::new("a")).expect_status(201, "POST");

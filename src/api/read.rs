@@ -182,7 +182,8 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     })?;
     let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        ResourceVersionMatch::Exact => at(table, range, version, limit),
+        // 0 written in another way is no version to etcd.
+        ResourceVersionMatch::Exact if version != 0 => at(table, range, version, limit),
         // A limit has always asked for this very version, for the pages to fit together.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
             at(table, range, version, limit)
@@ -191,7 +192,9 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
         ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
             Ok(now(range, 0))
         }
-        ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan => Ok(now(range, limit)),
+        ResourceVersionMatch::Exact | ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan => {
+            Ok(now(range, limit))
+        }
     }
 }
 
