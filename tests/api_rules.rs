@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use support::lease;
 use support::response::Response;
 use support::server::TestServer;
-use support::watch::Watch;
+use support::watch::{Watch, expect_expired};
 
 static SERVER: LazyLock<TestServer> = LazyLock::new(TestServer::start);
 
@@ -172,6 +172,18 @@ fn a_watch_from_a_version_to_come_begins_and_says_so() {
     let events = Watch::open(&SERVER.endpoint(), &format!("{target}?{options}")).rest();
     let [event] = events.as_slice() else { panic!("{events:?}") };
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(504)));
+
+    // A client has it from a server before this one whose clock was ahead: it must list anew, or it would see nothing.
+    let created = call("POST", &target, &lease::new("a")).expect_status(201, "POST").json();
+    let next = lease::version(&created) + 1;
+    for options in ["", "&allowWatchBookmarks=true", "&sendInitialEvents=false&resourceVersionMatch=NotOlderThan"] {
+        for (version, selector) in [(next, ""), (u64::MAX, ""), (next + 1000, "&fieldSelector=metadata.name%3Da")] {
+            let target = format!("{target}?watch=1&resourceVersion={version}{options}{selector}");
+            let events = Watch::open(&SERVER.endpoint(), &target).rest();
+            let [event] = events.as_slice() else { panic!("{target}: {events:?}") };
+            expect_expired(event);
+        }
+    }
 }
 
 #[test]

@@ -234,6 +234,15 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
+/// What ends a watch from a version to come. kube-apiserver waits for such a one, since its members may lag behind each
+/// other; here whoever knows it has it from a server whose clock was ahead of ours, and would see no change until the
+/// versions have come as far.
+#[cold]
+fn never_given_out(table: &Table, version: u64) -> ApiError {
+    let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
+    ApiError::Expired { message, next: None }
+}
+
 /// A watch. Kubernetes API concepts, "Semantics for watch".
 fn watch(
     table: &Table,
@@ -259,6 +268,9 @@ fn watch(
         // the end of that.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
+        Some(false) | None if version > table.version().0 => {
+            WatchStart::Refused(Box::new(never_given_out(table, version)))
+        }
         Some(false) | None => WatchStart::After(ResourceVersion(version)),
     };
     call.check_options_of(form)?;

@@ -125,11 +125,11 @@ impl EventLog {
         self.events.get(usize::try_from(index).ok()?)
     }
 
-    /// All events after `version`, oldest first; `None` if some of them are gone.
+    /// All events after `version`, oldest first; `None` if some of them are gone, or if it was never given out.
     #[must_use]
     pub fn since(&self, version: ResourceVersion) -> Option<impl ExactSizeIterator<Item = &Event>> {
-        let skip = usize::try_from(version.0.checked_sub(self.floor.0)?).unwrap_or(usize::MAX);
-        Some(self.events.range(skip.min(self.events.len())..))
+        let skip = usize::try_from(version.0.checked_sub(self.floor.0)?).ok()?;
+        (skip <= self.events.len()).then(|| self.events.range(skip..))
     }
 
     /// By how much work that could go on later may let it grow now: so little that nobody who is at the head falls off.
@@ -193,7 +193,7 @@ mod tests {
         let kept: Vec<_> = log.since(ResourceVersion(102)).expect("kept").map(|e| e.version().0).collect();
         assert_eq!(kept, [103, 104, 105]);
         assert_eq!(log.since(ResourceVersion(105)).expect("at the head").len(), 0);
-        assert_eq!(log.since(ResourceVersion(900)).expect("ahead").len(), 0);
+        assert!(log.since(ResourceVersion(106)).is_none(), "ahead");
         assert!(log.event(ResourceVersion(102)).is_none());
         assert_eq!(log.event(ResourceVersion(104)).expect("kept").version().0, 104);
         assert!(log.event(ResourceVersion(106)).is_none());

@@ -65,7 +65,7 @@ pub struct WatchSpec {
 /// Where a watch begins.
 #[derive(Debug)]
 pub enum WatchStart {
-    /// With the changes after a version.
+    /// With the changes after a version that was given out.
     After(ResourceVersion),
     /// With the end: an ERROR event, since the stream comes before the look at what is there.
     Refused(Box<ApiError>),
@@ -94,14 +94,14 @@ pub enum Fill {
 /// Why a watch ended by the server's doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// It read too slowly, or asked for too old a version: 410.
+    /// It read too slowly, or asked for too old a version, or for one that was never given out: 410.
     Expired,
     /// Its time was over.
     TimedOut,
     /// Its client opens no window, and too much waits for such.
     Unread,
-    /// It wants what cannot be had: a version that does not exist yet, or events in a form that is one of lists. As with
-    /// kube-apiserver, it has begun before that is found out.
+    /// It wants what cannot be had: what is there at a version that does not exist yet, or events in a form that is one of
+    /// lists. As with kube-apiserver, it has begun before that is found out.
     Unsuitable,
 }
 
@@ -402,12 +402,9 @@ impl<O: Copy> Watchers<O> {
             }
         }
         if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
-            // One that begins with a version to come has reached none that a bookmark could name.
-            if watcher.cursor <= table.version() {
-                watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
-                self.events += 1;
-                watcher.wants_columns = false;
-            }
+            watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
+            self.events += 1;
+            watcher.wants_columns = false;
             watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
         }
         if over {

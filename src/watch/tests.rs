@@ -328,47 +328,6 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
 }
 
 #[test]
-fn no_bookmark_names_a_version_that_was_never_given_out() {
-    let mut world = World::new(1, usize::MAX);
-    let spec = WatchSpec {
-        range: Range::All,
-        selector: Selector::default(),
-        start: WatchStart::After(ResourceVersion(world.first + 2)),
-        bookmarks: true,
-        timeout_ms: 150_000,
-        form: Form::default(),
-    };
-    let key = world.watchers.add(0, spec, world.now);
-    let began_ms = world.now.ms;
-    let fill = |world: &mut World, after_ms| {
-        world.now.ms = began_ms + after_ms;
-        world.watchers.on_timeout(world.now);
-        let mut out = Vec::new();
-        let fill = world.watchers.fill(key, &world.table, world.now, &mut out, 1000);
-        (fill, String::from_utf8(out).expect("UTF-8"))
-    };
-    assert_eq!(fill(&mut world, 60_000), (Fill::Idle, String::new()));
-    assert_eq!(world.watchers.due_ms(), Some(began_ms + 120_000), "the next is due as if there had been one");
-    (0..2).for_each(|_| world.write());
-    let (_, text) = fill(&mut world, 120_000);
-    assert!(text.starts_with("{\"type\":\"BOOKMARK\"") && text.contains("\"502\""), "it has come: {text}");
-    // The same at the end of a watch.
-    for (writes, bookmarks) in [(1, 0), (2, 1)] {
-        let mut world = World::new(1, usize::MAX);
-        let start = WatchStart::After(ResourceVersion(world.first + 2));
-        let (range, selector, form) = (Range::All, Selector::default(), Form::default());
-        let spec = WatchSpec { range, selector, start, bookmarks: true, timeout_ms: 1000, form };
-        let key = world.watchers.add(0, spec, world.now);
-        (0..writes).for_each(|_| world.write());
-        world.now.ms += 1000;
-        let mut out = Vec::new();
-        let fill = world.watchers.fill(key, &world.table, world.now, &mut out, 1000);
-        assert_eq!(fill, Fill::Ended(WatchEnd::TimedOut));
-        assert_eq!(String::from_utf8(out).expect("UTF-8").matches("BOOKMARK").count(), bookmarks, "{writes} writes");
-    }
-}
-
-#[test]
 fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     for seed in 0..50 {
         let mut world = World::new(seed, 1000);

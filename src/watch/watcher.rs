@@ -142,7 +142,7 @@ impl<O> Watcher<O> {
                     self.cursor = event.version();
                     may_look = count_look(if is_in_range { cost } else { 1 });
                 }
-                if self.group.is_some() && self.cursor <= table.version() {
+                if self.group.is_some() {
                     self.progress = Progress::Synced { pending: VecDeque::new() };
                 }
             }
@@ -160,7 +160,7 @@ impl<O> Watcher<O> {
             }
         }
         // Nothing that it waits for has happened since.
-        self.cursor = self.cursor.max(table.version());
+        self.cursor = table.version();
         Ok(false)
     }
 }

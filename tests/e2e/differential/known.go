@@ -21,6 +21,12 @@ var known = []struct {
 		},
 	},
 	{
+		"a watch from a version to come ends with 410; kube-apiserver waits for the version without a word",
+		func(d *difference) bool {
+			return strings.HasPrefix(d.step.label, "watch") && strings.Contains(d.asked[1].target, "resourceVersion="+future) && strings.Contains(d.said[1], "is above the newest")
+		},
+	},
+	{
 		"a dry run of a creation that names a version which is no number does not show it",
 		func(d *difference) bool {
 			return strings.Contains(d.asked[1].target, "dryRun=All") && strings.Contains(d.said[0], "resourceVersion\": \"x\"") || strings.Contains(d.said[0], "resourceVersion\":\"x\"") || strings.Contains(d.said[0], "resourceVersion: x")
