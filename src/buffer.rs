@@ -9,7 +9,8 @@ use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 ///         0        start     end    data.len()
 /// ```
 ///
-/// Invariant: `start <= end <= data.len()`; an empty buffer owns no memory after [`ByteBuf::release`].
+/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory, and one that is not
+/// owns [`POOLED_BYTES_MAX`] or four times what waits.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -51,7 +52,8 @@ impl ByteBuf {
         }
     }
 
-    /// Room for at least one byte, taking memory from `pool` or growing by doubling.
+    /// Room for at least one byte, taking memory from `pool` or growing by doubling. Never more than [`BUFFER_BYTES`], so
+    /// that behind the end of a long message no more comes with it.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
             self.data = pool.take_filled();
@@ -66,7 +68,8 @@ impl ByteBuf {
                 self.data.resize(len, 0);
             }
         }
-        &mut self.data[self.end..]
+        let end = self.data.len().min(self.end + BUFFER_BYTES);
+        &mut self.data[self.end..end]
     }
 
     /// Counts `bytes` of the spare room as filled.
@@ -83,13 +86,24 @@ impl ByteBuf {
         self.end -= gap;
     }
 
-    /// Gives the memory back to `pool` if nothing waits.
+    /// Gives the memory back to `pool` if nothing waits. What a long message has left is moved out of its memory, which
+    /// would stay for as long as that waits: behind a watch, until the watch ends.
     pub fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.data.is_empty() {
             pool.give_filled(std::mem::take(&mut self.data));
+        } else if self.data.len() > POOLED_BYTES_MAX && self.len() <= self.data.len() / 4 {
+            let mut data = pool.take_filled();
+            if data.len() < self.len() {
+                data.resize(self.len().next_power_of_two(), 0);
+            }
+            data[..self.len()].copy_from_slice(self.filled());
+            *self = Self { data, start: 0, end: self.len() };
         }
     }
 }
+
+/// Bytes of the longest buffer that a pool takes back.
+const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
 /// Buffers of [`BUFFER_BYTES`] to lend. A connection that waits holds none, so a hundred thousand idle ones cost no
 /// buffer memory.
@@ -115,14 +129,14 @@ impl Pool {
     /// Takes a buffer back, unless it has grown or there are enough.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
-        if (BUFFER_BYTES..=4 * BUFFER_BYTES).contains(&buffer.capacity()) && self.idle.len() < BUFFERS_POOLED_MAX {
+        if (BUFFER_BYTES..=POOLED_BYTES_MAX).contains(&buffer.capacity()) && self.idle.len() < BUFFERS_POOLED_MAX {
             self.idle.push(buffer);
         }
     }
 
     /// Takes a buffer back that is to keep its length.
     pub fn give_filled(&mut self, buffer: Vec<u8>) {
-        if (BUFFER_BYTES..=4 * BUFFER_BYTES).contains(&buffer.len()) && self.filled.len() < BUFFERS_POOLED_MAX {
+        if (BUFFER_BYTES..=POOLED_BYTES_MAX).contains(&buffer.len()) && self.filled.len() < BUFFERS_POOLED_MAX {
             self.filled.push(buffer);
         }
     }
@@ -164,6 +178,26 @@ mod tests {
         buf.consume(1);
         buf.remove(1, 2);
         assert_eq!(buf.filled(), b"bef");
+    }
+
+    #[test]
+    fn what_a_long_message_has_left_does_not_keep_its_memory() {
+        let mut pool = Pool::default();
+        for left in [1, BUFFER_BYTES, BUFFER_BYTES + 1, 400_000, 2_000_000] {
+            let mut buf = ByteBuf::default();
+            while buf.len() < 3_000_000 {
+                let spare = buf.spare_mut(&mut pool);
+                let room = spare.len();
+                assert!(room <= BUFFER_BYTES, "no more comes with the end of a message");
+                spare.fill(7);
+                buf.fill(room);
+                buf.release(&mut pool);
+            }
+            buf.consume(buf.len() - left);
+            buf.release(&mut pool);
+            assert_eq!(buf.filled(), vec![7; left]);
+            assert!(buf.data.len() <= POOLED_BYTES_MAX.max(4 * left), "{left}: {}", buf.data.len());
+        }
     }
 
     #[test]
