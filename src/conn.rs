@@ -165,6 +165,10 @@ impl Conn {
                 self.phase = Phase::Closed;
             }
         }
+        if !matches!(self.phase, Phase::Handshake | Phase::Open) {
+            // What has not been served will not be.
+            self.input.consume(self.input.len());
+        }
         self.input.release(pool);
     }
 
@@ -287,6 +291,12 @@ impl Conn {
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         self.output.len() + self.protocol.unsent_bytes()
+    }
+
+    /// Bytes that were received of requests which are not served yet.
+    #[must_use]
+    pub fn received_bytes(&self) -> usize {
+        self.input.len() + self.protocol.received_bytes()
     }
 
     /// Whether more events may be queued.

@@ -79,6 +79,15 @@ pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 /// of them still gets one answer.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
+/// Bytes received on all connections together of requests that are not served yet, above which none may hold more than
+/// [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows with
+/// what is received takes up to twice the memory.
+pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
+
+/// Bytes of requests that are not served yet which a connection may hold then: as many as one whose peer has no certificate
+/// ever may. No Lease that serves its purpose comes near; one that would pass it is refused with 429.
+pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
+
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
 /// a whole one, most of which is their encryption.
 pub const FAN_OUT_BYTES_PER_TURN: u64 = 512 * 1024;
@@ -227,9 +236,10 @@ const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
 const _: () = assert!(BUFFER_BYTES >= crate::http2::limits::RECV_BUFFER_BYTES_MIN);
 const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
+const _: () = assert!(HEAD_BYTES_MAX + ANONYMOUS_BODY_BYTES_MAX <= RECEIVED_BYTES_LOW);
 // Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
 const _: () = assert!(
-    ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FIELD_LIST_BYTES_MAX
-        && ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX / 2 >= crate::http2::limits::FRAME_SIZE_MAX
+    RECEIVED_BYTES_LOW / 2 >= crate::http2::limits::FIELD_LIST_BYTES_MAX
+        && RECEIVED_BYTES_LOW / 2 >= crate::http2::limits::FRAME_SIZE_MAX
 );
 const _: () = assert!(HEAD_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);

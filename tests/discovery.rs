@@ -349,6 +349,7 @@ fn metrics_count_what_was_done() {
         ("coordination_connections", 2.0),
         ("coordination_connections_accepted_total", 2.0),
         ("coordination_queued_bytes", 0.0),
+        ("coordination_received_bytes", 0.0),
         ("coordination_watches_started_total", 2.0),
         ("coordination_watches_ended_total{reason=\"expired\"}", 1.0),
         ("coordination_watches_ended_total{reason=\"closed\"}", 0.0),

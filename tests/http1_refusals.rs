@@ -5,7 +5,10 @@
 
 mod support;
 
-use coordination_apiserver::limits::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, HEAD_MS_MAX, TARGET_BYTES_MAX};
+use coordination_apiserver::limits::{
+    BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, HEAD_MS_MAX, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
+    TARGET_BYTES_MAX,
+};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
@@ -287,6 +290,49 @@ fn a_refusal_can_be_read_by_a_client_that_goes_on_sending() {
         let _hung_up = client.try_send(&vec![b' '; 1_000_000]);
         client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
     }
+}
+
+/// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some of
+/// those have gone.
+#[test]
+fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
+    let server = TestServer::start();
+    let target = lease::collection("crowd");
+    let begun = |sent: usize| {
+        let mut client = server.client();
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {BODY_BYTES_MAX}\r\n\r\n"));
+        let _refused = client.try_send(&vec![b' '; sent]);
+        client
+    };
+    let gauge = || {
+        let metrics = server.client().call("GET", "/metrics", "").expect_status(200, "metrics");
+        let text = String::from_utf8(metrics.body).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix("coordination_received_bytes "));
+        value.unwrap().parse::<usize>().unwrap()
+    };
+    let await_gauge = |is_met: &dyn Fn(usize) -> bool| {
+        let is_in_time = (0..400).any(|_| {
+            std::thread::sleep(Duration::from_millis(25));
+            is_met(gauge())
+        });
+        assert!(is_in_time, "{}", gauge());
+    };
+    let mut long: Vec<_> = (0..RECEIVED_BYTES_TOTAL_HIGH / BODY_BYTES_MAX).map(|_| begun(BODY_BYTES_MAX - 1)).collect();
+    await_gauge(&|bytes| bytes >= long.len() * (BODY_BYTES_MAX - 1));
+    let rest = RECEIVED_BYTES_TOTAL_HIGH % BODY_BYTES_MAX + BODY_BYTES_MAX / 10;
+    let others: Vec<_> = (0..rest / (RECEIVED_BYTES_LOW / 2)).map(|_| begun(RECEIVED_BYTES_LOW / 2)).collect();
+    await_gauge(&|bytes| bytes >= RECEIVED_BYTES_TOTAL_HIGH);
+    let mut refused = begun(RECEIVED_BYTES_LOW + 1);
+    refused.recv("POST").expect_failure(429, "TooManyRequests", "one more long body");
+    refused.expect_closed();
+    server.client().call("POST", &target, &lease::new("small")).expect_status(201, "a Lease");
+    long[0].send(" ");
+    long[0].recv("POST").expect_failure(429, "TooManyRequests", "one that was begun before");
+    drop((long, others));
+    await_gauge(&|bytes| bytes == 0);
+    let mut taken = begun(BODY_BYTES_MAX - 1);
+    taken.send(" ");
+    taken.recv("POST").expect_status(400, "there is room again");
 }
 
 #[test]

@@ -16,7 +16,8 @@ use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
 use coordination_apiserver::lease::{ResourceVersion, Time};
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX,
-    QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
+    QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
+    WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::{Table, WANTED_MAX};
@@ -678,6 +679,33 @@ fn of_bodies_that_wait_the_greatest_is_refused_for_one_more() {
     assert_eq!((heads(&out).last(), ended(&out)), (Some(&(DATA, last)), 0), "{:?}", heads(&out));
     assert!(connection.service.table.find("n", "a").is_some());
     assert_eq!(connection.service.watchers.len(), 1, "the watch is open");
+}
+
+/// While very much waits on all connections each may hold little; of those who are refused the greatest is the first.
+#[test]
+fn where_very_much_waits_on_all_connections_long_bodies_go() {
+    let mut connection = InMemory::new();
+    connection.recv(&hello(&[]));
+    let pieces = |id: u32, count: usize| {
+        let pieces = (0..count).map(|_| frame(DATA, 0, id, &[b' '; 16_384]));
+        std::iter::once(post(id)).chain(pieces).collect::<Vec<_>>()
+    };
+    let mut out = Vec::new();
+    for octets in [pieces(1, 100), pieces(3, 20), pieces(5, 4)].concat() {
+        out.extend(connection.recv(&octets));
+    }
+    assert!(!heads(&out).iter().any(|(frame_type, _)| *frame_type == RST_STREAM));
+    connection.service.received_bytes = RECEIVED_BYTES_TOTAL_HIGH;
+    let out = connection.recv(&[post(7), frame(DATA, END_STREAM, 7, lease::new("a").as_bytes())].concat());
+    let ended = |out: &[u8], id| heads(out).contains(&(RST_STREAM, id));
+    assert_eq!([1, 3, 5, 7].map(|id| ended(&out, id)), [true, true, false, false]);
+    assert!(String::from_utf8_lossy(&out).contains("please try again later"));
+    assert!(connection.service.table.find("n", "a").is_some());
+    let mut out = Vec::new();
+    for octets in pieces(9, 10) {
+        out.extend(connection.recv(&octets));
+    }
+    assert_eq!([5, 9].map(|id| ended(&out, id)), [false, true]);
 }
 
 #[test]

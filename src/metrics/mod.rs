@@ -62,6 +62,8 @@ pub struct TurnEnd {
     pub connections_with_jobs: usize,
     /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
+    /// Bytes received, on all connections, of requests that are not served yet.
+    pub received_bytes: usize,
 }
 
 /// Bounds of the turns' durations, in microseconds: from a turn that found one request to one that stalls the others.
@@ -281,6 +283,11 @@ impl Metrics {
                 last.0,
             );
         }
+        out.single_gauge(
+            "coordination_received_bytes",
+            "Bytes received, on all connections, of requests that are not served yet.",
+            self.last.received_bytes,
+        );
         for (name, help, count) in [
             (
                 "coordination_connections_accepted_total",
@@ -341,6 +348,7 @@ mod tests {
             watch_events: 2,
             connections_with_jobs: 0,
             queued_bytes: 7,
+            received_bytes: 5,
         });
         let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
         for (series, value) in [
@@ -355,6 +363,7 @@ mod tests {
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.00001\"}", 0),
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.000025\"}", 1),
             ("coordination_queued_bytes", 7),
+            ("coordination_received_bytes", 5),
             ("coordination_connections", 2),
             ("coordination_tls_handshakes_total", 1),
             ("apiserver_tls_handshake_errors_total", 1),

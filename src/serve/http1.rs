@@ -125,6 +125,11 @@ impl Http1 {
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
+                    if input.len() > service.received_room_for(from.credentials) {
+                        refuse(&Response::from_error(&ApiError::TooManyRequests), service, output);
+                        self.is_last = true;
+                        return Served::Close;
+                    }
                     if send_continue {
                         output.extend_from_slice(CONTINUE);
                     }
@@ -133,7 +138,7 @@ impl Http1 {
                 Err(error) => {
                     service.api.metrics.count_malformed_request();
                     if error != RequestError::NotHttp {
-                        refuse(error, service, output);
+                        refuse(&refusal_of(error), service, output);
                     }
                     self.is_last = true;
                     return Served::Close;
@@ -435,10 +440,10 @@ fn push_response(response: &Response, after: Persistence, service: &mut Service,
     }
 }
 
-/// Answers what never became a request.
+/// What is said to what never became a request.
 #[cold]
-fn refuse(error: RequestError, service: &mut Service, output: &mut Vec<u8>) {
-    let response = match error {
+fn refusal_of(error: RequestError) -> Response {
+    match error {
         // The one refusal that comes of a request which could be read.
         RequestError::BodyTooLarge => {
             Response::from_error(&ApiError::RequestEntityTooLarge { bytes_max: BODY_BYTES_MAX })
@@ -448,7 +453,12 @@ fn refuse(error: RequestError, service: &mut Service, output: &mut Vec<u8>) {
             let text = format!("{status} {}: {}\n", crate::http::reason_phrase(status), error.detail());
             Response::new(status, ContentType::Text, text.into())
         }
-    };
+    }
+}
+
+/// Answers where no request can follow.
+#[cold]
+fn refuse(response: &Response, service: &mut Service, output: &mut Vec<u8>) {
     let after = Persistence { keep_alive: false, chunks: true, head_only: false, wants_h2c: false };
-    push_response(&response, after, service, output);
+    push_response(response, after, service, output);
 }

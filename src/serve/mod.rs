@@ -18,8 +18,9 @@ use crate::hpack::FieldBuf;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{Config, PREFACE, StreamKey};
 use crate::limits::{
-    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, HEAD_MS_MAX, LOOK_AHEAD_BYTES_MAX, POSTPONED_MAX,
-    QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
+    ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX,
+    LOOK_AHEAD_BYTES_MAX, POSTPONED_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
+    RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH, REQUESTS_PER_TURN,
 };
 use crate::permits::Permits;
 use crate::route::Route;
@@ -68,6 +69,8 @@ pub struct Service {
     pub queued_bytes: usize,
     /// The time that the requests of this turn have.
     pub pace: Pace,
+    /// Bytes received, on all connections, of requests that are not served yet.
+    pub received_bytes: usize,
     /// For response heads.
     pub date: HttpDate,
     /// Scratch memory.
@@ -88,6 +91,7 @@ impl Service {
             postponing: Permits::new(POSTPONED_MAX),
             queued_bytes: 0,
             pace: Pace::default(),
+            received_bytes: 0,
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
@@ -98,6 +102,13 @@ impl Service {
     #[must_use]
     pub fn room_for(&self, credentials: &Credentials) -> usize {
         if credentials.is_nobody() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
+    }
+
+    /// Bytes of requests that are not served yet which a connection of a peer like this may hold; what would pass it is
+    /// refused. A front proxy's has everybody's requests, and there are few of those.
+    fn received_room_for(&self, credentials: &Credentials) -> usize {
+        let is_scarce = self.received_bytes >= RECEIVED_BYTES_TOTAL_HIGH && !credentials.is_front_proxy();
+        if credentials.is_nobody() || is_scarce { RECEIVED_BYTES_LOW } else { BODY_BYTES_MAX * CONNECTION_BODIES_MAX }
     }
 
     /// Whether so much waits on all connections that none is to get much more.
@@ -289,6 +300,15 @@ impl Protocol {
         match self {
             Self::Undecided | Self::Http1(_) => 0,
             Self::Http2(http2) => http2.unsent_bytes(),
+        }
+    }
+
+    /// Bytes of requests that are not served yet, beside what is still in the input.
+    #[must_use]
+    pub fn received_bytes(&self) -> usize {
+        match self {
+            Self::Undecided | Self::Http1(_) => 0,
+            Self::Http2(http2) => http2.received_bytes(),
         }
     }
 

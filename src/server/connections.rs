@@ -29,6 +29,8 @@ pub(super) struct Entry {
     is_in_jobs: bool,
     /// Bytes that waited to be sent when they were counted last.
     queued_bytes: usize,
+    /// Bytes of requests that were not served yet when they were counted last.
+    received_bytes: usize,
 }
 
 impl Connections {
@@ -56,6 +58,7 @@ impl Connections {
             is_touched: false,
             is_in_jobs: false,
             queued_bytes: 0,
+            received_bytes: 0,
         }))
     }
 
@@ -114,11 +117,23 @@ impl Entry {
         self.is_touched = false;
     }
 
-    /// Takes note that so many bytes wait to be sent on the connection.
-    pub(super) fn count(&mut self, queued_bytes: usize, service: &mut Service) {
-        let before = std::mem::replace(&mut self.queued_bytes, queued_bytes);
-        service.queued_bytes = service.queued_bytes.saturating_sub(before).saturating_add(queued_bytes);
+    /// Counts among those of all connections the bytes that wait on this one.
+    pub(super) fn count(&mut self, service: &mut Service) {
+        recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
+        recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());
     }
+
+    /// Takes those bytes out of the counts: it is over.
+    pub(super) fn uncount(&mut self, service: &mut Service) {
+        recount(&mut service.queued_bytes, &mut self.queued_bytes, 0);
+        recount(&mut service.received_bytes, &mut self.received_bytes, 0);
+    }
+}
+
+/// Puts `now` into `total` in the place of what `counted` says was counted before.
+fn recount(total: &mut usize, counted: &mut usize, now: usize) {
+    let before = std::mem::replace(counted, now);
+    *total = total.saturating_sub(before).saturating_add(now);
 }
 
 /// A token of a slot and of which connection in it.

@@ -188,6 +188,7 @@ impl Server {
             watch_events: self.service.watchers.events(),
             connections_with_jobs: self.with_jobs.len(),
             queued_bytes: self.service.queued_bytes,
+            received_bytes: self.service.received_bytes,
         });
         Ok(())
     }
@@ -376,7 +377,7 @@ impl Server {
         let had_job = entry.conn.has_job();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
         // The next ones are to know, and not only when all have been served.
-        entry.count(entry.conn.waiting_bytes(), &mut self.service);
+        entry.count(&mut self.service);
         if !had_job && entry.conn.has_job() {
             self.with_jobs.push(token);
         }
@@ -464,8 +465,7 @@ impl Server {
     /// Does what a connection's state asks for.
     fn go_on(&mut self, token: Token, next: Next) {
         let Some(entry) = self.conns.get_mut(token) else { return };
-        let queued_bytes = if next == Next::Close { 0 } else { entry.conn.waiting_bytes() };
-        entry.count(queued_bytes, &mut self.service);
+        entry.count(&mut self.service);
         match next {
             Next::Close => self.close(token),
             Next::Again => entry.enqueue(&mut self.run_queue),
@@ -477,6 +477,7 @@ impl Server {
     fn close(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.drop_work(&mut self.service);
+        entry.uncount(&mut self.service);
         // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
         self.conns.remove(token);
     }

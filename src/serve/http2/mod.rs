@@ -17,9 +17,7 @@ use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
-use crate::limits::{
-    BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX,
-};
+use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX};
 use crate::table::Table;
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use bytes::Bytes;
@@ -48,8 +46,6 @@ pub struct Http2 {
     /// Bytes of responses that wait for the windows of their streams.
     unsent_bytes: usize,
     body_bytes_max: usize,
-    /// Bytes that `received_bytes` may reach before the greatest body that is awaited is refused.
-    received_bytes_max: usize,
 }
 
 /// What serving a connection needs of everything else.
@@ -96,7 +92,6 @@ impl Http2 {
             received_bytes: 0,
             unsent_bytes: 0,
             body_bytes_max,
-            received_bytes_max: body_bytes_max.saturating_mul(CONNECTION_BODIES_MAX),
         }
     }
 
@@ -331,6 +326,12 @@ impl Http2 {
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
+    }
+
+    /// Bytes of requests that are not served yet: of heads and of bodies.
+    #[must_use]
+    pub fn received_bytes(&self) -> usize {
+        self.received_bytes
     }
 
     /// Keeps what jobs under way need, before the log forgets it.

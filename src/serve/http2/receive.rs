@@ -15,6 +15,7 @@ use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::serve::pace::is_plain;
 use crate::serve::{self, Budget, Service};
 use crate::table::WANTED_MAX;
+use std::collections::BinaryHeap;
 
 /// What there is of a request that is not served yet.
 #[derive(Debug, Default)]
@@ -76,7 +77,7 @@ impl Http2 {
         budget: &mut Budget,
         turn: &mut Turn<'_>,
     ) -> Result<bool, ConnectionError> {
-        while budget.lasts(turn.output) && !self.has_enough() {
+        while budget.lasts(turn.output) && !self.has_enough(turn) {
             let fields = &mut turn.service.scratch.fields;
             let received = self.connection.recv(input.filled(), turn.now.ms, fields, turn.output)?;
             let is_starved = received.event.is_none();
@@ -94,8 +95,9 @@ impl Http2 {
 
     /// Whether to serve what is whole before more is taken in: as many as are looked at together, or so much that what comes
     /// with the next frame could be more than may wait.
-    fn has_enough(&self) -> bool {
-        self.whole.len() >= WANTED_MAX || !self.whole.is_empty() && self.received_bytes > self.received_bytes_max / 2
+    fn has_enough(&self, turn: &Turn<'_>) -> bool {
+        self.whole.len() >= WANTED_MAX
+            || !self.whole.is_empty() && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
     }
 
     fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
@@ -272,15 +274,24 @@ impl Http2 {
     /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most of it
     /// is refused. A front proxy's connection has everybody's requests, and the small ones are not to suffer.
     fn make_room(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
-        while self.received_bytes + more > self.received_bytes_max {
-            let held = |stream: &Stream| match &stream.work {
-                Work::Receiving(_, unserved) if stream.key == key => Some((unserved.bytes() + more, key)),
-                Work::Receiving(_, unserved) => Some((unserved.bytes(), stream.key)),
-                Work::Postponed(..) | Work::Begun(..) | Work::Sending { .. } => None,
-            };
-            let greatest = self.streams.iter().flatten().filter_map(held).max_by_key(|(bytes, _)| *bytes);
-            // What is whole is served before anything more is taken in.
-            let Some((_, greatest)) = greatest else { return };
+        let room = turn.service.received_room_for(turn.from.credentials);
+        if self.received_bytes + more <= room {
+            return;
+        }
+        let held = |(slot, stream): (usize, &Option<Stream>)| match stream.as_ref()? {
+            Stream { key: own, work: Work::Receiving(_, unserved) } => {
+                Some((unserved.bytes() + if *own == key { more } else { 0 }, slot))
+            }
+            _ => None,
+        };
+        // In time that grows with their number but once: the room may have become so small that most of them have to go.
+        let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
+        // What is whole is served before anything more is taken in.
+        while self.received_bytes + more > room
+            && let Some((_, slot)) = held.pop()
+            && let Some(Some(Stream { key: greatest, .. })) = self.streams.get(slot)
+        {
+            let greatest = *greatest;
             self.forget(greatest);
             self.refuse_body(greatest, &ApiError::TooManyRequests, turn);
             if greatest == key {
