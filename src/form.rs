@@ -145,11 +145,10 @@ impl Form {
         }
     }
 
-    /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure,
-    /// YAML is made of the finished JSON.
+    /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure.
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
-        self.representation.format != Format::Json
+        self.representation.format == Format::Protobuf
     }
 
     /// Appends what stands before the items of a list. `items` are those that follow, where they must be known.
@@ -158,6 +157,15 @@ impl Form {
             protobuf::ListHead { form, meta: *meta, items_len }.push(out);
             return;
         }
+        if self.representation.format == Format::Yaml {
+            let (yaml, items_at) = self.empty_list_yaml(meta);
+            out.extend_from_slice(&yaml[..items_at]);
+            return;
+        }
+        self.push_list_head_json(out, meta);
+    }
+
+    fn push_list_head_json(self, out: &mut Vec<u8>, meta: &ListMeta<'_>) {
         match self.representation.transform {
             Transform::Table(version) => push_table_head(out, meta, true, version),
             Transform::Partial(version) | Transform::PartialList(version) => {
@@ -199,40 +207,76 @@ impl Form {
             }
             return;
         }
+        if self.representation.format == Format::Yaml {
+            if is_first {
+                out.push(b'\n');
+            }
+            // Under a key a list is not indented, and so looks like one that is the whole document.
+            let mut json = vec![b'['];
+            self.push_item_json(&mut json, object, now);
+            json.push(b']');
+            push_yaml(out, &json);
+            return;
+        }
+        match self.representation.transform {
+            Transform::Partial(_) | Transform::PartialList(_) => partial::push_item_start(out, is_first),
+            Transform::None | Transform::Table(_) if is_first => {}
+            Transform::None | Transform::Table(_) => out.push(b','),
+        }
+        self.push_item_json(out, object, now);
+    }
+
+    fn push_item_json(self, out: &mut Vec<u8>, object: &Object, now: Time) {
         match self.representation.transform {
             Transform::Table(version) => {
-                if !is_first {
-                    out.push(b',');
-                }
                 let form = TableForm { now, include: self.include, version };
                 self.with_row_json(State::Stored(object), |json| push_row(out, object.unrenewed(), json, form));
             }
             Transform::Partial(version) | Transform::PartialList(version) => {
-                partial::push_item_start(out, is_first);
                 State::Stored(object).with_json(|json| partial::push_partial(out, json, version));
             }
-            Transform::None => {
-                if !is_first {
-                    out.push(b',');
-                }
-                object.push_json_item(out);
-            }
+            Transform::None => object.push_json_item(out),
         }
     }
 
-    /// Appends what stands behind the items of a list. What is made of finished JSON is made now: `out` holds the list
-    /// alone then.
+    /// Appends what stands behind the items of a list, which says the same of itself as at its head.
     pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
             return;
         }
+        if self.representation.format == Format::Yaml {
+            let (yaml, items_at) = self.empty_list_yaml(meta);
+            let rest = yaml.get(items_at..).unwrap_or_default();
+            let behind_items = memchr::memchr(b'\n', rest).map_or(rest.len(), |at| at + 1);
+            out.extend_from_slice(if is_empty { rest } else { &rest[behind_items..] });
+            return;
+        }
+        self.push_list_close_json(out, is_empty);
+        out.push(b'\n');
+    }
+
+    fn push_list_close_json(self, out: &mut Vec<u8>, is_empty: bool) {
         match self.representation.transform {
             Transform::Table(_) => push_table_close(out),
             Transform::Partial(_) | Transform::PartialList(_) => partial::push_list_close(out, is_empty),
             Transform::None => out.extend_from_slice(b"]}"),
         }
-        *out = self.finished(std::mem::take(out));
+    }
+
+    /// A list without items in YAML, and where in it, behind their key, the items would be. The keys are sorted, so that some
+    /// come behind them.
+    fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
+        let key: &[u8] = match self.representation.transform {
+            Transform::Table(_) => b"\nrows:",
+            Transform::None | Transform::Partial(_) | Transform::PartialList(_) => b"\nitems:",
+        };
+        let (mut json, mut yaml) = (Vec::new(), Vec::new());
+        self.push_list_head_json(&mut json, meta);
+        self.push_list_close_json(&mut json, true);
+        push_yaml(&mut yaml, &json);
+        let items_at = memchr::memmem::find(&yaml, key).map_or(yaml.len(), |at| at + key.len());
+        (yaml, items_at)
     }
 
     /// Appends an event of a watch. `columns` says whether a Table is to carry its columns: the first one does.
@@ -426,6 +470,35 @@ mod tests {
                 Time(0),
             );
             assert_eq!(events[0], events[1], "{form:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_in_yaml_is_made_item_by_item_what_its_json_is_whole() {
+        let mut folded = object().unrenewed().clone();
+        folded.metadata.name = "b".into();
+        folded.spec.holder_identity = Some(["a", &"long words ".repeat(30), "\n\n"].concat().into());
+        let objects = [object(), Object::new(Key::new("n", "b"), ResourceVersion(8), folded), object()];
+        let metas = [
+            ListMeta::at(ResourceVersion(9)),
+            ListMeta { next: "rows: []", remaining: Some(7), ..ListMeta::default() },
+        ];
+        for yaml in all_forms().into_iter().filter(|form| form.representation.format == Format::Yaml) {
+            let json = Form { representation: Representation { format: Format::Json, ..yaml.representation }, ..yaml };
+            for (count, meta) in [(0, metas[0]), (1, metas[1]), (3, metas[0])] {
+                let list = |form: Form| {
+                    let mut out = Vec::new();
+                    form.push_list_head(&mut out, &meta, 0);
+                    for (at, object) in objects.iter().take(count).enumerate() {
+                        form.push_list_item(&mut out, object, at == 0, Time(0));
+                    }
+                    form.push_list_close(&mut out, &meta, count == 0);
+                    out
+                };
+                let mut whole = Vec::new();
+                push_yaml(&mut whole, &list(json));
+                assert_eq!(String::from_utf8_lossy(&list(yaml)), String::from_utf8_lossy(&whole), "{yaml:?}");
+            }
         }
     }
 

@@ -110,9 +110,6 @@ pub const NAMESPACE_WAIT_MS: u64 = 200;
 /// Creations that wait for their namespaces at one time; further ones are answered by what is known.
 pub const POSTPONED_MAX: usize = 64;
 
-/// Items of a list in YAML, which is made in one go; JSON and protobuf have no such bound.
-pub const YAML_LIST_ITEMS_MAX: usize = 4_000;
-
 /// Milliseconds after which a list or a deletion of a collection gets no further step, and a watch that begins with what is
 /// there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`]
 /// lets it puts off the end that it is told of, but not that of what is held for it.
@@ -173,6 +170,9 @@ pub const GZIP_BYTES_MIN: usize = 128 * 1024;
 
 /// Bytes that are compressed in one step of a list, which takes far longer than making them.
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
+
+/// Bytes of a list in YAML that are made in one step, which takes far longer than making them in JSON.
+pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
 
 /// Responses that are compressed at once, all connections together; further ones go out plain. Each holds
 /// deflate's tables and what waits to be compressed, also while its client reads nothing.

@@ -3,7 +3,7 @@
 use super::job::{Deletion, Job};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::preconditions::Preconditions;
-use super::read::{ListStart, check_length, list_start, range_of};
+use super::read::{ListStart, list_start, range_of};
 use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
@@ -89,7 +89,6 @@ impl Api {
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
         // All pages are of the first one's version, and so one snapshot here.
         let limit = if is_paged { 0 } else { limit };
-        check_length(form, table, Some(namespace), limit)?;
         let deletion = Deletion {
             propagation: propagation(&options),
             preconditions: Preconditions::of(&options),

@@ -18,7 +18,7 @@ use crate::codec::list_meta::ListMeta;
 use crate::codec::render::Pretty;
 use crate::form::Form;
 use crate::http::{Body, Response};
-use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX};
+use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, YAML_BYTES_PER_STEP};
 use crate::media_type::Format;
 use crate::metrics::Metrics;
 use crate::permits::Permit;
@@ -35,7 +35,7 @@ use found::{Found, OwnedMeta};
 pub struct Job {
     selector: Selector,
     form: Form,
-    /// Of an indented list, what indents it: as it goes out, not when it is whole.
+    /// Of an indented list, what indents it.
     printer: Option<Printer>,
     stage: Stage,
     /// Which state of the table it is about.
@@ -71,25 +71,20 @@ impl From<Forgotten> for JobError {
     }
 }
 
-/// What makes the list for people out of the compact one.
-#[derive(Debug)]
+/// What indents a list as it goes out.
+#[derive(Debug, Default)]
 struct Printer {
-    /// Indents each piece as it goes out. Without it the list goes out when it is whole: YAML is made in one go.
-    pretty: Option<Pretty>,
-    /// What is not printed yet.
+    pretty: Pretty,
+    /// A piece that is not indented yet.
     compact: Vec<u8>,
 }
 
 impl Printer {
-    /// The form in which a list is made, and what it is printed by, if it is.
+    /// The form in which a list is made, and what it is indented by, if it is.
     fn of(form: Form) -> (Form, Option<Self>) {
         let mut compact = form;
         let is_pretty = std::mem::take(&mut compact.representation.pretty);
-        match form.representation.format {
-            Format::Json if is_pretty => (compact, Some(Self { pretty: Some(Pretty::default()), compact: Vec::new() })),
-            Format::Yaml => (form, Some(Self { pretty: None, compact: Vec::new() })),
-            Format::Json | Format::Protobuf => (form, None),
-        }
+        (compact, is_pretty.then(Self::default))
     }
 }
 
@@ -177,9 +172,8 @@ impl Unsent {
 impl Job {
     /// A list of what `snapshot` holds and `selector` takes; of at most `limit` items, or 0 for all.
     #[must_use]
-    pub fn list(mut snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
+    pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
-        pin_if_whole(&mut snapshot, form);
         let stage = match limit {
             0 if !form.needs_whole_list() => Stage::Stream(Stream { snapshot, head_sent: false, items_sent: 0 }),
             limit => Stage::Collect { found: Found::nothing(snapshot, limit) },
@@ -190,14 +184,13 @@ impl Job {
     /// A deletion of what `snapshot` holds and `selector` takes; of at most `limit` Leases, or 0 for all.
     #[must_use]
     pub fn delete_collection(
-        mut snapshot: Snapshot,
+        snapshot: Snapshot,
         selector: Selector,
         limit: usize,
         deletion: Deletion,
         form: Form,
     ) -> Self {
         let (form, printer) = Printer::of(form);
-        pin_if_whole(&mut snapshot, form);
         let stage = Stage::Delete { found: Found::nothing(snapshot, limit), deletion };
         Self { printer, ..Self::new(selector, form, stage) }
     }
@@ -361,28 +354,16 @@ impl Job {
         bytes_max: usize,
     ) -> Result<bool, JobError> {
         let Some(mut printer) = self.printer.take() else { return self.compact_step(table, now, out, bytes_max) };
-        let stepped = match &mut printer.pretty {
-            Some(pretty) => {
-                printer.compact.clear();
-                // About half of what goes out is spaces.
-                let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
-                let stepped = self.compact_step(table, now, &mut printer.compact, bytes_max);
-                pretty.push(out, &printer.compact);
-                stepped
-            }
-            None => {
-                let stepped = self.compact_step(table, now, &mut printer.compact, usize::MAX);
-                if let Ok(true) = stepped {
-                    out.append(&mut printer.compact);
-                }
-                stepped
-            }
-        };
+        printer.compact.clear();
+        // About half of what goes out is spaces.
+        let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
+        let stepped = self.compact_step(table, now, &mut printer.compact, bytes_max);
+        printer.pretty.push(out, &printer.compact);
         self.printer = Some(printer);
         stepped
     }
 
-    /// One step of the body as it is before it is indented or made YAML.
+    /// One step of the body as it is before it is indented.
     fn compact_step(
         &mut self,
         table: &mut Table,
@@ -390,6 +371,10 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<bool, JobError> {
+        let bytes_max = match self.form.representation.format {
+            Format::Yaml => bytes_max.min(out.len().saturating_add(YAML_BYTES_PER_STEP)),
+            Format::Json | Format::Protobuf => bytes_max,
+        };
         let Self { selector, form, stage, .. } = self;
         match stage {
             Stage::Collect { found } => {
@@ -447,13 +432,6 @@ impl Job {
             // If that fails the next step fails as well.
             let _ = snapshot.absorb(table);
         }
-    }
-}
-
-/// What is printed in one go must be as short when it begins as it was when that was looked at.
-fn pin_if_whole(snapshot: &mut Snapshot, form: Form) {
-    if form.representation.format == Format::Yaml {
-        snapshot.pin();
     }
 }
 

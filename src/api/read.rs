@@ -7,8 +7,8 @@ use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
-use crate::limits::{WATCH_SECONDS_MIN, YAML_LIST_ITEMS_MAX};
-use crate::media_type::{Format, Unacceptable};
+use crate::limits::WATCH_SECONDS_MIN;
+use crate::media_type::Unacceptable;
 use crate::options::{
     GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
 };
@@ -82,7 +82,6 @@ pub(super) fn list(
     let ListStart { snapshot, limit, state } = list_start(table, &options, range)?;
     call.check_options_of(form)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
-    check_length(form, table, namespace, limit)?;
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).of_state(state))))
 }
 
@@ -94,20 +93,6 @@ fn options_and_form(call: &Call<'_>) -> Result<(ListOptions, Form), ApiError> {
         return Err(refusal);
     }
     ListOptions::parse_and(&call.query, || form)
-}
-
-/// Refuses a list that could take too long to be made. YAML is made of all of it in one go, and meanwhile everybody
-/// would wait; all else is made in steps.
-pub(super) fn check_length(form: Form, table: &Table, namespace: Option<&str>, limit: usize) -> Result<(), ApiError> {
-    let there = namespace.map_or(table.len(), |namespace| table.count_in(namespace));
-    let items_max = if limit == 0 { there } else { there.min(limit) };
-    if form.representation.format != Format::Yaml || items_max <= YAML_LIST_ITEMS_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "a list of up to {items_max} items is too long for application/yaml: set a limit of at most {YAML_LIST_ITEMS_MAX}, or ask for application/json"
-    );
-    Err(ApiError::BadRequest { message })
 }
 
 /// Changes of what a path below `/watch/` names. It is a watch whatever the query says, but its options are checked as

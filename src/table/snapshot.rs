@@ -201,11 +201,6 @@ impl Snapshot {
         self.is_refreshable
     }
 
-    /// Leaves it at its version, whatever [`Snapshot::refresh`] might do.
-    pub fn pin(&mut self) {
-        self.is_refreshable = false;
-    }
-
     /// Makes of a snapshot of how things stood, of which nothing has come out or been absorbed, one of how they stand. One of
     /// a version that was asked for, or of the rest of a list, stays as it is.
     pub fn refresh(&mut self, table: &Table) {
