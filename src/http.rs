@@ -6,6 +6,7 @@ use crate::form::Form;
 use crate::media_type::{DiscoveryVersion, Format};
 use crate::table::object::Object;
 use bytes::Bytes;
+use memchr::memchr;
 use std::fmt;
 
 /// Request methods that the API tells apart.
@@ -44,6 +45,18 @@ impl Method {
             _ => Self::Other,
         }
     }
+}
+
+/// Whether each `%` in the path of `target` begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out
+/// what is none.
+#[must_use]
+pub fn is_escaped_well(target: &[u8]) -> bool {
+    let Some(first) = memchr(b'%', target) else { return true };
+    let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
+    let escapes = path.get(first..).unwrap_or_default().split(|byte| *byte == b'%').skip(1);
+    escapes
+        .into_iter()
+        .all(|rest| matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
 }
 
 /// All field lines of a request, for the few that look past the ones picked out in [`RequestHead`].

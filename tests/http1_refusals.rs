@@ -292,6 +292,13 @@ fn a_refusal_can_be_read_by_a_client_that_goes_on_sending() {
     }
 }
 
+#[test]
+fn a_path_with_a_broken_escape_is_refused() {
+    for path in ["/apis/coordination.k8s.io/v1/namespaces/%zz/leases", "/healthz%", "/%2?verbose"] {
+        refused("escapes", path, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(), &[400]);
+    }
+}
+
 /// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some of
 /// those have gone.
 #[test]

@@ -2,6 +2,7 @@
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
+use crate::http::is_escaped_well;
 
 /// A valid request head: places in the [`FieldBuf`] that it was checked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ impl RequestHead {
         let is_path = path.first() == Some(&b'/') || (path == b"*" && method == b"OPTIONS");
         // A space or control character would end the target of a request line in HTTP/1.1.
         let has_bad = path.iter().fold(false, |bad, &octet| bad | (octet <= b' ') | (octet == 0x7f));
-        if is_path && !has_bad { Ok(()) } else { Err(Malformed::Path) }
+        if is_path && !has_bad && is_escaped_well(path) { Ok(()) } else { Err(Malformed::Path) }
     }
 }
 
@@ -292,6 +293,8 @@ mod tests {
         assert_eq!(check("GET", "a", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "*", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "/a b", "a"), Some(Malformed::Path));
+        assert_eq!(check("GET", "/a%2", "a"), Some(Malformed::Path));
+        assert_eq!(check("GET", "/a%2f?%", "a"), None);
         assert_eq!(check("OPTIONS", "*", "a"), None);
         assert_eq!(check("", "/", "a"), Some(Malformed::Method));
         assert_eq!(check("G T", "/", "a"), Some(Malformed::Method));

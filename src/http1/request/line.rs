@@ -1,7 +1,7 @@
 //! Request lines (RFC 9112 §3): method, target and version.
 
 use super::error::RequestError;
-use crate::http::Method;
+use crate::http::{Method, is_escaped_well};
 use crate::http1::chunked::is_token_byte;
 use crate::limits::TARGET_BYTES_MAX;
 use memchr::{memchr, memmem, memrchr};
@@ -76,7 +76,7 @@ fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
     let malformed = RequestError::Malformed("malformed request target");
     // Of all bytes, without a branch for each.
     let has_bad = target.iter().fold(false, |bad, &byte| bad | (byte <= b' ') | (byte == 0x7f));
-    let text = if has_bad { None } else { str::from_utf8(target).ok() }.ok_or(malformed)?;
+    let text = if has_bad || !is_escaped_well(target) { None } else { str::from_utf8(target).ok() }.ok_or(malformed)?;
     if text.starts_with('/') || text == "*" || text.contains("://") { Ok(text) } else { Err(malformed) }
 }
 
@@ -92,6 +92,7 @@ mod tests {
             ("POST http://h:1/c?y HTTP/1.1\r\n", Method::Post, "/c", "y", true),
             ("GET http://h HTTP/1.1\r\n", Method::Get, "/", "", true),
             ("GET http://h?q HTTP/1.1\r\n", Method::Get, "", "q", true),
+            ("GET /%2f%Aa?%z HTTP/1.1\r\n", Method::Get, "/%2f%Aa", "%z", true),
             ("OPTIONS * HTTP/1.1\r\n", Method::Options, "*", "", true),
             ("get /x HTTP/1.1\r\n", Method::Other, "/x", "", true),
             ("M-SEARCH /\u{e4} HTTP/1.1\r\n", Method::Other, "/\u{e4}", "", true),
@@ -117,6 +118,11 @@ mod tests {
             (b"GET /\x7f HTTP/1.1\r\n", 400),
             (b"GET /\xff HTTP/1.1\r\n", 400),
             (b"GET /\0 HTTP/1.1\r\n", 400),
+            (b"GET /% HTTP/1.1\r\n", 400),
+            (b"GET /%2 HTTP/1.1\r\n", 400),
+            (b"GET /%2f%zz HTTP/1.1\r\n", 400),
+            (b"GET /%%20 HTTP/1.1\r\n", 400),
+            (b"GET /%2?f HTTP/1.1\r\n", 400),
             (b"GET HTTP/1.1\r\n", 400),
             (b"GET  HTTP/1.1\r\n", 400),
             (b" / HTTP/1.1\r\n", 400),
