@@ -22,10 +22,15 @@ pub struct Transport {
     is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
+    /// The peer speaks HTTP in the clear where TLS is spoken.
+    is_misdirected: bool,
 }
 
 /// Plaintext that is encrypted before the socket has taken what was encrypted before it.
 const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
+
+/// What Go's server says to HTTP in the clear on a port of TLS (`net/http/server.go`, `conn.serve`).
+const MISDIRECTED: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// What a refused or broken TLS session is to the loop: the end of the connection.
 fn tls_error(e: rustls::Error) -> io::Error {
@@ -37,7 +42,15 @@ impl Transport {
     #[must_use]
     pub fn cleartext(socket: TcpStream) -> Self {
         // A fresh socket can be written to; whether it can be read, an event will tell.
-        Self { socket, tls: None, readable: false, writable: true, is_end_near: false, is_eof: false }
+        Self {
+            socket,
+            tls: None,
+            readable: false,
+            writable: true,
+            is_end_near: false,
+            is_eof: false,
+            is_misdirected: false,
+        }
     }
 
     /// TLS, the server's side.
@@ -126,6 +139,10 @@ impl Transport {
             self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
+        if tls.protocol_version().is_none() && begins_like_http(&self.socket) {
+            self.is_misdirected = true;
+            return Err(io::Error::new(ErrorKind::InvalidData, "HTTP in the clear"));
+        }
         let mut source = SocketReader {
             socket: &self.socket,
             readable: &mut self.readable,
@@ -202,9 +219,12 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction.
+    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction. A peer that
+    /// speaks HTTP gets an answer that it understands.
     pub fn send_alert(&mut self) {
-        if self.tls.is_some() {
+        if self.is_misdirected {
+            let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
+        } else if self.tls.is_some() {
             let _ = self.send(&mut Output::default());
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
@@ -276,6 +296,13 @@ impl Output {
             pool.give(std::mem::take(&mut self.data));
         }
     }
+}
+
+/// Whether what waits on the socket begins as a request in the clear does (Go, `net/http/server.go`,
+/// `tlsRecordHeaderLooksLikeHTTP`): no record of TLS does.
+fn begins_like_http(socket: &TcpStream) -> bool {
+    let mut first = [0; 5];
+    matches!(socket.peek(&mut first), Ok(5)) && [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first)
 }
 
 /// One read, retried when a signal interrupts it. 0 with the flags telling why.

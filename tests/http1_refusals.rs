@@ -9,6 +9,8 @@ use coordination_apiserver::limits::{
     BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, HEAD_MS_MAX, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
     TARGET_BYTES_MAX,
 };
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
@@ -297,6 +299,23 @@ fn a_path_with_a_broken_escape_is_refused() {
     for path in ["/apis/coordination.k8s.io/v1/namespaces/%zz/leases", "/healthz%", "/%2?verbose"] {
         refused("escapes", path, format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes(), &[400]);
     }
+}
+
+#[test]
+fn http_in_the_clear_is_told_that_the_port_speaks_tls() {
+    let server = TestServer::start_secure();
+    let answer = |sent: &[u8]| {
+        let mut socket = TcpStream::connect(server.secure_address()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.write_all(sent).unwrap();
+        let mut answer = Vec::new();
+        socket.read_to_end(&mut answer).unwrap();
+        answer
+    };
+    let told = answer(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let expected = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    assert_eq!(String::from_utf8_lossy(&told), expected);
+    assert_eq!(answer(b"what is this\r\n\r\n").first(), Some(&21), "an alert of TLS");
 }
 
 /// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some of
