@@ -165,7 +165,7 @@ impl Said {
                     }
                 }
                 6 if is("accept") && said.accept.is_none() => said.accept = Some(Span::of(value, section)?),
-                6 if is("expect") => {
+                6 if is("expect") && !value.is_empty() => {
                     if !value.eq_ignore_ascii_case(b"100-continue") {
                         return Err(RequestError::ExpectationUnknown);
                     }

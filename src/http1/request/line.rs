@@ -4,7 +4,7 @@ use super::error::RequestError;
 use crate::http::{Method, is_escaped_well};
 use crate::http1::chunked::is_token_byte;
 use crate::limits::TARGET_BYTES_MAX;
-use memchr::{memchr, memmem, memrchr};
+use memchr::{memchr, memrchr};
 
 /// A request line, borrowed from the connection's buffer.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl<'h> RequestLine<'h> {
 /// Whether the peer speaks something like HTTP decides whether it is told.
 #[cold]
 fn malformed(line: &[u8]) -> RequestError {
-    if memmem::find(line, b"HTTP/").is_some() {
+    if line.windows(5).any(|name| name.eq_ignore_ascii_case(b"HTTP/")) {
         RequestError::Malformed("malformed request line")
     } else {
         RequestError::NotHttp
@@ -134,6 +134,8 @@ mod tests {
         ] {
             let error = RequestLine::parse(line).expect_err("no request line");
             assert_eq!(error.status(), status, "{:?}: {error:?}", String::from_utf8_lossy(line));
+            let names_http = line.windows(5).any(|name| name.eq_ignore_ascii_case(b"http/"));
+            assert_eq!(error != RequestError::NotHttp, names_http, "who speaks of HTTP is told: {error:?}");
         }
         assert_eq!(RequestLine::parse(b"GET /x\r\n").expect_err("HTTP/0.9"), RequestError::NotHttp);
         assert_eq!(RequestLine::parse(b"\x16\x03\x01\x02\0\r\n").expect_err("TLS"), RequestError::NotHttp);

@@ -162,6 +162,8 @@ fn continue_is_owed_once_and_only_while_the_body_is_awaited() {
     assert!(matches!(step(&mut buf), Step::Served { result, .. } if result == b"ok"));
     put(&mut buf, b"POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok");
     assert!(matches!(step(&mut buf), Step::Served { .. }));
+    put(&mut buf, b"POST / HTTP/1.1\r\nHost: h\r\nExpect: \r\nContent-Length: 2\r\n\r\n");
+    assert!(matches!(step(&mut buf), Step::Incomplete { send_continue: false }), "nothing is expected");
 }
 
 /// A parser remembers the fields of the request before; one that has seen none must say the same.
