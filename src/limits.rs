@@ -20,6 +20,9 @@ pub const LOOK_AHEAD_BYTES_MAX: usize = 512;
 /// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
+/// Bytes of a body in YAML; more is 413. Each of its nodes takes most of a microsecond to read, and two bytes make one.
+pub const YAML_BYTES_MAX: usize = 512 * 1024;
+
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 

@@ -7,7 +7,7 @@ mod support;
 
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, HEAD_MS_MAX, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
-    TARGET_BYTES_MAX,
+    TARGET_BYTES_MAX, YAML_BYTES_MAX,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -262,6 +262,25 @@ fn a_body_too_large_by_its_length_is_refused_at_once() {
         client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
         client.expect_closed();
     }
+}
+
+#[test]
+fn a_body_in_yaml_has_a_bound_of_its_own() {
+    let send = |method: &str, target: &str, media_type: &str, length: usize| {
+        let body = padded_creation("yaml", length);
+        let mut client = SERVER.client();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: {length}\r\n\r\n{body}"
+        ));
+        client.recv(method)
+    };
+    let (collection, path) = (lease::collection("yaml"), lease::path("yaml", "yaml") + "?fieldManager=m&force=true");
+    send("POST", &collection, "application/yaml", YAML_BYTES_MAX).expect_status(201, "YAML");
+    let refused = send("POST", &collection, "application/yaml", YAML_BYTES_MAX + 1);
+    let refused = refused.expect_failure(413, "RequestEntityTooLarge", "YAML").json();
+    assert_eq!(refused["message"], format!("Request entity too large: limit is {YAML_BYTES_MAX}"));
+    // What is applied may be JSON, and is read as that.
+    send("PATCH", &path, "application/apply-patch+yaml", BODY_BYTES_MAX).expect_status(200, "JSON");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use super::Call;
 use crate::api_error::ApiError;
 use crate::codec::table::IncludeObject;
-use crate::codec::yaml;
+use crate::codec::yaml::{self, Document, Unread};
 use crate::form::Form;
 use crate::http::RequestHead;
+use crate::limits::YAML_BYTES_MAX;
 use crate::media_type::{Format, Transform, body_format, negotiate, negotiate_status, wants_pretty};
 use crate::options::Query;
 
@@ -64,18 +65,26 @@ pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
     wants_pretty(pretty.as_deref(), head.user_agent)
 }
 
+/// What a body in YAML says.
+///
+/// # Errors
+/// 413, and what `malformed` makes of the words about a body that is no YAML.
+pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
+    yaml::decode(body).map_err(|unread| match unread {
+        Unread::Malformed(words) => malformed(words),
+        Unread::TooLong => ApiError::RequestEntityTooLarge { bytes_max: YAML_BYTES_MAX },
+    })
+}
+
 /// A body in YAML, as the JSON that means the same, and what stands twice in it.
 ///
 /// # Errors
-/// What `unread` makes of the words about a body that is no YAML.
+/// Those of [`read_yaml`].
 pub(super) fn json_of_yaml(
     body: &[u8],
-    unread: impl FnOnce(String) -> ApiError,
+    malformed: impl FnOnce(String) -> ApiError,
 ) -> Result<(Vec<u8>, Vec<String>), ApiError> {
-    let read = || {
-        let document = yaml::decode(body)?;
-        let json = serde_json::to_vec(&document.value).map_err(|error| error.to_string())?;
-        Ok((json, document.duplicates))
-    };
-    read().map_err(unread)
+    let Document { value, duplicates } = read_yaml(body, malformed)?;
+    let json = serde_json::to_vec(&value).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
+    Ok((json, duplicates))
 }

@@ -1,5 +1,6 @@
 //! patch: the four kinds, up to the object that they lead to.
 
+use super::negotiate::read_yaml;
 use super::write::{Write, check_key, check_name, replace, take_namespace, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
@@ -175,7 +176,7 @@ fn decode_configuration(body: &[u8], options: &WriteOptions) -> Result<(Value, O
             (value, Vec::new())
         }
         None => {
-            let document = yaml::decode(body).map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
+            let document = read_yaml(body, |why| bad(format!("error converting YAML to JSON: {why}")))?;
             (document.value, document.duplicates)
         }
     };

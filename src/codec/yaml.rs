@@ -1,20 +1,22 @@
 //! YAML to JSON values, as kube-apiserver reads an applied configuration: with the types of YAML 1.1 that go-yaml v2
 //! gives to plain scalars (`yes` is true, `017` is 15), dates left as text, keys made strings.
 //!
-//! Work and depth are bounded: nesting by [`DEPTH_MAX`], what aliases repeat by [`ALIASED_NODES_MAX`]. No recursion.
+//! Work and depth are bounded: length by [`YAML_BYTES_MAX`], nesting by [`DEPTH_MAX`], what aliases repeat by
+//! [`ALIASED_BYTES_MAX`]. No recursion.
 
 mod text;
 
 use crate::api_error::go_quoted;
 use crate::codec::json::repaired;
+use crate::limits::{BODY_BYTES_MAX, YAML_BYTES_MAX};
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 
 /// Most collections within each other: what `serde_json` reads.
 const DEPTH_MAX: usize = 127;
-/// Most nodes that all aliases of a document may repeat.
-const ALIASED_NODES_MAX: usize = 100_000;
+/// Most bytes that all aliases of a document may repeat, by [`size`].
+const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// Most repeated keys that are reported.
 const DUPLICATES_MAX: usize = 100;
 
@@ -27,16 +29,35 @@ pub struct Document {
     pub duplicates: Vec<String>,
 }
 
+/// Why a text is not read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Unread {
+    /// In go-yaml's words.
+    Malformed(String),
+    /// It has more than [`YAML_BYTES_MAX`].
+    TooLong,
+}
+
+impl From<String> for Unread {
+    fn from(words: String) -> Self {
+        Self::Malformed(words)
+    }
+}
+
 /// Reads the first document of a text.
 ///
 /// # Errors
 /// Why it cannot be read.
-pub fn decode(text: &[u8]) -> Result<Document, String> {
+pub fn decode(text: &[u8]) -> Result<Document, Unread> {
+    if text.len() > YAML_BYTES_MAX {
+        return Err(Unread::TooLong);
+    }
     text::check_characters(text).map_err(|words| format!("yaml: {words}"))?;
     let is_json = || repaired(text).err().is_none_or(|words| words.ends_with("after top-level value"));
     if text.trim_ascii_start().starts_with(b"{") && is_json() {
         check_json(text)?;
     }
+    text::check_start(text)?;
     let text = text::with_yaml_breaks(&String::from_utf8_lossy(text)).into_owned();
     let options = granit_parser::options! { flow_nesting_limit: DEPTH_MAX, block_nesting_limit: DEPTH_MAX };
     let mut builder = Builder::default();
@@ -75,8 +96,9 @@ enum Key {
 struct Builder {
     open: Vec<Open>,
     root: Option<Value>,
+    /// What has an anchor, and its size.
     anchors: HashMap<usize, (Value, usize)>,
-    aliased_nodes: usize,
+    aliased_bytes: usize,
     duplicates: Vec<String>,
 }
 
@@ -109,9 +131,9 @@ impl Builder {
                 self.put(value, line)?;
             }
             Event::Alias(anchor) => {
-                let (value, nodes) =
-                    self.anchors.get(&anchor).cloned().ok_or("yaml: anchor contains itself or is unknown")?;
-                self.count_aliased(nodes)?;
+                let (value, size) = self.anchors.get(&anchor).ok_or("yaml: anchor contains itself or is unknown")?;
+                count_aliased(&mut self.aliased_bytes, *size)?;
+                let value = value.clone();
                 self.put(value, line)?;
             }
             Event::DocumentEnd => return Ok(true),
@@ -146,17 +168,9 @@ impl Builder {
         if anchor == 0 {
             return Ok(());
         }
-        let nodes = nodes(value);
-        self.count_aliased(nodes)?;
-        self.anchors.insert(anchor, (value.clone(), nodes));
-        Ok(())
-    }
-
-    fn count_aliased(&mut self, nodes: usize) -> Result<(), String> {
-        self.aliased_nodes = self.aliased_nodes.saturating_add(nodes);
-        if self.aliased_nodes > ALIASED_NODES_MAX {
-            return Err("yaml: document contains excessive aliasing".to_owned());
-        }
+        let size = size(value);
+        count_aliased(&mut self.aliased_bytes, size)?;
+        self.anchors.insert(anchor, (value.clone(), size));
         Ok(())
     }
 
@@ -180,13 +194,26 @@ impl Builder {
     }
 }
 
-/// Values in a value, itself included. Its depth is that of a document.
-fn nodes(value: &Value) -> usize {
-    match value {
-        Value::Array(elements) => 1 + elements.iter().map(nodes).sum::<usize>(),
-        Value::Object(members) => 1 + members.values().map(nodes).sum::<usize>(),
-        _ => 1,
+/// Adds to what aliases repeat, before it is copied.
+fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
+    *aliased_bytes = aliased_bytes.saturating_add(size);
+    if *aliased_bytes > ALIASED_BYTES_MAX {
+        return Err("yaml: document contains excessive aliasing".to_owned());
     }
+    Ok(())
+}
+
+/// Bytes of memory of a value, about: its texts, and the room of each value and key. Its depth is that of a document.
+fn size(value: &Value) -> usize {
+    let below: usize = match value {
+        Value::Array(elements) => elements.iter().map(size).sum(),
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| size_of::<String>() + key.len() + size(value)).sum()
+        }
+        Value::String(text) => text.len(),
+        Value::Bool(_) | Value::Null | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + below
 }
 
 fn key_name(key: Value) -> Result<String, String> {
@@ -378,6 +405,7 @@ mod tests {
         });
         assert_eq!(value(&text), expected);
         assert_eq!(value(&expected.to_string()), expected);
+        assert!(decode(b"...\n").is_err());
         for nothing in ["", "# nothing", "---\n", "null", "~"] {
             assert_eq!(value(nothing), Value::Null, "{nothing:?}");
         }
@@ -443,7 +471,26 @@ mod tests {
             let last = format!("*a{}, ", level - 1).repeat(10);
             bomb += &format!("a{level}: &a{level} [{}]\n", last.trim_end_matches(", "));
         }
-        assert!(decode(bomb.as_bytes()).expect_err("a bomb").contains("excessive aliasing"));
+        let excessive = Err(Unread::Malformed("yaml: document contains excessive aliasing".to_owned()));
+        assert_eq!(decode(bomb.as_bytes()), excessive);
+        // Few nodes of many bytes, as elements, by merging, as keys, and as what has an anchor itself.
+        let long = "a".repeat(100_000);
+        for repeated in ["*a", "{<<: *b}", "{*a : 1}", "&c [*a]", "&c {k: &d a}"] {
+            let document = |count: usize| {
+                let elements = vec![repeated; count].join(", ");
+                decode(format!("a: &a {long}\nb: &b {{k: *a}}\nc: [{elements}]\n").as_bytes())
+            };
+            assert!(document(10).is_ok(), "{repeated}");
+            let many = if repeated.contains('*') { 40 } else { 28_000 };
+            assert_eq!(document(many), excessive, "{repeated}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_not_read() {
+        let text = |length: usize| format!("a: {}", "b".repeat(length - 3));
+        assert!(decode(text(YAML_BYTES_MAX).as_bytes()).is_ok());
+        assert_eq!(decode(text(YAML_BYTES_MAX + 1).as_bytes()), Err(Unread::TooLong));
     }
 
     #[test]

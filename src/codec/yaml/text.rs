@@ -38,6 +38,23 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Checks that a text does not begin with the mark that ends a document, which libyaml takes for one without content.
+///
+/// # Errors
+/// The same, and the line if it is not the first line.
+pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
+    let is_passed = |line: &[u8]| matches!(line.trim_ascii_start(), [] | [b'#', ..]);
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let first = text.split(|byte| *byte == b'\n').enumerate().find(|(_, line)| !is_passed(line));
+    match first {
+        Some((at, [b'.', b'.', b'.'] | [b'.', b'.', b'.', b' ' | b'\t' | b'\r', ..])) => Err(match at {
+            0 => "yaml: did not find expected node content".to_owned(),
+            _ => format!("yaml: line {at}: did not find expected node content"),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// A text in which no blanks stand around U+2028 and U+2029. YAML 1.1 has them for line breaks, and what stands around a
 /// break in a scalar does not belong to it; YAML 1.2, which the parser speaks, takes them for letters.
 pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
@@ -107,6 +124,19 @@ mod tests {
         ] {
             assert_eq!(check_characters(text), Err(words), "{text:?}");
         }
+    }
+
+    #[test]
+    fn the_mark_that_ends_a_document_does_not_begin_one() {
+        for text in ["", "---\n...", " ...", "....", "...x", "a\n...", "# ...\na", "{}\n...\n"] {
+            assert_eq!(check_start(text.as_bytes()), Ok(()), "{text:?}");
+        }
+        for text in ["...", "...\n{}", "... # c", "...\t", "...\r\n", "\u{feff}..."] {
+            let words = Err("yaml: did not find expected node content".to_owned());
+            assert_eq!(check_start(text.as_bytes()), words, "{text:?}");
+        }
+        let words = Err("yaml: line 3: did not find expected node content".to_owned());
+        assert_eq!(check_start(b"#a\n  #b\n\n...\n"), words);
     }
 
     #[test]
