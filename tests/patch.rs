@@ -9,6 +9,7 @@ use support::lease;
 use support::response::Response;
 use support::server::TestServer;
 
+const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -78,6 +79,37 @@ fn fields_that_stand_twice_in_a_patch_are_told_of() {
             "{message}"
         );
         assert_eq!(server.client().call("GET", &lease::path("n", "a"), "").json(), before);
+    }
+}
+
+#[test]
+fn fields_that_stand_twice_in_an_applied_configuration_are_told_of_with_their_lines() {
+    let server = TestServer::start();
+    let head = r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"},"#;
+    let json = format!("{head}\n\"spec\":{{\"leaseTransitions\":2,\n\"leaseTransitions\":3}}}}");
+    let yaml = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nspec:\n  leaseTransitions: 2\n  leaseTransitions: 3\nmetadata: {name: a}\n";
+    for (body, line) in [(&*json, 3), (yaml, 5)] {
+        let words = format!("line {line}: key \"leaseTransitions\" already set in map");
+        for (validation, told) in [
+            ("", vec![words.clone()]),
+            ("&fieldValidation=Warn", vec![words.clone()]),
+            ("&fieldValidation=Ignore", vec![]),
+        ] {
+            let got = patch(&server, &format!("?fieldManager=m&dryRun=All{validation}"), APPLY, body);
+            let got = got.expect_status(201, body);
+            assert_eq!(warnings(&got), told);
+            assert_eq!(lease::transitions(&got.json()), 3, "the last one counts");
+        }
+        let strict = patch(&server, "?fieldManager=m&fieldValidation=Strict", APPLY, body);
+        let strict = strict.expect_failure(400, "BadRequest", body).json();
+        let prefix = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
+        assert_eq!(strict["message"], format!("{prefix}{words}"));
+        // With what is wrong after the merge too, but not with a configuration that cannot be merged.
+        let wrong = body.replace('3', "-3");
+        let refused = patch(&server, "?fieldManager=m", APPLY, &wrong).expect_failure(422, "Invalid", body);
+        assert_eq!(warnings(&refused).len(), 1);
+        let unmerged = patch(&server, "?fieldManager=m", APPLY, &body.replace('3', "\"x\""));
+        assert_eq!((unmerged.head.status, warnings(&unmerged).len()), (500, 0), "{unmerged}");
     }
 }
 

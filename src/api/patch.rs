@@ -69,7 +69,7 @@ impl Api {
         write: &Write<'_>,
     ) -> Result<Reply, ApiError> {
         let options = write.options;
-        let (config, duplicates) = decode_configuration(body, options)?;
+        let (config, duplicates) = self.decode_configuration(body, options)?;
         let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
         let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
         let is_there = live.is_some();
@@ -79,9 +79,14 @@ impl Api {
             &writer(call, options, &mut CompactString::default()),
             options.force.unwrap_or(false),
         )?;
-        if let Some(words) = duplicates {
-            return Err(ApiError::BadRequest { message: format!("error strict decoding YAML: {words}") });
+        if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
+            let words = duplicates.join("\n  ");
+            let message = format!(
+                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {words}"
+            );
+            return Err(ApiError::BadRequest { message });
         }
+        duplicates.iter().for_each(|duplicate| call.warnings.add(duplicate));
         if !is_there && !lease.metadata.uid.is_empty() {
             let requested = lease.metadata.uid.to_string();
             return Err(ApiError::UidGone { name: name.to_owned(), requested });
@@ -94,6 +99,37 @@ impl Api {
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
         self.insert(table, lease, write, true)
+    }
+
+    /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored. It is
+    /// told only if the apply itself succeeds.
+    fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
+        let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
+        let unread = |why: String| bad(format!("error converting YAML to JSON: {why}"));
+        let is_checked = options.field_validation != FieldValidation::Ignore;
+        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line.
+        let json = serde_json::from_slice::<Value>(body).ok();
+        let (value, duplicates) = match json {
+            Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
+                yaml::check_json(body).map_err(unread)?;
+                yaml::normalize_numbers(&mut value);
+                (value, Vec::new())
+            }
+            _ => {
+                let document = read_yaml(body, unread)?;
+                (document.value, if is_checked { document.duplicates } else { Vec::new() })
+            }
+        };
+        let kind = match &value {
+            Value::Null | Value::Object(_) => return Ok((value, duplicates)),
+            Value::Array(_) => "array",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+        };
+        Err(bad(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+        )))
     }
 
     /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
@@ -160,39 +196,4 @@ fn unfit(shown: &str, why: String) -> ApiError {
         name: String::new(),
         causes: vec![FieldError::invalid("patch", shown, why)],
     }
-}
-
-/// The value of an applied configuration, YAML or JSON; and what a strict reading minds, if one is asked for. What it
-/// minds is told only if the apply itself succeeds; as a warning never, since it has line feeds in it.
-fn decode_configuration(body: &[u8], options: &WriteOptions) -> Result<(Value, Option<String>), ApiError> {
-    let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
-    let is_strict = options.field_validation == FieldValidation::Strict;
-    // Most are JSON, which is YAML, and faster to read as what it is.
-    let json = if is_strict { None } else { serde_json::from_slice::<Value>(body).ok() };
-    let (value, duplicates) = match json {
-        Some(mut value) => {
-            yaml::check_json(body).map_err(|why| bad(format!("error converting YAML to JSON: {why}")))?;
-            yaml::normalize_numbers(&mut value);
-            (value, Vec::new())
-        }
-        None => {
-            let document = read_yaml(body, |why| bad(format!("error converting YAML to JSON: {why}")))?;
-            (document.value, document.duplicates)
-        }
-    };
-    let kind = match &value {
-        Value::Null | Value::Object(_) => {
-            let strict = is_strict && !duplicates.is_empty();
-            let words =
-                || format!("error converting YAML to JSON: yaml: unmarshal errors:\n  {}", duplicates.join("\n  "));
-            return Ok((value, strict.then(words)));
-        }
-        Value::Array(_) => "array",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-    };
-    Err(bad(format!(
-        "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-    )))
 }
