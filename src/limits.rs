@@ -23,6 +23,17 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// Bytes of a body in YAML; more is 413. Each of its nodes takes most of a microsecond to read, and two bytes make one.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
 
+/// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which there
+/// bounds the whole request, of which all but the object is some hundred bytes.
+pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
+
+/// Bytes of a Lease above which the refusal has other words: those of etcd's client, which does not even send it.
+pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
+
+/// Labels of a Lease, and annotations, finalizers and owners; a write that would lead to more is 422. Whatever is made of
+/// a Lease is made in one go, and takes the longer for each of them.
+pub const METADATA_ENTRIES_MAX: usize = 10_000;
+
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 

@@ -5,6 +5,7 @@
 
 mod support;
 
+use coordination_apiserver::limits::{METADATA_ENTRIES_MAX, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 use support::lease;
@@ -228,4 +229,82 @@ fn numbers_are_shown_as_they_were_written() {
     let body = r#"{"metadata":{"name":"a"},"spec":{"leaseDurationSeconds":1E+1}}"#;
     let refused = call("POST", &lease::collection("numbers"), body).expect_status(400, body);
     assert!(message(&refused).contains("cannot unmarshal number 1E+1 into"), "{refused}");
+}
+
+#[test]
+fn what_etcd_would_not_take_is_not_stored() {
+    let (collection, path) = (lease::collection("large"), lease::path("large", "a"));
+    let lease = |name: &str, bytes: usize| lease::new(name).replace("node-a", &"x".repeat(bytes));
+    const UNSENT: &str = "rpc error: code = ResourceExhausted desc = trying to send message larger than max (";
+    // Besides its holder it takes less than this.
+    const OTHER_BYTES: usize = 1024;
+    let too_long = |response: Response, words: &str| {
+        let status = response.expect_status(500, words).json();
+        assert!(status["message"].as_str().unwrap().starts_with(words), "{status}");
+        assert_eq!((&status["reason"], &status["details"]), (&Value::Null, &Value::Null));
+    };
+    for (bytes, words) in [(OBJECT_BYTES_MAX, "etcdserver: request is too large"), (OBJECT_BYTES_SENT_MAX, UNSENT)] {
+        let body = lease("a", bytes);
+        too_long(call("POST", &collection, &body), words);
+        too_long(call("PUT", &path, &body), words);
+        call("POST", &format!("{collection}?dryRun=All"), &body).expect_status(201, "what is not stored has no bound");
+    }
+    call("GET", &path, "").expect_status(404, "nothing was stored");
+    call("POST", &collection, &lease("a", OBJECT_BYTES_MAX - OTHER_BYTES)).expect_status(201, "the longest");
+    let before = call("GET", &path, "").json();
+
+    let holder = format!(r#"{{"spec":{{"holderIdentity":"{}"}}}}"#, "y".repeat(OBJECT_BYTES_MAX));
+    for media_type in ["application/merge-patch+json", "application/strategic-merge-patch+json"] {
+        let fields = format!("Content-Type: {media_type}\r\n");
+        too_long(send("PATCH", &path, &fields, &holder), "etcdserver: request is too large");
+    }
+    assert_eq!(call("GET", &path, "").json(), before);
+}
+
+#[test]
+fn managers_cannot_make_a_lease_grow_without_bound() {
+    let finalizers: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| format!("example.com/{n:040}")).collect();
+    let config = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "finalizers": finalizers},
+    });
+    let apply = |manager: usize| {
+        let target = format!("{}?fieldManager=m{manager}", lease::path("grown", "a"));
+        send("PATCH", &target, "Content-Type: application/apply-patch+yaml\r\n", &config.to_string())
+    };
+    apply(0).expect_status(201, "the first");
+    let refused = apply(1).expect_status(500, "the second");
+    assert_eq!(message(&refused), "etcdserver: request is too large");
+    assert_eq!(call("GET", &lease::path("grown", "a"), "").json()["metadata"]["managedFields"][1], Value::Null);
+}
+
+#[test]
+fn entries_are_counted_before_they_are_looked_at() {
+    let count = METADATA_ENTRIES_MAX + 1;
+    let map: Value = (0..count).map(|n| (format!("-{n}-"), json!("1"))).collect::<serde_json::Map<_, _>>().into();
+    let names: Value = (0..count).map(|n| json!(format!("-{n}-"))).collect();
+    let owners: Value = (0..count).map(|n| json!({"uid": n.to_string()})).collect();
+    let created = call("POST", &lease::collection("many"), &lease::new("a")).expect_status(201, "POST").json();
+    for (field, value) in
+        [("annotations", map.clone()), ("finalizers", names), ("labels", map), ("ownerReferences", owners)]
+    {
+        let mut metadata = created["metadata"].clone();
+        metadata[field] = value.clone();
+        let whole = json!({"metadata": metadata}).to_string();
+        let patch = json!({"metadata": {field: value}}).to_string();
+        let merge = "Content-Type: application/merge-patch+json\r\n";
+        let path = lease::path("many", "a");
+        for refused in [
+            call("POST", &lease::collection("many"), &whole),
+            call("PUT", &path, &whole),
+            send("PATCH", &path, merge, &patch),
+        ] {
+            let causes = refused.expect_failure(422, "Invalid", field).json()["details"]["causes"].clone();
+            let words = format!("Too many: {count}: must have at most {METADATA_ENTRIES_MAX} items");
+            let cause = json!({"reason": "FieldValueTooMany", "message": words, "field": format!("metadata.{field}")});
+            assert_eq!(causes, json!([cause]));
+        }
+    }
+    let labels: Value = (0..count - 1).map(|n| (n.to_string(), json!("1"))).collect::<serde_json::Map<_, _>>().into();
+    let body = json!({"metadata": {"name": "b", "labels": labels}}).to_string();
+    call("POST", &lease::collection("many"), &body).expect_status(201, "as many as may be");
 }

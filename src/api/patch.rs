@@ -1,7 +1,7 @@
 //! patch: the four kinds, up to the object that they lead to.
 
 use super::negotiate::read_yaml;
-use super::write::{Write, check_key, check_name, replace, take_namespace, writer};
+use super::write::{Write, check_counts, check_key, check_name, replace, take_namespace, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -53,6 +53,7 @@ impl Api {
                 converted(call, merge, self.complaints(patch_type, body, &options), &options)?
             }
         };
+        check_counts(&lease.metadata)?;
         track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;

@@ -8,16 +8,18 @@ use crate::api_error::{ApiError, FieldError, InvalidSubject, go_quoted};
 use crate::auth::authorize_create;
 use crate::clock::Now;
 use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
-use crate::codec::protobuf;
+use crate::codec::protobuf::{self, lease_len};
 use crate::form::{Form, State};
 use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::format::path_segment_complaints;
-use crate::lease::validation::{validate_create, validate_update};
+use crate::lease::validation::{validate_counts, validate_create, validate_update};
 use crate::lease::{Lease, ObjectMeta, ResourceVersion};
+use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::table::Table;
+use crate::table::object::encoded_bytes_max;
 use compact_str::CompactString;
 use memchr::memchr2;
 use uuid::Uuid;
@@ -42,6 +44,7 @@ impl Api {
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
+        check_counts(&lease.metadata)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
         self.insert(table, lease, &Write::new(call, &options, form), false)
@@ -65,6 +68,7 @@ impl Api {
         strictness(call, &options, &warnings)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
+        check_counts(&lease.metadata)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
@@ -114,6 +118,7 @@ impl Api {
         write: &Write<'_>,
         is_put: bool,
     ) -> Result<Reply, ApiError> {
+        check_counts(&lease.metadata)?;
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
         if !lease.metadata.namespace.is_empty() {
@@ -162,6 +167,7 @@ impl Api {
                 return write.reply(201, State::Loose(&lease, named_version));
             }
             lease.metadata.self_link = CompactString::default();
+            check_size(&lease)?;
             return write.reply(201, State::Stored(&table.create(lease)));
         }
     }
@@ -169,6 +175,7 @@ impl Api {
 
 /// Puts a changed Lease in the place of what is there, if the version that it was made from is still the present one.
 pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &Write<'_>) -> Result<Reply, ApiError> {
+    check_counts(&lease.metadata)?;
     drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
     let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
         return Err(ApiError::NotFound { name: name.to_owned() });
@@ -208,6 +215,7 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
     if lease == *live {
         return write.reply(200, State::Stored(current));
     }
+    check_size(&lease)?;
     write.reply(200, State::Stored(&table.replace(slot, lease)))
 }
 
@@ -340,6 +348,31 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
         own => format!("the name of the object ({own}) does not match the name on the URL ({name})"),
     };
     Err(ApiError::BadRequest { message })
+}
+
+/// Bounds what is looked at one by one, before it is.
+pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
+    valid(&meta.name, validate_counts(meta))
+}
+
+/// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little longer.
+fn check_size(lease: &Lease) -> Result<(), ApiError> {
+    // Nearly all: it costs less to see that one cannot be too long than how long it is.
+    if encoded_bytes_max(lease) <= OBJECT_BYTES_MAX {
+        return Ok(());
+    }
+    let length = lease_len(lease, ResourceVersion(0));
+    if length <= OBJECT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = if length <= OBJECT_BYTES_SENT_MAX {
+        "etcdserver: request is too large".to_owned()
+    } else {
+        format!(
+            "rpc error: code = ResourceExhausted desc = trying to send message larger than max ({length} vs. {OBJECT_BYTES_SENT_MAX})"
+        )
+    };
+    Err(ApiError::Unclassified { message })
 }
 
 fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {

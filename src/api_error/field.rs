@@ -49,6 +49,13 @@ pub enum FieldErrorKind {
         /// The most that is allowed, in bytes.
         bytes_max: usize,
     },
+    /// A list or a map has too many entries.
+    TooMany {
+        /// How many there are.
+        count: usize,
+        /// The most that are allowed.
+        count_max: usize,
+    },
 }
 
 impl FieldError {
@@ -102,6 +109,7 @@ impl FieldError {
             FieldErrorKind::NotSupported { .. } => "FieldValueNotSupported",
             FieldErrorKind::Required { .. } => "FieldValueRequired",
             FieldErrorKind::TooLong { .. } => "FieldValueTooLong",
+            FieldErrorKind::TooMany { .. } => "FieldValueTooMany",
         }
     }
 
@@ -122,6 +130,9 @@ impl FieldError {
             }
             FieldErrorKind::Required { detail } => with_detail("Required value".into(), detail),
             FieldErrorKind::TooLong { bytes_max } => format!("Too long: may not be more than {bytes_max} bytes"),
+            FieldErrorKind::TooMany { count, count_max } => {
+                format!("Too many: {count}: must have at most {count_max} items")
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod render;
 use super::managed_fields::ManagedFields;
 use super::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::api_error::{FieldError, FieldErrorKind, go_quoted, is_unprintable};
+use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 use complaints::Complaints;
 use format::{
@@ -56,6 +57,23 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     }
     validate_spec(&new.spec, &mut complaints);
     complaints.all
+}
+
+/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one.
+#[must_use]
+pub fn validate_counts(metadata: &ObjectMeta) -> Vec<FieldError> {
+    let counts = [
+        ("metadata.labels", metadata.labels.iter().len()),
+        ("metadata.annotations", metadata.annotations.iter().len()),
+        ("metadata.ownerReferences", metadata.owner_references.len()),
+        ("metadata.finalizers", metadata.finalizers.len()),
+    ];
+    let too_many = counts.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
+    let complaint = |(field, count): (&str, usize)| FieldError {
+        field: field.to_owned(),
+        kind: FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX },
+    };
+    too_many.map(complaint).collect()
 }
 
 /// What a name must look like: the Lease's own rule, or that of every resource.

@@ -275,6 +275,12 @@ impl Object {
     }
 }
 
+/// Bytes that are more than the encoding of a Lease in protobuf takes, by a look at its texts.
+#[must_use]
+pub fn encoded_bytes_max(lease: &Lease) -> usize {
+    ENCODED_BYTES + 3 * text_bytes(lease)
+}
+
 /// Bytes of what an object has of any length.
 fn text_bytes(lease: &Lease) -> usize {
     let (meta, spec): (&ObjectMeta, &LeaseSpec) = (&lease.metadata, &lease.spec);

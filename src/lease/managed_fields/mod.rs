@@ -154,7 +154,12 @@ impl ManagedFields {
     /// An estimate of the memory that it takes, in bytes, as if nothing were shared.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let bytes = |entry: &ManagedFieldsEntry| size_of::<ManagedFieldsEntry>() + 16 + entry.fields.json_bytes();
+        // A short one takes no room besides its own.
+        let long = |text: &str| if text.len() > size_of::<CompactString>() { text.len() } else { 0 };
+        let bytes = |entry: &ManagedFieldsEntry| {
+            let names = [&*entry.manager, &*entry.api_version, &*entry.subresource].map(long);
+            size_of::<ManagedFieldsEntry>() + 16 + names.iter().sum::<usize>() + entry.fields.json_bytes()
+        };
         self.entries().iter().map(bytes).sum()
     }
 
