@@ -59,8 +59,8 @@ impl<'b> Unknown<'b> {
                     let mut reader = Reader::new("TypeMeta", reader.bytes("TypeMeta")?);
                     while let Some(field) = reader.next()? {
                         match field {
-                            1 => api_version = reader.text("APIVersion")?,
-                            2 => kind = reader.text("Kind")?,
+                            1 => api_version = reader.repaired_text("APIVersion")?,
+                            2 => kind = reader.repaired_text("Kind")?,
                             _ => reader.skip()?,
                         }
                     }
@@ -278,6 +278,7 @@ mod tests {
             (&[0x0a, 5][..], "unexpected EOF"),
             (&[0x0a, 2, 0x08, 1], "proto: wrong wireType = 0 for field Name"),
             (&[0x12, 2, 0x0d, 1], "proto: wrong wireType = 5 for field HolderIdentity"),
+            (&[0x12, 3, 0x0a, 1, 0xff], "proto: field HolderIdentity contains invalid UTF-8"),
             (&[0x12, 3, 0x22, 1, 0x0c], "proto: Timestamp: wiretype end group for non-group"),
             (&[0x13], "proto: wrong wireType = 3 for field Spec"),
         ] {

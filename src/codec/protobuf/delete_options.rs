@@ -31,8 +31,8 @@ fn read_delete_options(message: &[u8]) -> Result<DeleteOptions, WireError> {
             1 => options.grace_period_seconds = Some(reader.int64("GracePeriodSeconds")?),
             2 => read_preconditions(reader.bytes("Preconditions")?, &mut options)?,
             3 => options.orphan_dependents = Some(reader.boolean("OrphanDependents")?),
-            4 => options.propagation_policy = Some(reader.text("PropagationPolicy")?),
-            5 => options.dry_run.push(reader.text("DryRun")?),
+            4 => options.propagation_policy = Some(reader.repaired_text("PropagationPolicy")?),
+            5 => options.dry_run.push(reader.repaired_text("DryRun")?),
             6 => {
                 let field = "IgnoreStoreReadErrorWithClusterBreakingPotential";
                 options.ignore_store_read_error = Some(reader.boolean(field)?);
@@ -47,8 +47,8 @@ fn read_preconditions(bytes: &[u8], options: &mut DeleteOptions) -> Result<(), W
     let mut reader = Reader::new("Preconditions", bytes);
     while let Some(field) = reader.next()? {
         match field {
-            1 => options.precondition_uid = Some(reader.text("UID")?),
-            2 => options.precondition_resource_version = Some(reader.text("ResourceVersion")?),
+            1 => options.precondition_uid = Some(reader.repaired_text("UID")?),
+            2 => options.precondition_resource_version = Some(reader.repaired_text("ResourceVersion")?),
             _ => reader.skip()?,
         }
     }

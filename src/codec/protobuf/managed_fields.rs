@@ -1,7 +1,7 @@
 //! `metav1.ManagedFieldsEntry`: who set which fields. What a list that makes no sense counts for, the model says.
 
 use super::meta::{put_time, read_time};
-use super::reader::{Reader, WireError, text};
+use super::reader::{Reader, WireError, repaired};
 use super::sink::{LONG, SHORT, Sink};
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, ManagedFieldsEntry, SentEntry, SentManagedFields};
 
@@ -53,7 +53,7 @@ pub(super) fn read_entry(bytes: &[u8], list: &mut SentManagedFields) -> Result<(
 fn fields_v1(json: &[u8]) -> FieldsV1 {
     match std::str::from_utf8(json) {
         Ok(json) => FieldsV1::from_client(json),
-        Err(_) => FieldsV1::from_client(&text(json)),
+        Err(_) => FieldsV1::from_client(&repaired(json)),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Reading protobuf as Go's generated code does: what it takes is taken, what it refuses is refused in its words.
 //!
 //! Unknown fields are passed over, groups among them, without recursion. Of a field that comes twice the last value
-//! counts; a message that comes twice is read one into the other. Strings are not checked there: bytes that are no
-//! UTF-8 become U+FFFD here, one for each byte, which is what a client of the other server sees of them in JSON.
+//! counts; a message that comes twice is read one into the other. Strings are not checked there: an object keeps bytes
+//! that are no UTF-8. Here objects hold text, and two that differ must not become the same, so those are refused; what only
+//! ends up in a message is repaired.
 
 use compact_str::CompactString;
 use std::fmt;
@@ -15,6 +16,7 @@ pub(super) enum WireError {
     IllegalWireType { wire_type: u8 },
     IntegerOverflow,
     NegativeLength,
+    NotUtf8 { field: &'static str },
     UnexpectedEndOfGroup,
     UnexpectedEof,
     WrongWireType { wire_type: u8, field: &'static str },
@@ -30,6 +32,8 @@ impl fmt::Display for WireError {
             Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
             Self::IntegerOverflow => f.write_str("proto: integer overflow"),
             Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
+            // Of Go's proto3, which checks what gogo-protobuf does not.
+            Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
             Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
             Self::UnexpectedEof => f.write_str("unexpected EOF"),
             Self::WrongWireType { wire_type, field } => {
@@ -100,7 +104,13 @@ impl<'b> Reader<'b> {
     /// The value as text.
     #[inline]
     pub(super) fn text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
-        self.bytes(field).map(text)
+        utf8(self.bytes(field)?, field)
+    }
+
+    /// The value as text, repaired if it is none: for what is not kept.
+    #[inline]
+    pub(super) fn repaired_text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
+        self.bytes(field).map(repaired)
     }
 
     /// The value as an `int64`.
@@ -136,8 +146,8 @@ impl<'b> Reader<'b> {
         while rest.len() > end {
             let from_key = rest;
             match varint(&mut rest)? >> 3 & u64::from(u32::MAX) {
-                1 => key = text(sized(&mut rest)?),
-                2 => value = text(sized(&mut rest)?),
+                1 => key = utf8(sized(&mut rest)?, field)?,
+                2 => value = utf8(sized(&mut rest)?, field)?,
                 _ => {
                     rest = skipped(from_key)?;
                     if rest.len() < end {
@@ -230,14 +240,13 @@ fn sized<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], WireError> {
     Ok(bytes)
 }
 
-/// Bytes as text, with U+FFFD for each byte that is none.
 #[inline]
-pub(super) fn text(bytes: &[u8]) -> CompactString {
-    CompactString::from_utf8(bytes).unwrap_or_else(|_| repaired(bytes))
+fn utf8(bytes: &[u8], field: &'static str) -> Result<CompactString, WireError> {
+    CompactString::from_utf8(bytes).map_err(|_| WireError::NotUtf8 { field })
 }
 
-#[cold]
-fn repaired(bytes: &[u8]) -> CompactString {
+/// Bytes as text, with U+FFFD for each byte that is none: what a client of kube-apiserver sees of them in JSON.
+pub(super) fn repaired(bytes: &[u8]) -> CompactString {
     let mut out = CompactString::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
@@ -337,8 +346,13 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_that_is_no_utf8_is_replaced() {
-        assert_eq!(text("héllo".as_bytes()), "héllo");
-        assert_eq!(text(b"a\xffb\xe2\x80c\xf0\x9f\xa6"), "a\u{fffd}b\u{fffd}\u{fffd}c\u{fffd}\u{fffd}\u{fffd}");
+    fn each_byte_that_is_no_utf8_is_refused_or_replaced() {
+        let mut reader = Reader::new("M", &[0x0a, 1, 0xff, 0x5a, 6, 0x0a, 1, b'a', 0x12, 1, 0xfe]);
+        assert_eq!(reader.next(), Ok(Some(1)));
+        assert_eq!(reader.text("Name").expect_err("no text").to_string(), "proto: field Name contains invalid UTF-8");
+        assert_eq!(reader.next(), Ok(Some(11)));
+        assert_eq!(reader.entry("Labels"), Err(WireError::NotUtf8 { field: "Labels" }));
+        assert_eq!(repaired("héllo".as_bytes()), "héllo");
+        assert_eq!(repaired(b"a\xffb\xe2\x80c\xf0\x9f\xa6"), "a\u{fffd}b\u{fffd}\u{fffd}c\u{fffd}\u{fffd}\u{fffd}");
     }
 }
