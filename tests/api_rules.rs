@@ -293,7 +293,12 @@ fn entries_are_counted_before_they_are_looked_at() {
         let patch = json!({"metadata": {field: value}}).to_string();
         let merge = "Content-Type: application/merge-patch+json\r\n";
         let path = lease::path("many", "a");
+        let config = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", field: value},
+        });
+        let apply = "Content-Type: application/apply-patch+yaml\r\n";
         for refused in [
+            send("PATCH", &format!("{path}?fieldManager=m"), apply, &config.to_string()),
             call("POST", &lease::collection("many"), &whole),
             call("PUT", &path, &whole),
             send("PATCH", &path, merge, &patch),

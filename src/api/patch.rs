@@ -1,7 +1,7 @@
 //! patch: the four kinds, up to the object that they lead to.
 
 use super::negotiate::read_yaml;
-use super::write::{Write, check_counts, check_key, check_name, replace, take_namespace, writer};
+use super::write::{Write, check_counts, check_key, check_name, replace, take_namespace, valid, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -9,6 +9,7 @@ use crate::codec::json::DecodedLease;
 use crate::codec::yaml;
 use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
+use crate::lease::validation::{COUNTED_FIELDS, validate_counts};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{PatchType, StrategicMerge, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use crate::table::Table;
@@ -71,6 +72,7 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let options = write.options;
         let (config, duplicates) = self.decode_configuration(body, options)?;
+        valid(name, validate_counts(COUNTED_FIELDS.map(|field| count_in(&config, field))))?;
         let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
         let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
         let is_there = live.is_some();
@@ -161,6 +163,15 @@ impl Api {
         complaints.extend(warnings.messages().map(str::to_owned));
         tell(call, &complaints, options).map_err(|why| unfit(&patched, why))?;
         Ok(lease)
+    }
+}
+
+/// Entries of a field of the metadata of an applied configuration.
+fn count_in(config: &Value, field: &str) -> usize {
+    match config.get("metadata").and_then(|metadata| metadata.get(field)) {
+        Some(Value::Array(elements)) => elements.len(),
+        Some(Value::Object(members)) => members.len(),
+        _ => 0,
     }
 }
 

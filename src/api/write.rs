@@ -352,7 +352,8 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
 
 /// Bounds what is looked at one by one, before it is.
 pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
-    valid(&meta.name, validate_counts(meta))
+    let counts = [meta.labels.len(), meta.annotations.len(), meta.owner_references.len(), meta.finalizers.len()];
+    valid(&meta.name, validate_counts(counts))
 }
 
 /// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little longer.
@@ -375,7 +376,7 @@ fn check_size(lease: &Lease) -> Result<(), ApiError> {
     Err(ApiError::Unclassified { message })
 }
 
-fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
+pub(super) fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
     }

@@ -59,18 +59,16 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.all
 }
 
-/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one.
+/// Fields of the metadata whose entries are counted.
+pub const COUNTED_FIELDS: [&str; 4] = ["labels", "annotations", "ownerReferences", "finalizers"];
+
+/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one. `counts`
+/// are those of [`COUNTED_FIELDS`].
 #[must_use]
-pub fn validate_counts(metadata: &ObjectMeta) -> Vec<FieldError> {
-    let counts = [
-        ("metadata.labels", metadata.labels.iter().len()),
-        ("metadata.annotations", metadata.annotations.iter().len()),
-        ("metadata.ownerReferences", metadata.owner_references.len()),
-        ("metadata.finalizers", metadata.finalizers.len()),
-    ];
-    let too_many = counts.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
+pub fn validate_counts(counts: [usize; COUNTED_FIELDS.len()]) -> Vec<FieldError> {
+    let too_many = COUNTED_FIELDS.into_iter().zip(counts).filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
     let complaint = |(field, count): (&str, usize)| FieldError {
-        field: field.to_owned(),
+        field: format!("metadata.{field}"),
         kind: FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX },
     };
     too_many.map(complaint).collect()
