@@ -28,9 +28,9 @@ impl<'i> TypeMeta<'i> {
         let (mut api_version, mut kind) = ("", "");
         let mut first_error = None;
         for (key, value) in members {
-            let (into, name) = if key.eq_ignore_ascii_case("kind") {
+            let (into, name) = if is_folded(key, "kind") {
                 (&mut kind, "kind")
-            } else if key.eq_ignore_ascii_case("apiVersion") {
+            } else if is_folded(key, "apiVersion") {
                 (&mut api_version, "apiVersion")
             } else {
                 continue;
@@ -64,6 +64,16 @@ impl<'i> TypeMeta<'i> {
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
+}
+
+/// Whether two names are one but for case, as Go folds it: the long s and the Kelvin sign are letters of ASCII to it.
+fn is_folded(key: &str, name: &str) -> bool {
+    let fold = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    };
+    key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
 /// Checks that a body is a Lease, of `wanted` if it does not say. A Lease of another version of the group passes:
@@ -195,6 +205,13 @@ fn summary(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_folded_as_go_folds_them() {
+        assert!(is_folded("KIND", "kind") && is_folded("\u{212a}inD", "kind"));
+        assert!(is_folded("APIver\u{17f}ion", "apiVersion"));
+        assert!(!is_folded("kínd", "kind") && !is_folded("\u{212a}", "kind") && !is_folded("kinds", "kind"));
+    }
 
     #[test]
     fn long_bodies_are_summarized() {
