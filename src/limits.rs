@@ -104,7 +104,7 @@ pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODI
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
 /// a whole one, most of which is their encryption.
-pub const FAN_OUT_BYTES_PER_TURN: u64 = 512 * 1024;
+pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
 /// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them. One
 /// that a long selector looks at counts for several, see [`SELECTOR_TERMS_PER_LOOK`].

@@ -409,7 +409,7 @@ impl Server {
             _ => false,
         });
         self.service.watchers.on_timeout(now);
-        let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN;
+        let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
         let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
         let mut end = None;
