@@ -15,7 +15,7 @@ pub mod cluster;
 pub mod codec;
 pub mod conn;
 pub mod form;
-pub mod go_number;
+pub mod go;
 pub mod hpack;
 pub mod http;
 pub mod http1;

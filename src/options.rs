@@ -19,7 +19,7 @@ pub use timeout::check_timeout;
 pub use write::{FieldValidation, WriteOptions};
 
 use crate::api_error::{ApiError, FieldError, FieldErrorKind, InvalidSubject};
-use crate::go_number::{parse_int, parse_uint};
+use crate::go::number::{parse_int, parse_uint};
 use crate::lease::validation::render::json_strings;
 use std::borrow::Cow;
 

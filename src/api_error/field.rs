@@ -1,6 +1,6 @@
 //! What is wrong with one field (`field.Error` of apimachinery).
 
-use super::go_quoted;
+use crate::go::quote::go_quoted;
 
 /// One complaint about one field.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,14 +4,12 @@
 //! kube-apiserver's word for word, since people search for them.
 
 mod field;
-mod quote;
 mod status;
 
+use crate::go::quote::go_quoted;
 use crate::lease::{GROUP, KIND, RESOURCE};
 use crate::media_type::{MEDIA_TYPES, PATCH_TYPES, Unacceptable};
 pub use field::{FieldError, FieldErrorKind};
-pub use quote::go_quoted;
-pub(crate) use quote::is_unprintable;
 pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;
 

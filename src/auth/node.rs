@@ -4,7 +4,8 @@
 //! whichever way a node comes (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`). Reading is not
 //! admission's business.
 
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
 use crate::http::Method;
 use crate::route::Route;
 use crate::tls::identity::Identity;

@@ -1,6 +1,6 @@
 //! `metav1.ListMeta`: what a list says of itself, in every form of list.
 
-use crate::codec::json::push_string;
+use crate::go::json::push_string;
 use crate::lease::ResourceVersion;
 
 /// The metadata of a list, or of a Table.

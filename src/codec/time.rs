@@ -12,7 +12,6 @@
 mod go;
 
 use crate::lease::{MicroTime, Time};
-pub use go::go_quoted_ascii;
 use go::{MICRO_TIME_LAYOUT, TIME_LAYOUT, parse_as_go};
 
 /// Reads a `metav1.MicroTime`.

@@ -6,8 +6,8 @@
 
 mod text;
 
-use crate::api_error::go_quoted;
 use crate::codec::json::repaired;
+use crate::go::quote::go_quoted;
 use crate::limits::{BODY_BYTES_MAX, YAML_BYTES_MAX};
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};

@@ -10,7 +10,8 @@ pub(crate) mod render;
 
 use super::managed_fields::ManagedFields;
 use super::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
-use crate::api_error::{FieldError, FieldErrorKind, go_quoted, is_unprintable};
+use crate::api_error::{FieldError, FieldErrorKind};
+use crate::go::quote::{go_quoted, is_unprintable};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 use complaints::Complaints;

@@ -3,7 +3,7 @@
 
 use super::Query;
 use crate::api_error::ApiError;
-use crate::codec::time::go_quoted_ascii;
+use crate::go::quote::go_quoted_ascii;
 
 /// Checks the parameter, if there is one.
 ///

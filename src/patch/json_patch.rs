@@ -8,7 +8,7 @@
 use super::DEPTH_MAX;
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
-use crate::go_number::parse_int;
+use crate::go::number::parse_int;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;

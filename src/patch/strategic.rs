@@ -5,7 +5,8 @@
 //! `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
 
 use super::decode::{bad_type_words, decode_current, decode_json};
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
 use crate::lease::managed_fields::go_value;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};

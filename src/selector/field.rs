@@ -3,7 +3,8 @@
 //! kube-apiserver reads a field selector in two steps with the validation of the other options between them: first its
 //! form, then its fields. [`FieldTerms`] is what stands between, so that of two mistakes the same one is answered.
 
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
 use compact_str::CompactString;
 use std::borrow::Cow;
 

@@ -5,7 +5,7 @@
 //! takes time in proportion to it, but for the sorting of a value list.
 
 use crate::api_error::{ApiError, FieldError};
-use crate::go_number::parse_int;
+use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use crate::lease::validation::format::{
     is_label_value, is_qualified_name, label_value_complaints, qualified_name_complaints,

@@ -4,7 +4,7 @@
 //! A check here is a state that somebody sets, not a function that is called: a probe must not wait. A loop that
 //! answers is alive, which is what `ping` says; `shutdown` says that the server is about to go.
 
-use crate::api_error::go_quoted;
+use crate::go::quote::go_quoted;
 use crate::http::{ContentType, Response};
 use crate::options::Query;
 use crate::route::Probe;

@@ -1,9 +1,9 @@
 //! Objects to JSON, byte for byte as kube-apiserver writes them: fields in the order of the Go types, empty ones left
 //! out where the type says `omitempty`. Everything appends to the caller's buffer; nothing ends with a newline.
 
-use super::push_string;
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::codec::time::{is_zero_micro_time, is_zero_time, push_micro_time, push_time};
+use crate::go::json::push_string;
 use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
 use crate::lease::{
     ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time,

@@ -4,11 +4,11 @@
 //! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may still
 //! fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
 
-use super::string::push_string;
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
 use super::warnings::{Complaint, FieldWarnings};
 use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
+use crate::go::json::push_string;
 use crate::lease::{MicroTime, StringMap, Time};
 use compact_str::CompactString;
 use simd_json::StaticNode;

@@ -11,7 +11,6 @@ mod fields;
 mod lease_fields;
 mod marks;
 mod repeated;
-mod string;
 mod syntax;
 mod tape;
 mod type_meta;
@@ -23,7 +22,6 @@ pub use encode::{
     encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference, push_type_meta,
 };
 pub use marks::Marks;
-pub use string::push_string;
 pub use syntax::{Repaired, repaired};
 pub(crate) use type_meta::other_version;
 pub use type_meta::unrecognized;

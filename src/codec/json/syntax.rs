@@ -6,7 +6,7 @@
 //!
 //! The depth of nesting is the peer's choice, so open brackets are kept in a list and not on the stack.
 
-use crate::api_error::go_quoted;
+use crate::go::quote::go_quoted;
 
 /// Go's limit of nesting.
 pub(super) const DEPTH_MAX: usize = 10_000;

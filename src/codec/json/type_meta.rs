@@ -2,7 +2,8 @@
 //! kube-apiserver refuses an object of another kind.
 
 use super::tape::Value;
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
 use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND};
 
 /// Group, version and kind; each empty if the body does not say.

@@ -1,7 +1,8 @@
 //! What a strict reading minds and a lenient one only reports: fields that the API does not know, and fields that stand
 //! twice. `fieldValidation` decides whether the client is refused, warned or left alone; that is not decided here.
 
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
+use crate::go::quote::go_quoted;
 use crate::lease::{ApiVersion, KIND};
 
 /// The complaints about one body, in the order of the body, each once.

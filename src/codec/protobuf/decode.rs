@@ -3,8 +3,9 @@
 use super::envelope::PREFIX;
 use super::meta::{read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
-use crate::api_error::{ApiError, go_quoted};
+use crate::api_error::ApiError;
 use crate::codec::json::{DecodedLease, FieldWarnings, other_version};
+use crate::go::quote::go_quoted;
 use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND, Lease, LeaseSpec};
 use compact_str::CompactString;
 

@@ -4,10 +4,10 @@
 mod age;
 
 use super::bookmark::INITIAL_EVENTS_END;
-use super::json::push_string;
 use super::list_meta::ListMeta;
 use super::partial::{MetaVersion, push_partial};
 use crate::api_error::{ApiError, FieldError};
+use crate::go::json::push_string;
 use crate::lease::{Lease, Time};
 use age::push_age;
 

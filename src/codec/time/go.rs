@@ -3,7 +3,7 @@
 //! This is the slow path behind the two parsers of the module above, and the measure of what they may take.
 
 use super::{days_in_month, number, seconds_from};
-use std::fmt::Write as _;
+use crate::go::quote::go_quoted_ascii;
 
 /// What differs between the two formats.
 pub(super) struct Layout {
@@ -177,25 +177,6 @@ impl GoReader<'_> {
     fn out_of_form(&self, message: &str) -> String {
         format!("parsing time {}{message}", go_quoted_ascii(self.text.as_bytes()))
     }
-}
-
-/// A text as Go's `time` package quotes it in errors: bytes that are not printable ASCII in hex. This is not
-/// `strconv.Quote`.
-pub fn go_quoted_ascii(text: &[u8]) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for &byte in text {
-        match byte {
-            b'"' | b'\\' => {
-                out.push('\\');
-                out.push(char::from(byte));
-            }
-            b' '..=0x7f => out.push(char::from(byte)),
-            _ => _ = write!(out, "\\x{byte:02x}"),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

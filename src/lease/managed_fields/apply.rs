@@ -217,9 +217,9 @@ fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
             continue;
         }
         let entry = &manager.entry;
-        let mut words = crate::api_error::go_quoted(&entry.manager);
+        let mut words = crate::go::quote::go_quoted(&entry.manager);
         if !entry.subresource.is_empty() {
-            words = format!("{words} with subresource {}", crate::api_error::go_quoted(&entry.subresource));
+            words = format!("{words} with subresource {}", crate::go::quote::go_quoted(&entry.subresource));
         }
         if entry.operation == Operation::Update {
             words = format!("{words} using {}", entry.api_version);
@@ -307,7 +307,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| {
         let mut bytes = Vec::new();
-        crate::codec::json::push_string(&mut bytes, text);
+        crate::go::json::push_string(&mut bytes, text);
         out.push_str(&String::from_utf8_lossy(&bytes));
     };
     let push_members = |out: &mut String, members: &Map<String, Value>| {

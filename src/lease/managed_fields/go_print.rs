@@ -1,6 +1,6 @@
 //! JSON values as Go's `fmt` prints them in messages, within bounds.
 
-use crate::api_error::go_quoted;
+use crate::go::quote::go_quoted;
 use serde_json::{Number, Value};
 use std::fmt::Write as _;
 

@@ -5,7 +5,7 @@ use super::schema::reconcile;
 use super::set::Set;
 use super::typed::Comparison;
 use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
-use crate::codec::json::push_string;
+use crate::go::json::push_string;
 use crate::lease::{ApiVersion, Time};
 use compact_str::CompactString;
 use std::collections::BTreeMap;

@@ -28,7 +28,7 @@ pub(crate) use go_print::go_value;
 pub use update::{Writer, settle_times, time_after_renewal, track};
 
 use super::Time;
-use crate::api_error::is_unprintable;
+use crate::go::quote::is_unprintable;
 use compact_str::CompactString;
 use set::Set;
 use std::cmp::Ordering;

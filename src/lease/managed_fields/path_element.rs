@@ -1,8 +1,8 @@
 //! One step of a path to a field: what stands between two colons of `f:metadata`, `k:{"uid":"…"}`, `v:"…"`, `i:0`
 //! (structured-merge-diff, `fieldpath`).
 
-use crate::api_error::go_quoted;
-use crate::codec::json::push_string;
+use crate::go::json::push_string;
+use crate::go::quote::go_quoted;
 use compact_str::CompactString;
 use serde_json::{Number, Value};
 use std::cmp::Ordering;

@@ -1,6 +1,6 @@
 //! Values as kube-apiserver shows them in a complaint.
 //!
-//! A plain string is quoted as Go source ([`go_quoted`](crate::api_error::go_quoted)). Everything else, a string of a
+//! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else, a string of a
 //! named type or behind a pointer too, goes through Go's `json.Marshal`, which is what these functions write.
 
 use crate::lease::{OwnerReference, Time};

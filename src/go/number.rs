@@ -1,6 +1,6 @@
 //! Decimal numbers as Go's `strconv` reads them, with its errors, which kube-apiserver hands to the client as they are.
 
-use crate::api_error::go_quoted;
+use crate::go::quote::go_quoted;
 use std::fmt;
 
 /// Why a text is not a number.

@@ -28,6 +28,25 @@ pub fn go_quoted(s: &str) -> String {
     out
 }
 
+/// A text as Go's `time` package quotes it in errors: bytes that are not printable ASCII in hex. This is not
+/// `strconv.Quote`.
+pub fn go_quoted_ascii(text: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for &byte in text {
+        match byte {
+            b'"' | b'\\' => {
+                out.push('\\');
+                out.push(char::from(byte));
+            }
+            b' '..=0x7f => out.push(char::from(byte)),
+            _ => _ = write!(out, "\\x{byte:02x}"),
+        }
+    }
+    out.push('"');
+    out
+}
+
 /// The characters past ASCII that Go calls not printable and that a message could carry: controls, separators and
 /// format characters, private use. The full Unicode tables are not worth a message that nobody parses.
 pub(crate) fn is_unprintable(c: char) -> bool {
