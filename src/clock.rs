@@ -1,7 +1,6 @@
 //! The time, read once a turn and handed down, so that nothing below the loop has a clock.
 
-use crate::codec::time::civil_from_days;
-use crate::lease::Time;
+use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment, by both clocks.

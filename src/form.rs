@@ -12,9 +12,10 @@ use crate::codec::protobuf;
 use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
 use crate::http::{Body, ContentType};
-use crate::lease::{ApiVersion, LIST_KIND, Lease, ResourceVersion, Time};
+use crate::lease::{ApiVersion, LIST_KIND, Lease, ResourceVersion};
 use crate::media_type::{Format, Representation, Transform};
 use crate::table::object::Object;
+use crate::timestamp::Time;
 use std::borrow::Cow;
 
 /// How a response is to be written.

@@ -35,6 +35,7 @@ pub mod selector;
 pub mod serve;
 pub mod server;
 pub mod table;
+pub mod timestamp;
 pub mod tls;
 pub mod transport;
 pub mod updates;

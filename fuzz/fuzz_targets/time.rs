@@ -1,7 +1,7 @@
 //! Times: read as Go reads them or refused; what we write we read.
 #![no_main]
 
-use coordination_apiserver::codec::time::{parse_micro_time, parse_time, push_micro_time, push_time};
+use coordination_apiserver::timestamp::{parse_micro_time, parse_time, push_micro_time, push_time};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

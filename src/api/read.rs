@@ -284,7 +284,7 @@ mod tests {
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::http::{Method, NoLines, RequestHead};
-    use crate::lease::Time;
+    use crate::timestamp::Time;
 
     fn watch_of(path: &str, query: &str) -> WatchSpec {
         let head = RequestHead {

@@ -390,7 +390,8 @@ mod tests {
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::http::{FieldLines, Method, RequestHead, Response};
-    use crate::lease::{ResourceVersion, Time};
+    use crate::lease::ResourceVersion;
+    use crate::timestamp::Time;
 
     struct NoLines;
 

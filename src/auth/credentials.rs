@@ -126,7 +126,7 @@ impl fmt::Debug for Credentials {
 mod tests {
     use super::*;
     use crate::auth::request_header::tests::Lines;
-    use crate::lease::Time;
+    use crate::timestamp::Time;
 
     fn proven(proof: Proof) -> Credentials {
         let kind = Kind::Proven { trust: Arc::new(Trust::nobody()), proof };

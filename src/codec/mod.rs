@@ -12,5 +12,4 @@ pub mod protobuf;
 pub mod render;
 pub mod table;
 pub mod template;
-pub mod time;
 pub mod yaml;

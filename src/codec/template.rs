@@ -11,8 +11,9 @@
 //! ```
 
 use crate::codec::{json, protobuf};
-use crate::lease::{API_VERSION, Lease, MicroTime, ResourceVersion, Time};
+use crate::lease::{API_VERSION, Lease, ResourceVersion};
 use crate::media_type::Format;
+use crate::timestamp::{MicroTime, Time};
 use std::cell::Cell;
 
 /// What differs between the states of a Lease that are renewals of one.

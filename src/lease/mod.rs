@@ -11,6 +11,7 @@ pub mod managed_fields;
 pub mod strategy;
 pub mod validation;
 
+use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use managed_fields::ManagedFields;
 use std::fmt;
@@ -77,14 +78,6 @@ impl fmt::Display for ResourceVersion {
         self.0.fmt(f)
     }
 }
-
-/// `metav1.Time`: whole seconds since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(pub i64);
-
-/// `metav1.MicroTime`: microseconds since the Unix epoch; before it, negative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MicroTime(pub i64);
 
 /// A Lease, decoded (`coordination.k8s.io/v1`). An empty string is an absent field, as in Go's `omitempty`, except in
 /// the spec, where the API has pointers and an empty string is a value.

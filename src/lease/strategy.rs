@@ -2,7 +2,8 @@
 //! `BeforeUpdate`): fields that the server owns are set, whatever the client sent.
 
 use crate::lease::validation::validate_update;
-use crate::lease::{Lease, ObjectMeta, OwnerReference, Time};
+use crate::lease::{Lease, ObjectMeta, OwnerReference};
+use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::HashSet;
 
@@ -165,7 +166,7 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::MicroTime;
+    use crate::timestamp::MicroTime;
 
     fn names(list: &[&str]) -> Vec<CompactString> {
         list.iter().map(|name| CompactString::from(*name)).collect()

@@ -377,7 +377,7 @@ fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
 mod tests {
     use super::*;
     use crate::api_error::{ApiError, InvalidSubject};
-    use crate::lease::{MicroTime, Time};
+    use crate::timestamp::{MicroTime, Time};
 
     const NAME: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
     const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";

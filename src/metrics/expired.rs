@@ -2,9 +2,10 @@
 //! answered in steps, begun when somebody asks; a small table is counted at once, a large one for the next who asks.
 
 use crate::clock::Now;
-use crate::lease::{LeaseSpec, MicroTime, Time};
+use crate::lease::LeaseSpec;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot};
+use crate::timestamp::{MicroTime, Time};
 
 /// Leases looked at in one step; some tenths of a millisecond if none of them is in the processor's caches.
 const KEYS_PER_STEP: usize = 2048;

@@ -15,8 +15,9 @@ mod text;
 pub use request::RequestKind;
 
 use crate::clock::Now;
-use crate::lease::{ApiVersion, GROUP, RESOURCE, Time, VERSION};
+use crate::lease::{ApiVersion, GROUP, RESOURCE, VERSION};
 use crate::table::Table;
+use crate::timestamp::Time;
 use crate::watch::WatchEnd;
 use expired::ExpiredScan;
 use histogram::Histogram;

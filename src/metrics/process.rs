@@ -2,7 +2,7 @@
 //! somebody asks; it is memory of the kernel and does not block. What a system does not tell is left out.
 
 use super::text::Exposition;
-use crate::lease::Time;
+use crate::timestamp::Time;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 

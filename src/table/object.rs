@@ -6,8 +6,9 @@
 
 use crate::codec::json::push_type_meta;
 use crate::codec::template::{Template, Values, encode_into};
-use crate::lease::{ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, Time};
+use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference, ResourceVersion};
 use crate::media_type::Format;
+use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;

@@ -6,7 +6,7 @@
 
 use super::config::provider;
 use super::identity::validity_of;
-use crate::lease::Time;
+use crate::timestamp::Time;
 use crate::limits::INTERMEDIATES_MAX;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;

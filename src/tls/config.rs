@@ -5,7 +5,7 @@
 use super::reload::Reloader;
 use super::source::{FrontProxySource, TlsSources};
 use super::trust::Trust;
-use crate::lease::Time;
+use crate::timestamp::Time;
 use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::{ProducesTickets, ServerSessionMemoryCache, StoresServerSessions};

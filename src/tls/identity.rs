@@ -2,7 +2,7 @@
 //!
 //! Nothing here decides whether the certificate may be believed: rustls has verified its chain before.
 
-use crate::lease::Time;
+use crate::timestamp::Time;
 use rustls_pki_types::CertificateDer;
 use std::ops::RangeInclusive;
 use x509_parser::prelude::{FromDer, X509Certificate};

@@ -13,7 +13,7 @@ use super::source::{AuthoritiesPem, ServingPem, TlsSources};
 use super::trust::{FrontProxy, Trust};
 use crate::clock::Clock;
 use crate::cluster::ClusterAuthentication;
-use crate::lease::Time;
+use crate::timestamp::Time;
 use crate::updates::{Update, UpdateSender};
 use rustls::sign::CertifiedKey;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -8,7 +8,7 @@
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
 use crate::auth::request_header::HeaderNames;
-use crate::lease::Time;
+use crate::timestamp::Time;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};

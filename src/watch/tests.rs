@@ -3,12 +3,13 @@
 //! and fillings; what a watcher should have seen is computed from the whole history afterwards.
 
 use super::*;
-use crate::lease::{Lease, Time};
+use crate::lease::Lease;
 use crate::limits::{JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
 use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
+use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::io::BufRead as _;
 

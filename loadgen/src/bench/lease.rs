@@ -446,7 +446,7 @@ mod tests {
         }
         // A time with fewer digits than are written over it.
         let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
-        lease.spec.renew_time = Some(coordination_apiserver::lease::MicroTime(1_790_000_000_000_000));
+        lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();
         let version = Some(coordination_apiserver::lease::ResourceVersion(1_048));
         encode_lease_into(&mut short, &lease, version, "coordination.k8s.io/v1");

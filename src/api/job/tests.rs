@@ -7,12 +7,13 @@ use crate::api::{Api, Reply};
 use crate::auth::Credentials;
 use crate::http::{Method, NoLines, RequestHead};
 use crate::lease::strategy::Propagation;
-use crate::lease::{Lease, ResourceVersion, Time};
+use crate::lease::{Lease, ResourceVersion};
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNTOLD_SHARE};
 use crate::media_type::Representation;
 use crate::permits::Permits;
 use crate::selector::label::LabelSelector;
 use crate::table::snapshot::Range;
+use crate::timestamp::Time;
 
 fn table_of(leases: usize) -> Table {
     let mut table = Table::new(ResourceVersion(1), 10, usize::MAX);

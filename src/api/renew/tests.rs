@@ -6,8 +6,9 @@ use super::super::{Api, Reply};
 use crate::auth::Credentials;
 use crate::clock::Now;
 use crate::http::{ContentType, Method, NoLines, RequestHead};
-use crate::lease::{ApiVersion, ResourceVersion, Time};
+use crate::lease::{ApiVersion, ResourceVersion};
 use crate::table::Table;
+use crate::timestamp::Time;
 use crate::watch::Watchers;
 
 /// A request as data.
@@ -219,7 +220,7 @@ impl World {
         let Ok(decoded) = crate::codec::protobuf::decode_lease(body, ApiVersion::V1) else { return body.to_vec() };
         let mut lease = decoded.lease;
         if lease.spec.renew_time.is_some() {
-            lease.spec.renew_time = crate::codec::time::parse_micro_time(time).ok();
+            lease.spec.renew_time = crate::timestamp::parse_micro_time(time).ok();
         }
         let version = lease.metadata.resource_version.parse().ok().map(ResourceVersion);
         let mut out = Vec::new();

@@ -2,12 +2,10 @@
 //! out where the type says `omitempty`. Everything appends to the caller's buffer; nothing ends with a newline.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
-use crate::codec::time::{is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 use crate::go::json::push_string;
 use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
-use crate::lease::{
-    ApiVersion, Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time,
-};
+use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference, ResourceVersion, StringMap};
+use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
 /// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
 /// it carries `kind` and `apiVersion`; the items of a list do not.

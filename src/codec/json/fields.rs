@@ -7,9 +7,9 @@
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
 use super::warnings::{Complaint, FieldWarnings};
-use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
 use crate::go::json::push_string;
-use crate::lease::{MicroTime, StringMap, Time};
+use crate::lease::StringMap;
+use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
 use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;

@@ -248,7 +248,7 @@ mod tests {
     use super::super::{DecodedLease, Decoder};
     use super::*;
     use crate::api_error::ApiError;
-    use crate::lease::{MicroTime, Time};
+    use crate::timestamp::{MicroTime, Time};
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
         Decoder::new().decode_lease(&mut body.as_ref().to_vec(), ApiVersion::V1)

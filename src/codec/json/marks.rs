@@ -2,8 +2,9 @@
 //! manager 20 bytes, and a `renewTime` 27.
 
 use crate::codec::template::{Values, has_at, put_at};
-use crate::codec::time::{is_zero_micro_time, is_zero_time, micro_time_text, parse_canonical_micro_time, time_text};
-use crate::lease::MicroTime;
+use crate::timestamp::{
+    MicroTime, is_zero_micro_time, is_zero_time, micro_time_text, parse_canonical_micro_time, time_text,
+};
 use memchr::memmem;
 
 /// Bytes of a `renewTime`.
@@ -123,8 +124,9 @@ mod tests {
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::managed_fields::{Writer, track};
-    use crate::lease::{API_VERSION, Lease, ResourceVersion, Time};
+    use crate::lease::{API_VERSION, Lease, ResourceVersion};
     use crate::media_type::Format;
+    use crate::timestamp::Time;
 
     fn lease() -> Lease {
         let mut lease = Lease::default();

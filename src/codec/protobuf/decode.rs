@@ -299,6 +299,6 @@ mod tests {
         assert_eq!(lease.spec.holder_identity.as_deref(), Some("x"));
         assert_eq!(lease.spec.lease_duration_seconds, Some(5));
         // A time that says nothing is Go's zero time.
-        assert_eq!(lease.spec.renew_time, Some(crate::lease::MicroTime(-62_135_596_800_000_000)));
+        assert_eq!(lease.spec.renew_time, Some(crate::timestamp::MicroTime(-62_135_596_800_000_000)));
     }
 }

@@ -11,8 +11,7 @@ use super::envelope::PREFIX;
 use super::meta::put_micro_time;
 use super::sink::{length, varint};
 use crate::codec::template::{Values, has_at, put_at};
-use crate::codec::time::{is_zero_micro_time, is_zero_time};
-use crate::lease::MicroTime;
+use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 
 /// Places of the values and of the lengths that change with them.
@@ -247,8 +246,9 @@ mod tests {
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::managed_fields::{Writer, track};
-    use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion, Time};
+    use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion};
     use crate::media_type::Format;
+    use crate::timestamp::Time;
 
     fn lease() -> Lease {
         let mut lease = Lease::default();

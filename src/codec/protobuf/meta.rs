@@ -4,9 +4,9 @@ use super::managed_fields::{put_managed_fields, read_entry};
 use super::reader::{Reader, WireError};
 use super::sink::{SHORT, Sink};
 use crate::codec::list_meta::ListMeta;
-use crate::codec::time::{is_zero_micro_time, is_zero_time};
 use crate::lease::managed_fields::SentManagedFields;
-use crate::lease::{MicroTime, ObjectMeta, OwnerReference, ResourceVersion, StringMap, Time};
+use crate::lease::{ObjectMeta, OwnerReference, ResourceVersion, StringMap};
+use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
 
 /// Go's zero time, 0001-01-01T00:00:00Z, in seconds. It is written as an empty message.
 const ZERO_SECONDS: i64 = -62_135_596_800;

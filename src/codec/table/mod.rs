@@ -8,7 +8,8 @@ use super::list_meta::ListMeta;
 use super::partial::{MetaVersion, push_partial};
 use crate::api_error::{ApiError, FieldError};
 use crate::go::json::push_string;
-use crate::lease::{Lease, Time};
+use crate::lease::Lease;
+use crate::timestamp::Time;
 use age::push_age;
 
 /// What each row carries besides its cells (`includeObject`).

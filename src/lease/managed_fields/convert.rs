@@ -2,8 +2,8 @@
 //! what a strategic merge patch or an apply leads to. Its words for what does not fit are not those of a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::codec::time::{is_zero_time, parse_micro_time, parse_time};
-use crate::lease::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference, StringMap, Time};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
+use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
 use compact_str::CompactString;
 use serde_json::{Map, Value};
 

@@ -6,7 +6,8 @@ use super::set::Set;
 use super::typed::Comparison;
 use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
 use crate::go::json::push_string;
-use crate::lease::{ApiVersion, Time};
+use crate::lease::ApiVersion;
+use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 

@@ -27,8 +27,8 @@ pub use fields::{FieldsV1, SharedTexts};
 pub(crate) use go_print::go_value;
 pub use update::{Writer, settle_times, time_after_renewal, track};
 
-use super::Time;
 use crate::go::quote::is_unprintable;
+use crate::timestamp::Time;
 use compact_str::CompactString;
 use set::Set;
 use std::cmp::Ordering;

@@ -3,7 +3,8 @@
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
 use super::{ManagedFields, ManagedFieldsEntry, Operation, SpecFields};
-use crate::lease::{API_VERSION, Lease, ObjectMeta, Time};
+use crate::lease::{API_VERSION, Lease, ObjectMeta};
+use crate::timestamp::Time;
 use std::rc::Rc;
 
 /// Who writes, and when.
@@ -176,7 +177,8 @@ pub fn settle_times(live: &Lease, new: &mut Lease) {
 mod tests {
     use super::super::FieldsV1;
     use super::*;
-    use crate::lease::{LeaseSpec, MicroTime, OwnerReference};
+    use crate::lease::{LeaseSpec, OwnerReference};
+    use crate::timestamp::MicroTime;
 
     fn by(manager: &str, now: i64) -> Writer<'_> {
         Writer { manager, api_version: API_VERSION, now: Time(now) }

@@ -3,7 +3,8 @@
 //! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else, a string of a
 //! named type or behind a pointer too, goes through Go's `json.Marshal`, which is what these functions write.
 
-use crate::lease::{OwnerReference, Time};
+use crate::lease::OwnerReference;
+use crate::timestamp::Time;
 use std::fmt::Write as _;
 
 /// A string as Go's `json.Marshal` writes it, which is how a message shows a value of a named type or behind a pointer.

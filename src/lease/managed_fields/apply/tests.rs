@@ -1,8 +1,9 @@
 //! Histories of applies, by hand and at random.
 
 use super::*;
+use crate::lease::API_VERSION;
 use crate::lease::managed_fields::{FieldsV1, ManagedFieldsEntry, Subresource};
-use crate::lease::{API_VERSION, MicroTime, Time};
+use crate::timestamp::{MicroTime, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -245,7 +246,7 @@ fn what_kubectl_applied_is_kept_with_annotations_that_are_strings() {
 #[test]
 fn what_changes_nothing_is_not_converted() {
     let mut lease = applied(None, json!({}), json!({"holderIdentity": "a"}), &by("one", 1));
-    lease.spec.acquire_time = crate::codec::time::parse_micro_time("0001-01-01T00:00:00.000000Z").ok();
+    lease.spec.acquire_time = crate::timestamp::parse_micro_time("0001-01-01T00:00:00.000000Z").ok();
     assert!(lease.spec.acquire_time.is_some());
     let again = applied(Some(&lease), json!({}), json!({"holderIdentity": "a"}), &by("one", 2));
     assert_eq!(again.spec, lease.spec);

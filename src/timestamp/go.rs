@@ -181,8 +181,7 @@ impl GoReader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::codec::time::{parse_micro_time, parse_time};
-    use crate::lease::{MicroTime, Time};
+    use crate::timestamp::{MicroTime, Time, parse_micro_time, parse_time};
 
     #[test]
     fn the_odd_forms_that_go_takes_are_taken() {

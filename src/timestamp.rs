@@ -1,4 +1,4 @@
-//! The two time formats of the API as text: `metav1.MicroTime`, which has exactly six fractional digits, and
+//! The two times of the API, and how they stand in text: `metav1.MicroTime`, which has exactly six fractional digits, and
 //! `metav1.Time`, which is RFC 3339 and drops the fraction.
 //!
 //! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC), and falls
@@ -11,8 +11,15 @@
 
 mod go;
 
-use crate::lease::{MicroTime, Time};
 use go::{MICRO_TIME_LAYOUT, TIME_LAYOUT, parse_as_go};
+
+/// `metav1.Time`: whole seconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+/// `metav1.MicroTime`: microseconds since the Unix epoch; before it, negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MicroTime(pub i64);
 
 /// Reads a `metav1.MicroTime`.
 ///
