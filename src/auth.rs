@@ -15,7 +15,7 @@ pub use credentials::Credentials;
 
 use crate::api_error::ApiError;
 use crate::http::Method;
-use crate::lease::{GROUP, RESOURCE};
+use crate::resource::{GROUP, RESOURCE};
 use crate::route::Route;
 use crate::tls::identity::{GROUP_MASTERS, Identity};
 use node::{NODE_LEASE_NAMESPACE, ONLY_OWN_NAME, node_name, only_namespace};

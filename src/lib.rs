@@ -30,6 +30,7 @@ pub mod options;
 pub mod patch;
 pub mod permits;
 pub mod pki;
+pub mod resource;
 pub mod route;
 pub mod selector;
 pub mod serve;

@@ -1,6 +1,6 @@
 //! Paths to what they name. Knows neither options nor bodies.
 
-use crate::lease::ApiVersion;
+use crate::resource::ApiVersion;
 use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;

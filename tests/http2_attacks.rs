@@ -13,12 +13,12 @@ use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::http2::{ErrorCode, limits as http2_limits};
-use coordination_apiserver::lease::ResourceVersion;
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, BODY_MS_MAX, CONNECTION_BODIES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX,
     QUEUED_BYTES_HIGH, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_TOTAL_HIGH, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
     WRITE_STALL_MS_MAX,
 };
+use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
 use coordination_apiserver::table::{Table, WANTED_MAX};
 use coordination_apiserver::timestamp::Time;

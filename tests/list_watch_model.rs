@@ -17,7 +17,7 @@ use coordination_apiserver::api::{Api, Reply};
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::http::{FieldLines, Method, RequestHead, Response};
-use coordination_apiserver::lease::ResourceVersion;
+use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::watch::{Fill, WatchEnd, WatcherKey, Watchers};

@@ -2,7 +2,7 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::{Decoder, encode_lease_into};
-use coordination_apiserver::lease::ApiVersion;
+use coordination_apiserver::resource::ApiVersion;
 use coordination_apiserver::lease::validation::{validate_create, validate_update};
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;

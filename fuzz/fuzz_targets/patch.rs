@@ -2,7 +2,7 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;
-use coordination_apiserver::lease::ApiVersion;
+use coordination_apiserver::resource::ApiVersion;
 use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
 use libfuzzer_sys::fuzz_target;
 

@@ -6,7 +6,7 @@ use coordination_apiserver::api::Api;
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
-use coordination_apiserver::lease::ResourceVersion;
+use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
 use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};

@@ -22,6 +22,7 @@ use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, YAML_BYTES_PER_STEP};
 use crate::media_type::Format;
 use crate::metrics::Metrics;
 use crate::permits::Permit;
+use crate::resource::ApiVersion;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;

@@ -12,6 +12,7 @@ use crate::media_type::Unacceptable;
 use crate::options::{
     GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
 };
+use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::object::Key;

@@ -19,6 +19,7 @@ use crate::lease::{Lease, ObjectMeta, ResourceVersion};
 use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
+use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::object::encoded_bytes_max;
 use compact_str::CompactString;
@@ -390,7 +391,7 @@ mod tests {
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::http::{FieldLines, Method, RequestHead, Response};
-    use crate::lease::ResourceVersion;
+    use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
     struct NoLines;

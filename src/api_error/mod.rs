@@ -7,8 +7,8 @@ mod field;
 mod status;
 
 use crate::go::quote::go_quoted;
-use crate::lease::{GROUP, KIND, RESOURCE};
 use crate::media_type::{MEDIA_TYPES, PATCH_TYPES, Unacceptable};
+use crate::resource::{GROUP, KIND, RESOURCE};
 pub use field::{FieldError, FieldErrorKind};
 pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;

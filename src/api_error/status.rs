@@ -1,6 +1,6 @@
 //! What a client sees of an error, and of a deletion (Kubernetes API conventions, "Response Status Kind").
 
-use crate::lease::{GROUP, RESOURCE};
+use crate::resource::{GROUP, RESOURCE};
 
 /// `metav1.Status`: what a client sees of an error, and of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

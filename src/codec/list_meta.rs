@@ -1,7 +1,7 @@
 //! `metav1.ListMeta`: what a list says of itself, in every form of list.
 
 use crate::go::json::push_string;
-use crate::lease::ResourceVersion;
+use crate::resource::ResourceVersion;
 
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,9 @@
 //! ```
 
 use crate::codec::{json, protobuf};
-use crate::lease::{API_VERSION, Lease, ResourceVersion};
+use crate::lease::Lease;
 use crate::media_type::Format;
+use crate::resource::{API_VERSION, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use std::cell::Cell;
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::api::Api;
 use crate::cluster::NamespaceChange;
-use crate::lease::ResourceVersion;
 use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::timestamp::Time;
 use crate::tls::trust::Trust;

@@ -86,7 +86,8 @@ fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Lease, ResourceVersion};
+    use crate::lease::Lease;
+    use crate::resource::ResourceVersion;
 
     fn spec(renewed: Option<i64>, seconds: Option<i32>) -> LeaseSpec {
         let renew_time = renewed.map(|seconds| MicroTime(seconds * 1_000_000));

@@ -15,7 +15,7 @@ mod text;
 pub use request::RequestKind;
 
 use crate::clock::Now;
-use crate::lease::{ApiVersion, GROUP, RESOURCE, VERSION};
+use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
 use crate::table::Table;
 use crate::timestamp::Time;
 use crate::watch::WatchEnd;
@@ -323,7 +323,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::ResourceVersion;
+    use crate::resource::ResourceVersion;
 
     fn sample(text: &str, series: &str) -> Option<u64> {
         text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())

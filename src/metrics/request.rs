@@ -4,7 +4,7 @@
 use super::histogram::Histogram;
 use super::text::Exposition;
 use crate::http::{Method, RequestHead};
-use crate::lease::{ApiVersion, GROUP, RESOURCE};
+use crate::resource::{ApiVersion, GROUP, RESOURCE};
 use crate::route::{Probe, Route};
 
 /// The `component` label.

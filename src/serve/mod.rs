@@ -446,7 +446,7 @@ fn body_bytes_max(credentials: &Credentials) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::ResourceVersion;
+    use crate::resource::ResourceVersion;
 
     #[test]
     fn only_the_plain_path_of_a_lease_is_looked_at_ahead() {

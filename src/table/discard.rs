@@ -158,7 +158,8 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Lease, ResourceVersion};
+    use crate::lease::Lease;
+    use crate::resource::ResourceVersion;
 
     fn object(version: usize) -> Object {
         Object::new(Key::new("n", "a"), ResourceVersion(version as u64), Lease::default())

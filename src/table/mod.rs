@@ -13,8 +13,9 @@ mod key_index;
 pub mod object;
 pub mod snapshot;
 
+use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
-use crate::lease::{Lease, ResourceVersion};
+use crate::resource::ResourceVersion;
 pub use ahead::{WANTED_MAX, Wanted};
 
 use discard::Discard;

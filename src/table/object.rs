@@ -6,8 +6,9 @@
 
 use crate::codec::json::push_type_meta;
 use crate::codec::template::{Template, Values, encode_into};
-use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference, ResourceVersion};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
 use crate::media_type::Format;
+use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use std::borrow::{Borrow, Cow};

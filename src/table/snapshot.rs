@@ -11,8 +11,8 @@
 //!                   ^ cursor
 //! ```
 
-use crate::lease::ResourceVersion;
 use crate::limits::CATCH_UP_EVENTS_PER_STEP;
+use crate::resource::ResourceVersion;
 use crate::table::discard::{Changes, Discard, States};
 use crate::table::event_log::Event;
 use crate::table::object::{Key, Object};

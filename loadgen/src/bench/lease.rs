@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn protobuf_is_renewed_in_place_too() {
         use coordination_apiserver::codec::protobuf::{decode_lease, encode_lease_into};
-        use coordination_apiserver::lease::ApiVersion;
+        use coordination_apiserver::resource::ApiVersion;
         let mut leases = Leases::new(MediaType::Protobuf, "n", 1);
         let mut new = Vec::new();
         leases.write_new(&mut new, "node-0", NOW_US);
@@ -430,7 +430,7 @@ mod tests {
             encode_lease_into(
                 &mut out,
                 &lease,
-                Some(coordination_apiserver::lease::ResourceVersion(version)),
+                Some(coordination_apiserver::resource::ResourceVersion(version)),
                 "coordination.k8s.io/v1",
             );
             out
@@ -448,7 +448,7 @@ mod tests {
         let mut lease = decode_lease(&new, ApiVersion::V1).expect("a Lease").lease;
         lease.spec.renew_time = Some(coordination_apiserver::timestamp::MicroTime(1_790_000_000_000_000));
         let mut short = Vec::new();
-        let version = Some(coordination_apiserver::lease::ResourceVersion(1_048));
+        let version = Some(coordination_apiserver::resource::ResourceVersion(1_048));
         encode_lease_into(&mut short, &lease, version, "coordination.k8s.io/v1");
         leases.learn(0, &short).expect("a Lease");
         let sent = leases.renewed(0, NOW_US + 1_000_000).to_vec();

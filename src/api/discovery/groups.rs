@@ -5,7 +5,7 @@ use crate::codec::discovery::{
     Group, GroupDiscovery, GroupDiscoveryList, GroupList, GroupVersion, GroupVersionKind, LegacyVersions, Name,
     Resource, ResourceDiscovery, ResourceList, VersionDiscovery,
 };
-use crate::lease::{ApiVersion, GROUP, KIND, RESOURCE};
+use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];

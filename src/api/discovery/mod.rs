@@ -14,11 +14,11 @@ use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::HttpDate;
 use crate::http::{ContentType, Response};
-use crate::lease::ApiVersion;
 use crate::media_type::{
     DiscoveryForm, DiscoveryVersion, Unacceptable, check_json_route, negotiate_discovery, negotiate_routed_discovery,
     takes_json,
 };
+use crate::resource::ApiVersion;
 use crate::route::Route;
 use crate::timestamp::Time;
 use document::{Discovery, Document};

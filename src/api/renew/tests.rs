@@ -6,7 +6,7 @@ use super::super::{Api, Reply};
 use crate::auth::Credentials;
 use crate::clock::Now;
 use crate::http::{ContentType, Method, NoLines, RequestHead};
-use crate::lease::{ApiVersion, ResourceVersion};
+use crate::resource::{ApiVersion, ResourceVersion};
 use crate::table::Table;
 use crate::timestamp::Time;
 use crate::watch::Watchers;
@@ -224,7 +224,7 @@ impl World {
         }
         let version = lease.metadata.resource_version.parse().ok().map(ResourceVersion);
         let mut out = Vec::new();
-        crate::codec::protobuf::encode_lease_into(&mut out, &lease, version, crate::lease::API_VERSION);
+        crate::codec::protobuf::encode_lease_into(&mut out, &lease, version, crate::resource::API_VERSION);
         out
     }
 

@@ -20,7 +20,8 @@ use super::tape::Value;
 use super::type_meta::{Refusal, TypeMeta, check_lease, not_registered_internally, unread_syntax};
 use super::warnings::{Complaint, FieldWarnings};
 use crate::api_error::ApiError;
-use crate::lease::{ApiVersion, KIND, Lease};
+use crate::lease::Lease;
+use crate::resource::{ApiVersion, KIND};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 
 /// A Lease as it came, and what a strict reading minds about it.
@@ -206,9 +207,9 @@ const UNREADABLE: &str = "unreadable value";
 mod tests {
     use super::super::encode_lease_into;
     use super::*;
-    use crate::lease::ApiVersion::V1;
-    use crate::lease::ResourceVersion;
     use crate::lease::managed_fields::ManagedFields;
+    use crate::resource::ApiVersion::V1;
+    use crate::resource::ResourceVersion;
 
     const FULL: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"full","namespace":"c-wire","uid":"5dfea7de-ed50-4ae2-986c-d87c7cf980f3","resourceVersion":"208","creationTimestamp":"2026-11-21T00:02:25Z","labels":{"a":"1","b":"2"},"annotations":{"empty":"","k":"v"},"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"u","controller":true,"blockOwnerDeletion":false}],"finalizers":["example.com/f"],"managedFields":[{"manager":"conformance","operation":"Update","apiVersion":"coordination.k8s.io/v1","time":"2026-11-21T00:02:25Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{".":{},"f:empty":{},"f:k":{}},"f:finalizers":{".":{},"v:\"example.com/f\"":{}},"f:labels":{".":{},"f:a":{},"f:b":{}},"f:ownerReferences":{".":{},"k:{\"uid\":\"u\"}":{}}},"f:spec":{"f:acquireTime":{},"f:holderIdentity":{},"f:leaseDurationSeconds":{},"f:leaseTransitions":{},"f:preferredHolder":{},"f:renewTime":{},"f:strategy":{}}}}]},"spec":{"holderIdentity":"me","leaseDurationSeconds":40,"acquireTime":"2026-01-02T03:04:05.678901Z","renewTime":"1969-12-31T23:59:58.000001Z","leaseTransitions":0,"strategy":"OldestEmulationVersion","preferredHolder":"you"}}"#;
     const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;

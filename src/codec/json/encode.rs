@@ -4,7 +4,8 @@
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
 use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
-use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference, ResourceVersion, StringMap};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
+use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
 /// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
@@ -335,8 +336,8 @@ const LIST_ITEM_OPEN: &[u8] = b"{\"metadata\":{";
 mod tests {
     use super::*;
     use crate::api_error::{ApiError, FieldError, InvalidSubject};
-    use crate::lease::API_VERSION;
     use crate::lease::managed_fields::{Writer, track};
+    use crate::resource::API_VERSION;
 
     fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

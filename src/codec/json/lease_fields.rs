@@ -7,7 +7,8 @@ use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
 use super::tape::{Members, Value};
 use super::warnings::FieldWarnings;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::lease::{ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
+use crate::resource::ApiVersion;
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");

@@ -123,9 +123,10 @@ mod tests {
     use super::*;
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
+    use crate::lease::Lease;
     use crate::lease::managed_fields::{Writer, track};
-    use crate::lease::{API_VERSION, Lease, ResourceVersion};
     use crate::media_type::Format;
+    use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::Time;
 
     fn lease() -> Lease {

@@ -4,7 +4,7 @@
 use super::tape::Value;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
-use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND};
+use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
 /// Group, version and kind; each empty if the body does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
-use crate::lease::{ApiVersion, KIND};
+use crate::resource::{ApiVersion, KIND};
 
 /// The complaints about one body, in the order of the body, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,8 @@
 
 use super::json::encode_lease_into;
 use super::list_meta::ListMeta;
-use crate::lease::{Lease, ResourceVersion};
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
 use memchr::memmem;
 
 /// `kind` of the object.

@@ -6,7 +6,8 @@ use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
 use crate::codec::json::{DecodedLease, FieldWarnings, other_version};
 use crate::go::quote::go_quoted;
-use crate::lease::{ApiVersion, GROUP, KIND, LIST_KIND, Lease, LeaseSpec};
+use crate::lease::{Lease, LeaseSpec};
+use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
 /// Reads a Lease that was sent to be created or updated in `version`. There are never warnings: a strict reading of
@@ -206,7 +207,7 @@ fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
 mod tests {
     use super::super::envelope::push_envelope;
     use super::*;
-    use crate::lease::API_VERSION;
+    use crate::resource::API_VERSION;
 
     fn refusal(body: &[u8]) -> String {
         match decode_lease(body, ApiVersion::V1) {

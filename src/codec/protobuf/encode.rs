@@ -7,9 +7,10 @@ use crate::api_error::{Status, StatusDetails};
 use crate::codec::bookmark::bookmark_lease;
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::{KIND as PARTIAL_KIND, MetaVersion};
-use crate::lease::{KIND, Lease, LeaseSpec, ObjectMeta, ResourceVersion};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta};
+use crate::resource::{KIND, ResourceVersion};
 
-/// Appends a Lease, as `api_version` has it: that of [`crate::lease::API_VERSION`] or of an older one. `version` is its
+/// Appends a Lease, as `api_version` has it: that of [`crate::resource::API_VERSION`] or of an older one. `version` is its
 /// `resourceVersion`, absent in what a dry run would have created.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
     // What a kubelet's Lease takes, so that a fresh buffer grows once.

@@ -14,7 +14,8 @@ use super::meta::put_list_meta;
 use super::sink::{Count, LONG, SHORT, Sink, WireType, length, varint_width};
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::{LIST_KIND as PARTIAL_LIST_KIND, MetaVersion};
-use crate::lease::{LIST_KIND, Lease, ObjectMeta, ResourceVersion};
+use crate::lease::{Lease, ObjectMeta};
+use crate::resource::{LIST_KIND, ResourceVersion};
 
 /// The kinds of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -245,9 +245,10 @@ mod tests {
     use crate::codec::protobuf::decode_lease;
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
+    use crate::lease::Lease;
     use crate::lease::managed_fields::{Writer, track};
-    use crate::lease::{API_VERSION, ApiVersion, Lease, ResourceVersion};
     use crate::media_type::Format;
+    use crate::resource::{API_VERSION, ApiVersion, ResourceVersion};
     use crate::timestamp::Time;
 
     fn lease() -> Lease {

@@ -5,7 +5,8 @@ use super::reader::{Reader, WireError};
 use super::sink::{SHORT, Sink};
 use crate::codec::list_meta::ListMeta;
 use crate::lease::managed_fields::SentManagedFields;
-use crate::lease::{ObjectMeta, OwnerReference, ResourceVersion, StringMap};
+use crate::lease::{ObjectMeta, OwnerReference, StringMap};
+use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
 
 /// Go's zero time, 0001-01-01T00:00:00Z, in seconds. It is written as an empty message.

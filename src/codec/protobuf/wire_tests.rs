@@ -11,7 +11,8 @@ use crate::codec::json::{Decoder, encode_lease_into as encode_json_into};
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::MetaVersion;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::lease::{API_VERSION, ApiVersion, Lease, LeaseSpec, ObjectMeta, OwnerReference, ResourceVersion};
+use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
+use crate::resource::{API_VERSION, ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 

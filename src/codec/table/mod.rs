@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::codec::bookmark::bookmark_lease;
     use crate::codec::json::encode_lease_into;
-    use crate::lease::ResourceVersion;
+    use crate::resource::ResourceVersion;
 
     const TABLE: &str = include_str!("../../../tests/wire/table.json");
     const LEASES: [&str; 2] =
@@ -135,7 +135,7 @@ mod tests {
 
     fn lease(json: &str) -> Lease {
         crate::codec::json::Decoder::new()
-            .decode_lease(&mut json.as_bytes().to_vec(), crate::lease::ApiVersion::V1)
+            .decode_lease(&mut json.as_bytes().to_vec(), crate::resource::ApiVersion::V1)
             .expect(json)
             .lease
     }

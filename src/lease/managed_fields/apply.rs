@@ -11,7 +11,8 @@ use super::update::Writer;
 use super::{ManagedFields, Operation, track};
 use crate::api_error::{ApiError, FieldManagerConflict};
 use crate::codec::json::encode_lease_into;
-use crate::lease::{KIND, Lease, ResourceVersion};
+use crate::lease::Lease;
+use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 

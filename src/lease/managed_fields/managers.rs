@@ -6,7 +6,7 @@ use super::set::Set;
 use super::typed::Comparison;
 use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
 use crate::go::json::push_string;
-use crate::lease::ApiVersion;
+use crate::resource::ApiVersion;
 use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::BTreeMap;
@@ -269,7 +269,7 @@ pub(super) fn without_system_fields(set: &Set) -> Set {
 mod tests {
     use super::super::set::tests::text;
     use super::*;
-    use crate::lease::API_VERSION;
+    use crate::resource::API_VERSION;
     use std::time::{Duration, Instant};
 
     fn updater(name: &str, time: i64, json: &str) -> Manager {

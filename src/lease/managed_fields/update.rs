@@ -3,7 +3,8 @@
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
 use super::{ManagedFields, ManagedFieldsEntry, Operation, SpecFields};
-use crate::lease::{API_VERSION, Lease, ObjectMeta};
+use crate::lease::{Lease, ObjectMeta};
+use crate::resource::API_VERSION;
 use crate::timestamp::Time;
 use std::rc::Rc;
 

@@ -5,7 +5,7 @@
 mod operation;
 mod schema;
 
-use crate::lease::ApiVersion;
+use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
 /// Which of the two; they differ in where things stand.

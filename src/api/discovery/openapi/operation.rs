@@ -2,7 +2,7 @@
 
 use super::Dialect;
 use super::schema::reference;
-use crate::lease::{ApiVersion, GROUP, KIND};
+use crate::resource::{ApiVersion, GROUP, KIND};
 use serde_json::{Map, Value, json};
 
 /// A path, below that of the group's version.

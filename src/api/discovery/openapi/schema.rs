@@ -1,7 +1,7 @@
 //! What the objects of the API look like.
 
 use super::Dialect;
-use crate::lease::ApiVersion;
+use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
 /// A schema.
@@ -557,7 +557,7 @@ impl Definition {
             }
         }
         let name = self.name.rsplit('.').next().unwrap_or_default();
-        let own = json!({"group": crate::lease::GROUP, "kind": name, "version": version.name()});
+        let own = json!({"group": crate::resource::GROUP, "kind": name, "version": version.name()});
         let meta = json!({"group": "", "kind": name, "version": "v1"});
         match self.kind {
             Kind::Part => {}

@@ -1,8 +1,8 @@
 //! Histories of applies, by hand and at random.
 
 use super::*;
-use crate::lease::API_VERSION;
 use crate::lease::managed_fields::{FieldsV1, ManagedFieldsEntry, Subresource};
+use crate::resource::API_VERSION;
 use crate::timestamp::{MicroTime, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,0 +1,66 @@
+//! What the one resource is called, in each version of its group, and the number that orders its states.
+
+use std::fmt;
+
+/// API group of the one resource served here.
+pub const GROUP: &str = "coordination.k8s.io";
+/// The preferred version of [`GROUP`].
+pub const VERSION: &str = "v1";
+/// `apiVersion` of the objects: group and version.
+pub const API_VERSION: &str = "coordination.k8s.io/v1";
+/// `kind` of the object.
+pub const KIND: &str = "Lease";
+/// `kind` of a list of objects.
+pub const LIST_KIND: &str = "LeaseList";
+/// The resource's name in paths and in most error messages.
+pub const RESOURCE: &str = "leases";
+
+/// A version of [`GROUP`] in which Leases are served, whichever one a client writes in. All have the same fields, so a
+/// Lease is kept once, and only its `apiVersion` is told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ApiVersion {
+    /// `v1`, in which Leases are kept.
+    #[default]
+    V1,
+    /// `v1beta1`, for old clients.
+    V1Beta1,
+}
+
+impl ApiVersion {
+    /// All, the preferred one first.
+    pub const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
+
+    /// The version that paths name so.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.name() == name)
+    }
+
+    /// Its name: `v1`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1 => VERSION,
+            Self::V1Beta1 => "v1beta1",
+        }
+    }
+
+    /// Group and version, as `apiVersion` has them.
+    #[must_use]
+    pub const fn group_version(self) -> &'static str {
+        match self {
+            Self::V1 => API_VERSION,
+            Self::V1Beta1 => "coordination.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Version of one state of the table: every change gets the next one. Starts from the wall clock in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceVersion(pub u64);
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
