@@ -7,9 +7,9 @@
 
 mod accept;
 
-use crate::codec::partial::{self, MetaVersion};
+use crate::api_error::Unacceptable;
+use crate::codec::partial::MetaVersion;
 use accept::{Range, ranges};
-use std::fmt;
 
 /// How bytes are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -141,68 +141,6 @@ pub struct DiscoveryForm {
     /// The version of the list of everything; none is the document of the path alone.
     pub aggregated: Option<DiscoveryVersion>,
 }
-
-/// Why no representation suits a client: 406, each in kube-apiserver's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unacceptable {
-    /// It wants the metadata of one object, and gets a list.
-    List,
-    /// It wants a list of metadata, and gets one object.
-    NotAList,
-    /// The router found no type that the path serves.
-    Route {
-        /// Whether the path may open a watch, which has types of its own.
-        streaming: bool,
-    },
-    /// The same of a path that serves JSON alone.
-    JsonRoute,
-    /// It accepts no type that can carry a watch.
-    Stream,
-    /// It names a type that is served only with parameters that are not.
-    Transform,
-}
-
-impl Unacceptable {
-    /// Whether the `Status` has details, empty ones: those of the router have.
-    #[must_use]
-    pub fn has_details(self) -> bool {
-        matches!(self, Self::JsonRoute | Self::Route { .. })
-    }
-}
-
-impl fmt::Display for Unacceptable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::List => write!(
-                f,
-                "you requested {}, but the requested object is a list (*coordination.LeaseList)",
-                partial::KIND
-            ),
-            Self::NotAList => write!(
-                f,
-                "you requested {}, but the requested object is not a list (*coordination.Lease)",
-                partial::LIST_KIND
-            ),
-            Self::Route { streaming: false } => {
-                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}")
-            }
-            Self::Route { streaming: true } => {
-                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")
-            }
-            Self::JsonRoute => {
-                write!(f, "406: Not Acceptable\n\nAvailable representations: {}", Format::Json.media_type())
-            }
-            Self::Stream => write!(f, "only the following media types are accepted: {STREAM_MEDIA_TYPES}"),
-            Self::Transform => write!(f, "only the following media types are accepted: {MEDIA_TYPES}"),
-        }
-    }
-}
-
-/// Of bodies, in the order in which kube-apiserver names them.
-pub(crate) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// Of patches, likewise.
-pub(crate) const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
-const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
 /// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.
 ///
@@ -502,26 +440,6 @@ mod tests {
             "application/json;sv=v2",
         ] {
             assert_eq!(accepted(accept), Err(Unacceptable::Transform), "{accept}");
-        }
-        for (why, words) in [
-            (
-                Unacceptable::Route { streaming: true },
-                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
-            ),
-            (
-                Unacceptable::Transform,
-                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            ),
-            (
-                Unacceptable::List,
-                "you requested PartialObjectMetadata, but the requested object is a list (*coordination.LeaseList)",
-            ),
-            (
-                Unacceptable::NotAList,
-                "you requested PartialObjectMetadataList, but the requested object is not a list (*coordination.Lease)",
-            ),
-        ] {
-            assert_eq!(why.to_string(), words);
         }
     }
 

@@ -5,6 +5,7 @@ use super::token::ContinueToken;
 use super::write::check_key;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
+use crate::api_error::Unacceptable;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::WATCH_SECONDS_MIN;

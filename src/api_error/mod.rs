@@ -5,13 +5,15 @@
 
 mod field;
 mod status;
+mod unacceptable;
 
 use crate::go::quote::go_quoted;
-use crate::media_type::{MEDIA_TYPES, PATCH_TYPES, Unacceptable};
 use crate::resource::{GROUP, KIND, RESOURCE};
 pub use field::{FieldError, FieldErrorKind};
 pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;
+pub use unacceptable::Unacceptable;
+use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 
 /// A field that a server-side apply may not change, since it is another manager's.
 #[derive(Clone, Debug, PartialEq, Eq)]

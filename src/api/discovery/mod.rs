@@ -12,6 +12,7 @@ mod version;
 use super::negotiate::is_pretty;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
+use crate::api_error::Unacceptable;
 use crate::clock::HttpDate;
 use crate::http::{ContentType, Response};
 use crate::media_type::{

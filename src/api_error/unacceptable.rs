@@ -1,0 +1,88 @@
+//! Refusals of media types: 406, and the lists of types that 406 and 415 name.
+
+use std::fmt;
+
+/// Why no representation suits a client: 406, each in kube-apiserver's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unacceptable {
+    /// It wants the metadata of one object, and gets a list.
+    List,
+    /// It wants a list of metadata, and gets one object.
+    NotAList,
+    /// The router found no type that the path serves.
+    Route {
+        /// Whether the path may open a watch, which has types of its own.
+        streaming: bool,
+    },
+    /// The same of a path that serves JSON alone.
+    JsonRoute,
+    /// It accepts no type that can carry a watch.
+    Stream,
+    /// It names a type that is served only with parameters that are not.
+    Transform,
+}
+
+impl Unacceptable {
+    /// Whether the `Status` has details, empty ones: those of the router have.
+    #[must_use]
+    pub fn has_details(self) -> bool {
+        matches!(self, Self::JsonRoute | Self::Route { .. })
+    }
+}
+
+impl fmt::Display for Unacceptable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::List => f.write_str(
+                "you requested PartialObjectMetadata, but the requested object is a list (*coordination.LeaseList)",
+            ),
+            Self::NotAList => f.write_str(
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*coordination.Lease)",
+            ),
+            Self::Route { streaming: false } => {
+                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}")
+            }
+            Self::Route { streaming: true } => {
+                write!(f, "406: Not Acceptable\n\nAvailable representations: {MEDIA_TYPES}, {STREAM_MEDIA_TYPES}")
+            }
+            Self::JsonRoute => f.write_str("406: Not Acceptable\n\nAvailable representations: application/json"),
+            Self::Stream => write!(f, "only the following media types are accepted: {STREAM_MEDIA_TYPES}"),
+            Self::Transform => write!(f, "only the following media types are accepted: {MEDIA_TYPES}"),
+        }
+    }
+}
+
+/// Of bodies, in the order in which kube-apiserver names them.
+pub(super) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+/// Of patches, likewise.
+pub(super) const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_those_of_kube_apiserver() {
+        for (why, words) in [
+            (
+                Unacceptable::Route { streaming: true },
+                "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf, application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch",
+            ),
+            (
+                Unacceptable::Transform,
+                "only the following media types are accepted: application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ),
+            (
+                Unacceptable::List,
+                "you requested PartialObjectMetadata, but the requested object is a list (*coordination.LeaseList)",
+            ),
+            (
+                Unacceptable::NotAList,
+                "you requested PartialObjectMetadataList, but the requested object is not a list (*coordination.Lease)",
+            ),
+        ] {
+            assert_eq!(why.to_string(), words);
+        }
+    }
+}
