@@ -4,6 +4,7 @@
 //! The common forms are encodings, of which an [`Object`] has one at hand; all others are made when they are asked for.
 
 use crate::api_error::Status;
+use crate::codec::Format;
 use crate::codec::bookmark::bookmark_lease;
 use crate::codec::json;
 use crate::codec::list_meta::ListMeta;
@@ -13,7 +14,7 @@ use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
 use crate::http::{Body, ContentType};
 use crate::lease::Lease;
-use crate::media_type::{Format, Representation, Transform};
+use crate::media_type::{Representation, Transform};
 use crate::resource::{ApiVersion, LIST_KIND, ResourceVersion};
 use crate::table::object::Object;
 use crate::timestamp::Time;

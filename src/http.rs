@@ -2,8 +2,9 @@
 //! write these; the API knows only these.
 
 use crate::api_error::{ApiError, Status};
+use crate::codec::Format;
 use crate::form::Form;
-use crate::media_type::{DiscoveryVersion, Format};
+use crate::media_type::DiscoveryVersion;
 use crate::table::object::Object;
 use bytes::Bytes;
 use memchr::memchr;

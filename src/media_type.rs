@@ -8,38 +8,9 @@
 mod accept;
 
 use crate::api_error::Unacceptable;
+use crate::codec::Format;
 use crate::codec::partial::MetaVersion;
 use accept::{Range, ranges};
-
-/// How bytes are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Format {
-    /// `application/json`
-    #[default]
-    Json,
-    /// `application/yaml`
-    Yaml,
-    /// `application/vnd.kubernetes.protobuf`
-    Protobuf,
-}
-
-impl Format {
-    const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
-
-    /// The media type without parameters.
-    #[must_use]
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Yaml => "application/yaml",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf",
-        }
-    }
-
-    fn from_media_type(text: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
-    }
-}
 
 /// What is made of an object before it is written (`as=`). A `Status` is never transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

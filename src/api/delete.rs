@@ -7,13 +7,13 @@ use super::read::{ListStart, list_start, range_of};
 use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
+use crate::codec::Format;
 use crate::codec::json::DeleteOptions;
 use crate::codec::protobuf;
 use crate::form::State;
 use crate::http::Response;
 use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
-use crate::media_type::Format;
 use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
 

@@ -14,6 +14,7 @@ use super::outcome::Outcome;
 use super::read::AskedState;
 use crate::api_error::ApiError;
 use crate::clock::Now;
+use crate::codec::Format;
 use crate::codec::list_meta::ListMeta;
 use crate::codec::render::Pretty;
 use crate::form::Form;

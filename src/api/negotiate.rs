@@ -2,6 +2,7 @@
 
 use super::Call;
 use crate::api_error::ApiError;
+use crate::codec::Format;
 use crate::codec::table::IncludeObject;
 use crate::codec::yaml::{self, Document, Unread};
 use crate::form::Form;

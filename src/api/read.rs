@@ -6,6 +6,7 @@ use super::write::check_key;
 use super::{Call, Reply};
 use crate::api_error::ApiError;
 use crate::api_error::Unacceptable;
+use crate::codec::Format;
 use crate::form::{Form, State};
 use crate::lease::ResourceVersion;
 use crate::limits::WATCH_SECONDS_MIN;

@@ -6,11 +6,11 @@
 
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
+#[cfg(test)]
+use crate::codec::Format;
 use crate::form::{Form, State};
 use crate::lease::managed_fields::{is_manager_of_user_agent, time_after_renewal};
 use crate::lease::strategy::is_renewable;
-#[cfg(test)]
-use crate::media_type::Format;
 use crate::media_type::body_format;
 use crate::options::WriteOptions;
 use crate::resource::ApiVersion;

@@ -7,6 +7,7 @@ use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::clock::Now;
+use crate::codec::Format;
 use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
 use crate::codec::protobuf::{self, lease_len};
 use crate::form::{Form, State};

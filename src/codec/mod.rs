@@ -5,6 +5,7 @@
 
 pub mod bookmark;
 pub mod discovery;
+mod format;
 pub mod json;
 pub mod list_meta;
 pub mod partial;
@@ -13,3 +14,5 @@ pub mod render;
 pub mod table;
 pub mod template;
 pub mod yaml;
+
+pub use format::Format;

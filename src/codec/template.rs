@@ -10,9 +10,9 @@
 //!   marks                                          └ version            └ managed_time          └ renew_time
 //! ```
 
+use crate::codec::Format;
 use crate::codec::{json, protobuf};
 use crate::lease::Lease;
-use crate::media_type::Format;
 use crate::resource::{API_VERSION, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use std::cell::Cell;

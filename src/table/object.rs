@@ -4,10 +4,10 @@
 //! all those share between which nothing else changes, and the two times. The encoding is the base's too: what a state is
 //! in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
 
+use crate::codec::Format;
 use crate::codec::json::push_type_meta;
 use crate::codec::template::{Template, Values, encode_into};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
-use crate::media_type::Format;
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;

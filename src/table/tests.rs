@@ -265,7 +265,7 @@ fn looking_ahead_changes_nothing() {
         lease.metadata.name = CompactString::from(format!("n{}", model.table.len()));
         let created = model.table.create(lease);
         if created.version.0.is_multiple_of(2) {
-            created.push_body(&mut Vec::new(), crate::media_type::Format::Json);
+            created.push_body(&mut Vec::new(), crate::codec::Format::Json);
         }
     });
     let version = model.table.version();

@@ -1,7 +1,7 @@
 //! The last events as they were written, so that what a hundred watchers get is made once: for the first of them.
 
+use crate::codec::Format;
 use crate::limits::{RECENT_EVENT_BYTES_MAX, RECENT_EVENTS};
-use crate::media_type::Format;
 use crate::resource::ResourceVersion;
 
 /// Events by their versions; a later one takes the place of an earlier one.

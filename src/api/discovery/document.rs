@@ -1,10 +1,11 @@
 //! Documents that do not change while the process runs, with hashes by which clients know whether they have them.
 
 use super::Reply;
+use crate::codec::Format;
 use crate::codec::protobuf::{DiscoveryMessage, encode_discovery_into};
 use crate::codec::render::{push_pretty, push_yaml};
 use crate::http::{ContentType, RequestHead, Response};
-use crate::media_type::{DiscoveryForm, Format};
+use crate::media_type::DiscoveryForm;
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
 use serde::Serialize;

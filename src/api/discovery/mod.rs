@@ -188,7 +188,7 @@ fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Resp
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media_type::Format;
+    use crate::codec::Format;
     use memchr::memmem;
 
     #[test]

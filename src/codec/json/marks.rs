@@ -121,11 +121,11 @@ const RENEW_TIME: &[u8] = b"\"renewTime\":\"";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Format;
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::Lease;
     use crate::lease::managed_fields::{Writer, track};
-    use crate::media_type::Format;
     use crate::resource::{API_VERSION, ResourceVersion};
     use crate::timestamp::Time;
 

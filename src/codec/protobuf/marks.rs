@@ -242,12 +242,12 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Format;
     use crate::codec::protobuf::decode_lease;
     use crate::codec::template::Template;
     use crate::codec::template::fixture::{STORED, encode};
     use crate::lease::Lease;
     use crate::lease::managed_fields::{Writer, track};
-    use crate::media_type::Format;
     use crate::resource::{API_VERSION, ApiVersion, ResourceVersion};
     use crate::timestamp::Time;
 

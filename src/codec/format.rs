@@ -1,0 +1,30 @@
+//! The formats that there are.
+
+/// How bytes are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// `application/json`
+    #[default]
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
+}
+
+impl Format {
+    /// The media type without parameters.
+    #[must_use]
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+        }
+    }
+
+    /// The format that is named so, without parameters.
+    pub(crate) fn from_media_type(text: &[u8]) -> Option<Self> {
+        [Self::Json, Self::Yaml, Self::Protobuf].into_iter().find(|format| format.media_type().as_bytes() == text)
+    }
+}
