@@ -5,7 +5,7 @@ use super::write::{Write, check_counts, check_key, check_name, replace, take_nam
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
-use crate::codec::json::DecodedLease;
+use crate::codec::json::{DecodedLease, encode_lease_into};
 use crate::codec::yaml;
 use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
@@ -81,6 +81,11 @@ impl Api {
             &config,
             &writer(call, options, &mut CompactString::default()),
             options.force.unwrap_or(false),
+            |lease, version| {
+                let mut json = Vec::new();
+                encode_lease_into(&mut json, lease, Some(version), true);
+                json
+            },
         )?;
         if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
             let words = duplicates.join("\n  ");

@@ -10,7 +10,6 @@ use super::typed::{compare, field_set, merge, remove, validate};
 use super::update::Writer;
 use super::{ManagedFields, Operation, track};
 use crate::api_error::{ApiError, FieldManagerConflict};
-use crate::codec::json::encode_lease_into;
 use crate::lease::Lease;
 use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
@@ -26,7 +25,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 /// Puts `config` over `live`, or over nothing if there is none. The `resourceVersion` of the result is that of `live`
-/// or the one that `config` names.
+/// or the one that `config` names. `json_of` encodes a Lease as `v1` has it.
 ///
 /// # Errors
 /// 400 if `config` is of another kind or brings `managedFields`, 409 if it changes what others own and may not, 500 if
@@ -36,6 +35,7 @@ pub fn apply(
     config: &Value,
     writer: &Writer<'_>,
     force: bool,
+    json_of: impl FnOnce(&Lease, ResourceVersion) -> Vec<u8>,
 ) -> Result<Lease, ApiError> {
     let list = live.map_or(ManagedFields::ABSENT, |(live, _)| live.metadata.managed_fields.clone());
     check_kind(config, writer.api_version)?;
@@ -44,7 +44,7 @@ pub fn apply(
         Some((live, version)) => {
             let mut bare = live.clone();
             bare.metadata.managed_fields = ManagedFields::ABSENT;
-            let value = lease_value(&bare, version, writer.api_version)?;
+            let value = lease_value(&json_of(&bare, version), writer.api_version)?;
             if list.entries().is_empty() {
                 track(None, &mut bare, &Writer { manager: BEFORE_FIRST_APPLY, ..*writer });
             } else {
@@ -257,11 +257,9 @@ fn has_managed_fields(config: &Value) -> bool {
 }
 
 /// The JSON value of a stored Lease, as `api_version` has it.
-fn lease_value(lease: &Lease, version: ResourceVersion, api_version: &str) -> Result<Value, ApiError> {
-    let mut json = Vec::new();
-    encode_lease_into(&mut json, lease, Some(version), true);
+fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     let mut value: Value =
-        serde_json::from_slice(&json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
+        serde_json::from_slice(json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
     value["apiVersion"] = api_version.into();
     Ok(value)
 }

@@ -1,6 +1,7 @@
 //! Histories of applies, by hand and at random.
 
 use super::*;
+use crate::codec::json::encode_lease_into;
 use crate::lease::managed_fields::{FieldsV1, ManagedFieldsEntry, Subresource};
 use crate::resource::API_VERSION;
 use crate::timestamp::{MicroTime, Time};
@@ -18,7 +19,12 @@ fn config(metadata: &Value, spec: &Value) -> Value {
 }
 
 fn try_apply(live: Option<&Lease>, config: &Value, writer: &Writer<'_>, force: bool) -> Result<Lease, ApiError> {
-    apply(live.map(|live| (live, ResourceVersion(1))), config, writer, force).map(|mut lease| {
+    let json_of = |lease: &Lease, version| {
+        let mut json = Vec::new();
+        encode_lease_into(&mut json, lease, Some(version), true);
+        json
+    };
+    apply(live.map(|live| (live, ResourceVersion(1))), config, writer, force, json_of).map(|mut lease| {
         lease.metadata.uid = "u".into();
         lease.metadata.resource_version = CompactString::default();
         lease
