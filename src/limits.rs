@@ -248,12 +248,6 @@ pub const WATCH_SECONDS_MIN: u64 = 1800;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);
-const _: () = assert!(BUFFER_BYTES >= crate::http2::limits::RECV_BUFFER_BYTES_MIN);
 const _: () = assert!(LIST_WHOLE_BYTES_MAX <= QUEUED_BYTES_HIGH);
 const _: () = assert!(HEAD_BYTES_MAX + ANONYMOUS_BODY_BYTES_MAX <= RECEIVED_BYTES_LOW);
-// Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
-const _: () = assert!(
-    RECEIVED_BYTES_LOW / 2 >= crate::http2::limits::FIELD_LIST_BYTES_MAX
-        && RECEIVED_BYTES_LOW / 2 >= crate::http2::limits::FRAME_SIZE_MAX
-);
 const _: () = assert!(HEAD_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);

@@ -16,8 +16,11 @@ use super::http1::Upgrade;
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
+use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
-use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, WRITE_STALL_MS_MAX};
+use crate::limits::{
+    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, RECEIVED_BYTES_LOW, WRITE_STALL_MS_MAX,
+};
 use crate::table::Table;
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use bytes::Bytes;
@@ -358,3 +361,8 @@ impl Http2 {
 
 /// Streams that may stand in a queue for nothing, beside as many as twice those that are open.
 const QUEUED_STREAMS_MIN: usize = 64;
+
+const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
+// Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
+const _: () =
+    assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);
