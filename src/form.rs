@@ -3,6 +3,8 @@
 //!
 //! The common forms are encodings, of which an [`Object`] has one at hand; all others are made when they are asked for.
 
+mod response;
+
 use crate::api_error::Status;
 use crate::codec::Format;
 use crate::codec::bookmark::bookmark_lease;
@@ -12,12 +14,12 @@ use crate::codec::partial;
 use crate::codec::protobuf;
 use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
-use crate::http::{Body, ContentType};
 use crate::lease::Lease;
 use crate::media_type::{Representation, Transform};
 use crate::resource::{ApiVersion, LIST_KIND, ResourceVersion};
 use crate::table::object::Object;
 use crate::timestamp::Time;
+pub use response::{Body, Response};
 use std::borrow::Cow;
 
 /// How a response is to be written.
@@ -135,17 +137,14 @@ impl Form {
 
     /// `Content-Type` of all but streams of events.
     #[must_use]
-    pub fn content_type(self) -> ContentType {
-        self.representation.format.into()
+    pub fn content_type(self) -> &'static str {
+        self.representation.content_type(false)
     }
 
     /// `Content-Type` of a stream of events.
     #[must_use]
-    pub fn stream_content_type(self) -> ContentType {
-        match self.representation.format {
-            Format::Json | Format::Yaml => ContentType::Json,
-            Format::Protobuf => ContentType::ProtobufWatch,
-        }
+    pub fn stream_content_type(self) -> &'static str {
+        self.representation.content_type(true)
     }
 
     /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure.

@@ -1,5 +1,5 @@
-//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and `http2` read and
-//! write these; the API knows only these.
+//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and `serve` read and write
+//! these; the API knows only these.
 
 use crate::api_error::{ApiError, Status};
 use crate::codec::Format;
@@ -104,205 +104,35 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// Media types of responses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentType {
-    /// Aggregated discovery.
-    Discovery(Format, DiscoveryVersion),
-    /// `application/json`
-    Json,
-    /// Prometheus' text format, version 0.0.4.
-    Metrics,
-    /// `application/vnd.kubernetes.protobuf`
-    Protobuf,
-    /// `application/vnd.kubernetes.protobuf;stream=watch`
-    ProtobufWatch,
-    /// `text/plain; charset=utf-8`
-    Text,
-    /// `application/yaml`
-    Yaml,
-}
-
-impl ContentType {
-    /// As it stands in the field.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Discovery(Format::Json, DiscoveryVersion::V2) => {
-                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            }
-            Self::Discovery(Format::Json, DiscoveryVersion::V2Beta1) => {
-                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-            }
-            Self::Discovery(Format::Yaml, DiscoveryVersion::V2) => {
-                "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            }
-            Self::Discovery(Format::Yaml, DiscoveryVersion::V2Beta1) => {
-                "application/yaml;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-            }
-            Self::Discovery(Format::Protobuf, DiscoveryVersion::V2) => {
-                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-            }
-            Self::Discovery(Format::Protobuf, DiscoveryVersion::V2Beta1) => {
-                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-            }
-            Self::Json => "application/json",
-            Self::Metrics => "text/plain; version=0.0.4; charset=utf-8",
-            Self::Protobuf => "application/vnd.kubernetes.protobuf",
-            Self::ProtobufWatch => "application/vnd.kubernetes.protobuf;stream=watch",
-            Self::Text => "text/plain; charset=utf-8",
-            Self::Yaml => "application/yaml",
-        }
-    }
-}
-
-impl From<Format> for ContentType {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Json => Self::Json,
-            Format::Yaml => Self::Yaml,
-            Format::Protobuf => Self::Protobuf,
-        }
-    }
-}
-
-/// The body of a response.
+/// A response whose body is at hand, as a `B`.
 #[derive(Clone, Debug)]
-pub enum Body {
-    /// Bytes.
-    Bytes(Bytes),
-    /// A Lease of the table, in JSON or protobuf, which is made of its template on the way out.
-    Lease(Object, Format),
-}
-
-impl Body {
-    /// The bytes; those of a Lease are made in `scratch`.
-    #[must_use]
-    pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Lease(object, format) => {
-                scratch.clear();
-                object.push_body(scratch, *format);
-                scratch
-            }
-        }
-    }
-
-    /// The bytes from `start` on, for whoever keeps them; `bytes` are those of [`Body::bytes`].
-    #[must_use]
-    pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
-        match self {
-            Self::Bytes(bytes) => bytes.slice(start.min(bytes.len())..),
-            Self::Lease(..) => Bytes::copy_from_slice(bytes.get(start..).unwrap_or_default()),
-        }
-    }
-
-    /// The bytes, for whoever keeps them.
-    #[must_use]
-    pub fn into_bytes(self) -> Bytes {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Lease(object, format) => {
-                let mut bytes = Vec::new();
-                object.push_body(&mut bytes, format);
-                bytes.into()
-            }
-        }
-    }
-
-    /// Number of bytes, or more: whoever asks wants to know whether there can be so many.
-    #[must_use]
-    pub fn len_max(&self) -> usize {
-        match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Lease(object, format) if object.is_encoded_in(*format) => object.body_bytes(*format) + TIMES_BYTES,
-            Self::Lease(object, format) => object.body_bytes(*format) * ESCAPED_BYTES + SKELETON_BYTES,
-        }
-    }
-}
-
-/// Bytes by which one state of a Lease may be longer than another, between which there are renewals only.
-const TIMES_BYTES: usize = 16;
-/// Bytes of JSON for one of protobuf: an escape.
-const ESCAPED_BYTES: usize = 6;
-/// Bytes of a Lease in JSON that are names of members and times.
-const SKELETON_BYTES: usize = 4096;
-
-impl Default for Body {
-    fn default() -> Self {
-        Self::Bytes(Bytes::new())
-    }
-}
-
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
-        Self::Bytes(bytes)
-    }
-}
-
-impl From<&'static str> for Body {
-    fn from(text: &'static str) -> Self {
-        Self::Bytes(Bytes::from_static(text.as_bytes()))
-    }
-}
-
-impl From<String> for Body {
-    fn from(text: String) -> Self {
-        text.into_bytes().into()
-    }
-}
-
-impl From<Vec<u8>> for Body {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes.into())
-    }
-}
-
-/// A response whose body is at hand.
-#[derive(Clone, Debug)]
-pub struct Response {
+pub struct Response<B> {
     /// Status code.
     pub status: u16,
     /// `Content-Type`.
-    pub content_type: ContentType,
+    pub content_type: &'static str,
     /// Values of `Warning` fields, each a whole `warn-value` (RFC 7234 §5.5).
     pub warnings: Vec<String>,
     /// Seconds for `Retry-After`; 0 is none.
     pub retry_after_seconds: u32,
     /// `Cache-Control`.
-    pub cache_control: &'static str,
+    pub cache_control: CacheControl,
     /// Further fields, names in lower case; of few responses. Values hold no control characters.
     pub fields: Vec<(&'static str, String)>,
     /// The body.
-    pub body: Body,
+    pub body: B,
 }
 
-impl Response {
-    /// The `Status` of an error, in JSON.
-    #[cold]
-    #[must_use]
-    pub fn from_error(error: &ApiError) -> Self {
-        Self::from_status(&error.status(), Form::default())
-    }
-
-    /// A `Status` that tells of an error.
-    #[cold]
-    #[must_use]
-    pub fn from_status(status: &Status, form: Form) -> Self {
-        let retry_after_seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-        Self { retry_after_seconds, ..Self::new(status.code, form.content_type(), form.status_body(status)) }
-    }
-
+impl<B> Response<B> {
     /// A response with nothing special.
     #[must_use]
-    pub fn new(status: u16, content_type: ContentType, body: Body) -> Self {
+    pub fn new(status: u16, content_type: &'static str, body: B) -> Self {
         Self {
             status,
             content_type,
             warnings: Vec::new(),
             retry_after_seconds: 0,
-            cache_control: NOT_TO_BE_KEPT,
+            cache_control: CacheControl::NoCache,
             fields: Vec::new(),
             body,
         }
@@ -321,8 +151,28 @@ impl Response {
     }
 }
 
-/// `Cache-Control` of all that may be another thing the next time.
-const NOT_TO_BE_KEPT: &str = "no-cache, private";
+/// How long a response may be kept (RFC 9111 §5.2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheControl {
+    /// `no-cache, private`: it may be another thing the next time.
+    NoCache,
+    /// `public`
+    Public,
+    /// `public, immutable`
+    PublicImmutable,
+}
+
+impl CacheControl {
+    /// As it stands in the field.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoCache => "no-cache, private",
+            Self::Public => "public",
+            Self::PublicImmutable => "public, immutable",
+        }
+    }
+}
 
 /// Reason phrase of a status code (RFC 9110 §15).
 #[must_use]

@@ -113,6 +113,39 @@ pub struct DiscoveryForm {
     pub aggregated: Option<DiscoveryVersion>,
 }
 
+impl DiscoveryForm {
+    /// `Content-Type` of the document.
+    #[must_use]
+    pub fn content_type(self) -> &'static str {
+        match (self.format, self.aggregated) {
+            (Format::Json, Some(DiscoveryVersion::V2)) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            (Format::Json, Some(DiscoveryVersion::V2Beta1)) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (Format::Yaml, Some(DiscoveryVersion::V2)) => {
+                "application/yaml;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            (Format::Yaml, Some(DiscoveryVersion::V2Beta1)) => {
+                "application/yaml;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (Format::Protobuf, Some(DiscoveryVersion::V2)) => {
+                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+            }
+            (Format::Protobuf, Some(DiscoveryVersion::V2Beta1)) => {
+                "application/vnd.kubernetes.protobuf;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (format, None) => format.media_type(),
+        }
+    }
+}
+
+/// Of what is for people.
+pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
+/// Of metrics: Prometheus' text format.
+pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.
 ///
 /// # Errors

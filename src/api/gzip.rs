@@ -9,7 +9,8 @@
 //! Packing costs far more than making the text, so a step packs no more than [`GZIP_BYTES_PER_STEP`]; what was made and
 //! is not packed yet waits.
 
-use crate::http::{FieldLines, Response};
+use crate::form::Response;
+use crate::http::FieldLines;
 use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
 use crate::permits::Permit;
 use flate2::Compression;

@@ -23,9 +23,11 @@ use crate::auth::{Caller, Credentials, authorize};
 use crate::clock::Now;
 use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
+use crate::form::Response;
 use crate::form::{Form, State};
-use crate::http::{ContentType, Method, RequestHead, Response};
+use crate::http::{Method, RequestHead};
 use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX};
+use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
 use crate::permits::Permits;
@@ -283,7 +285,7 @@ impl Api {
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {
                 let text = self.metrics.encode(table, call.now);
-                Ok(Reply::Response(Response::new(200, ContentType::Metrics, text.into())))
+                Ok(Reply::Response(Response::new(200, METRICS, text.into())))
             }
             (route, Method::Get) => discovery::document(route, call, &self.health),
             (route, Method::Head) if route.takes_head() => discovery::document(route, call, &self.health),

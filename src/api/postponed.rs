@@ -11,7 +11,7 @@ use super::{Api, Reply};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
-use crate::http::Response;
+use crate::form::Response;
 use crate::lease::Lease;
 use crate::limits::NAMESPACE_WAIT_MS;
 use crate::options::WriteOptions;

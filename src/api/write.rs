@@ -391,7 +391,8 @@ mod tests {
     use super::*;
     use crate::auth::Credentials;
     use crate::clock::Now;
-    use crate::http::{FieldLines, Method, RequestHead, Response};
+    use crate::form::Response;
+    use crate::http::{FieldLines, Method, RequestHead};
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 

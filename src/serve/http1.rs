@@ -8,10 +8,12 @@ use crate::api::postponed::Postponed;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
-use crate::http::{Body, ContentType, RequestHead, Response};
+use crate::form::{Body, Response};
+use crate::http::RequestHead;
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
+use crate::media_type::TEXT;
 use crate::table::{Table, Wanted};
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
@@ -451,7 +453,7 @@ fn refusal_of(error: RequestError) -> Response {
         error => {
             let status = error.status();
             let text = format!("{status} {}: {}\n", crate::http::reason_phrase(status), error.detail());
-            Response::new(status, ContentType::Text, text.into())
+            Response::new(status, TEXT, text.into())
         }
     }
 }

@@ -4,7 +4,8 @@ use super::Reply;
 use crate::codec::Format;
 use crate::codec::protobuf::{DiscoveryMessage, encode_discovery_into};
 use crate::codec::render::{push_pretty, push_yaml};
-use crate::http::{ContentType, RequestHead, Response};
+use crate::form::Response;
+use crate::http::RequestHead;
 use crate::media_type::DiscoveryForm;
 use aws_lc_rs::digest::{SHA512, digest};
 use bytes::Bytes;
@@ -26,12 +27,12 @@ impl Document {
     }
 
     /// The whole document, without a validator.
-    pub(super) fn plain(&self, content_type: ContentType) -> Reply {
+    pub(super) fn plain(&self, content_type: &'static str) -> Reply {
         Reply::Response(Response::new(200, content_type, self.body.clone().into()))
     }
 
     /// The document with its entity tag, or only that if the client has it (RFC 9110 §13.1.2).
-    pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: ContentType) -> Response {
+    pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: &'static str) -> Response {
         validated(&self.hash, &self.body, head, content_type)
     }
 }
@@ -84,12 +85,12 @@ impl Discovery {
 
     /// The whole document, without a validator.
     pub(super) fn plain(&self, form: DiscoveryForm) -> Reply {
-        Reply::Response(Response::new(200, form.format.into(), self.body(form).clone().into()))
+        Reply::Response(Response::new(200, form.format.media_type(), self.body(form).clone().into()))
     }
 
     /// As [`Document::validated`].
-    pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm, content_type: ContentType) -> Response {
-        validated(&self.hash, self.body(form), head, content_type)
+    pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm) -> Response {
+        validated(&self.hash, self.body(form), head, form.content_type())
     }
 }
 
@@ -102,7 +103,7 @@ fn hash_of(body: &[u8]) -> String {
     hash
 }
 
-fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: ContentType) -> Response {
+fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'static str) -> Response {
     let (status, body) = if is_known(hash, head) { (304, Bytes::new()) } else { (200, body.clone()) };
     let mut response = Response::new(status, content_type, body.into());
     response.fields.push(("etag", format!("\"{hash}\"")));
@@ -161,7 +162,7 @@ mod tests {
                 user_agent: None,
                 fields: &fields,
             };
-            document.validated(&head, ContentType::Json).status
+            document.validated(&head, "application/json").status
         };
         for known in [tag.clone(), format!("W/{tag}"), format!("\"x\", {tag}"), "*".into()] {
             assert_eq!(status(&known), 304, "{known}");

@@ -4,8 +4,9 @@
 //! A check here is a state that somebody sets, not a function that is called: a probe must not wait. A loop that
 //! answers is alive, which is what `ping` says; `shutdown` says that the server is about to go.
 
+use crate::form::Response;
 use crate::go::quote::go_quoted;
-use crate::http::{ContentType, Response};
+use crate::media_type::TEXT;
 use crate::options::Query;
 use crate::route::Probe;
 use std::borrow::Cow;
@@ -128,7 +129,7 @@ impl HealthChecks {
 }
 
 fn text(status: u16, text: String) -> Response {
-    let mut response = Response::new(status, ContentType::Text, text.into());
+    let mut response = Response::new(status, TEXT, text.into());
     response.fields.push(("x-content-type-options", "nosniff".into()));
     response
 }

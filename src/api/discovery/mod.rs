@@ -11,12 +11,13 @@ mod version;
 
 use super::negotiate::is_pretty;
 use super::{Call, Reply};
-use crate::api_error::ApiError;
-use crate::api_error::Unacceptable;
+use crate::api_error::{ApiError, Unacceptable};
 use crate::clock::HttpDate;
-use crate::http::{ContentType, Response};
+use crate::codec::Format;
+use crate::form::Response;
+use crate::http::CacheControl;
 use crate::media_type::{
-    DiscoveryForm, DiscoveryVersion, Unacceptable, check_json_route, negotiate_discovery, negotiate_routed_discovery,
+    DiscoveryForm, DiscoveryVersion, TEXT, check_json_route, negotiate_discovery, negotiate_routed_discovery,
     takes_json,
 };
 use crate::resource::ApiVersion;
@@ -104,7 +105,7 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
         }
         Route::Version => {
             check_json_route(call.head.accept).map_err(ApiError::NotAcceptable)?;
-            Ok(documents.version.plain(ContentType::Json))
+            Ok(documents.version.plain(Format::Json.media_type()))
         }
         Route::LegacyApi => {
             let form = pretty(negotiate_routed_discovery(call.head.accept, true), call)?;
@@ -150,13 +151,13 @@ fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, cal
         DiscoveryVersion::V2 => &aggregated.v2,
         DiscoveryVersion::V2Beta1 => &aggregated.v2beta1,
     };
-    let response = document.validated(call.head, form, ContentType::Discovery(form.format, version));
-    Reply::Response(Response { cache_control: "public", ..response })
+    let response = document.validated(call.head, form);
+    Reply::Response(Response { cache_control: CacheControl::Public, ..response })
 }
 
 fn validated_json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
     check_json(call)?;
-    Ok(Reply::Response(document.validated(call.head, ContentType::Json)))
+    Ok(Reply::Response(document.validated(call.head, Format::Json.media_type())))
 }
 
 fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
@@ -170,15 +171,15 @@ fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Resp
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();
     if hash.is_empty() {
-        return document.validated(call.head, ContentType::Json);
+        return document.validated(call.head, Format::Json.media_type());
     }
     if hash != document.hash {
-        let mut moved = Response::new(301, ContentType::Text, "Moved Permanently\n".into());
+        let mut moved = Response::new(301, TEXT, "Moved Permanently\n".into());
         moved.fields.push(("location", openapi::url(version, &document.hash)));
         return moved;
     }
-    let mut response = document.validated(call.head, ContentType::Json);
-    response.cache_control = "public, immutable";
+    let mut response = document.validated(call.head, Format::Json.media_type());
+    response.cache_control = CacheControl::PublicImmutable;
     let mut expires = HttpDate::default();
     expires.update(Time(call.now.wall.0.saturating_add(YEAR_SECONDS)));
     response.fields.push(("expires", String::from_utf8_lossy(expires.as_bytes()).into_owned()));

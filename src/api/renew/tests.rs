@@ -5,7 +5,7 @@
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
 use crate::clock::Now;
-use crate::http::{ContentType, Method, NoLines, RequestHead};
+use crate::http::{Method, NoLines, RequestHead};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::table::Table;
 use crate::timestamp::Time;
@@ -24,7 +24,7 @@ struct Sent {
 }
 
 /// An answer as data; of a list or a watch only that it is one.
-type Answer = (u16, Option<ContentType>, Vec<String>, Vec<u8>);
+type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
 /// An API, its table, and those who watch it.
 struct Side {

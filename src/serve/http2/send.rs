@@ -9,8 +9,8 @@ use super::{Http2, QUEUED_STREAMS_MIN, Turn};
 use crate::api::Reply;
 use crate::api::job::Job;
 use crate::clock::Now;
+use crate::form::{Body, Response};
 use crate::hpack::FieldName;
-use crate::http::{Body, Response};
 use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
@@ -161,8 +161,8 @@ impl Http2 {
         is_end: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        let content_type = SendField::repeated(CONTENT_TYPE, response.content_type.as_str().as_bytes());
-        let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_bytes());
+        let content_type = SendField::repeated(CONTENT_TYPE, response.content_type.as_bytes());
+        let cache_control = SendField::repeated(CACHE_CONTROL, response.cache_control.as_str().as_bytes());
         let date = SendField::repeated(DATE, turn.service.date.as_bytes());
         let mut buffer = itoa::Buffer::new();
         let length = length.map(|length| SendField::repeated(CONTENT_LENGTH, buffer.format(length).as_bytes()));

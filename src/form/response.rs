@@ -1,0 +1,121 @@
+//! Responses of the API: their bodies, and those that tell of an error.
+
+use super::Form;
+use crate::api_error::{ApiError, Status};
+use crate::codec::Format;
+use crate::http;
+use crate::table::object::Object;
+use bytes::Bytes;
+
+/// A response of the API.
+pub type Response = http::Response<Body>;
+
+impl Response {
+    /// The `Status` of an error, in JSON.
+    #[cold]
+    #[must_use]
+    pub fn from_error(error: &ApiError) -> Self {
+        Self::from_status(&error.status(), Form::default())
+    }
+
+    /// A `Status` that tells of an error.
+    #[cold]
+    #[must_use]
+    pub fn from_status(status: &Status, form: Form) -> Self {
+        let retry_after_seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        Self { retry_after_seconds, ..Self::new(status.code, form.content_type(), form.status_body(status)) }
+    }
+}
+
+/// The body of a response.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Bytes.
+    Bytes(Bytes),
+    /// A Lease of the table, in JSON or protobuf, which is made of its template on the way out.
+    Lease(Object, Format),
+}
+
+impl Body {
+    /// The bytes; those of a Lease are made in `scratch`.
+    #[must_use]
+    pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Lease(object, format) => {
+                scratch.clear();
+                object.push_body(scratch, *format);
+                scratch
+            }
+        }
+    }
+
+    /// The bytes from `start` on, for whoever keeps them; `bytes` are those of [`Body::bytes`].
+    #[must_use]
+    pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes.slice(start.min(bytes.len())..),
+            Self::Lease(..) => Bytes::copy_from_slice(bytes.get(start..).unwrap_or_default()),
+        }
+    }
+
+    /// The bytes, for whoever keeps them.
+    #[must_use]
+    pub fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Lease(object, format) => {
+                let mut bytes = Vec::new();
+                object.push_body(&mut bytes, format);
+                bytes.into()
+            }
+        }
+    }
+
+    /// Number of bytes, or more: whoever asks wants to know whether there can be so many.
+    #[must_use]
+    pub fn len_max(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Lease(object, format) if object.is_encoded_in(*format) => object.body_bytes(*format) + TIMES_BYTES,
+            Self::Lease(object, format) => object.body_bytes(*format) * ESCAPED_BYTES + SKELETON_BYTES,
+        }
+    }
+}
+
+/// Bytes by which one state of a Lease may be longer than another, between which there are renewals only.
+const TIMES_BYTES: usize = 16;
+/// Bytes of JSON for one of protobuf: an escape.
+const ESCAPED_BYTES: usize = 6;
+/// Bytes of a Lease in JSON that are names of members and times.
+const SKELETON_BYTES: usize = 4096;
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Self {
+        Self::Bytes(Bytes::from_static(text.as_bytes()))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        text.into_bytes().into()
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes.into())
+    }
+}
