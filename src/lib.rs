@@ -1,9 +1,9 @@
 //! A Kubernetes API server for one resource, `leases.coordination.k8s.io`: one thread, one event loop, one table in
 //! memory.
 //!
-//! The way of a request, and which module does what, is drawn in `docs/architecture.md`. Dependencies point one way:
-//! `http1`, `codec`, `selector`, `lease` and `table` are leaves that know neither sockets nor each other's
-//! state; `serve` sees both sides and holds no rules of its own.
+//! The way of a request, and which module does what, is drawn in `docs/architecture.md`, and the layers in which
+//! dependencies point one way. The protocols know nothing of the API, nor it of them; `serve` sees both sides and holds
+//! no rules of its own.
 
 pub mod api;
 pub mod api_error;

@@ -1,5 +1,5 @@
 //! Between protocol and API: requests out of a connection's input, responses into its output. Holds no rules of its
-//! own; both sides are seen from here and from nowhere else.
+//! own. Here alone the two sides meet: `conn` hands on what is needed, and `server` says when each goes on.
 
 mod http1;
 mod http2;

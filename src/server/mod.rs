@@ -3,9 +3,10 @@
 //! One turn is, in this order (`Server::turn`):
 //!
 //! ```text
-//!   wait ─► accept ─► read and serve the ready connections ─► some handshakes ─► some steps of lists and deletions
-//!        ─► fan out the turn's events ─► flush every connection that was touched, one write each
-//!        ─► close what is over ─► timers
+//!   wait ─► take in what helper threads found out, requests put aside that are due, the order to stop
+//!        ─► accept ─► read and serve the ready connections ─► some handshakes ─► some steps of lists and deletions
+//!        ─► fan out the turn's events ─► flush every connection that was touched, one write each; close what is over
+//!        ─► timers ─► let go of some of what abandoned lists held ─► count
 //! ```
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:

@@ -1,0 +1,174 @@
+//! Dependencies point one way: the layers that docs/architecture.md draws, read out of the `crate::` paths of the source.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// All modules, the lowest last. Each uses only modules of the lines below its own.
+const LAYERS: &str = "
+    server
+    conn
+    serve
+    api
+    metrics
+    watch
+    form  options
+    cli  media_type  patch  pki  table
+    auth  cluster  codec  listener  selector  tls  updates
+    clock  http1  lease  route  transport
+    api_error  buffer  http2  timestamp
+    go  hpack  http  limits  logging  permits  resource
+";
+
+/// Modules that use each other, though they stand in one line.
+const ENTANGLED: [&str; 4] = ["auth", "cluster", "tls", "updates"];
+
+/// What knows sockets or framing; nobody else is to know of it but those who serve.
+const PROTOCOLS: [&str; 5] = ["hpack", "http1", "http2", "listener", "transport"];
+const SERVING: [&str; 3] = ["conn", "serve", "server"];
+/// What those know beside each other.
+const SHARED_WITH_PROTOCOLS: [&str; 3] = ["buffer", "http", "limits"];
+
+/// One module's use of another, with the file where it stands.
+type Edge = (String, String, PathBuf);
+
+#[test]
+fn the_layers_are_those_of_the_page_and_hold_every_module() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    assert!(page.contains(LAYERS), "docs/architecture.md draws other layers than tests/architecture.rs");
+    let lib = fs::read_to_string(root().join("src/lib.rs")).expect("src/lib.rs");
+    let declared: BTreeSet<_> =
+        lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
+    assert_eq!(LAYERS.split_whitespace().collect::<BTreeSet<_>>(), declared);
+}
+
+#[test]
+fn a_module_uses_only_modules_below_it() {
+    let edges = edges();
+    assert!(edges.iter().any(|(from, to, _)| (from.as_str(), to.as_str()) == ("serve", "api")), "nothing was read");
+    let layer = |module: &str| LAYERS.lines().position(|line| line.split_whitespace().any(|name| name == module));
+    let is_known = |from: &str, to: &str| ENTANGLED.contains(&from) && ENTANGLED.contains(&to);
+    let is_wrong = |(from, to, _): &&Edge| layer(from) >= layer(to) && !is_known(from, to);
+    assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
+}
+
+#[test]
+fn protocols_and_the_api_know_nothing_of_each_other() {
+    let edges = edges();
+    let is_protocol = |module: &String| PROTOCOLS.contains(&module.as_str());
+    let is_wrong = |(from, to, _): &&Edge| {
+        let may_use = is_protocol(to) || SHARED_WITH_PROTOCOLS.contains(&to.as_str());
+        let may_be_used = is_protocol(from) || SERVING.contains(&from.as_str());
+        is_protocol(from) && !may_use || is_protocol(to) && !may_be_used
+    };
+    assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
+}
+
+#[test]
+fn paths_are_found_in_code_and_not_in_tests() {
+    let source = "\
+//! See [`x`](crate::comment::X).
+use crate::{alone, nested::{inner, Other}, last};
+use crate::plain::deep::{A, B};
+#[cfg(test)]
+use crate::in_test::C;
+fn f() -> crate::signature::D {
+    crate::call::e()
+}
+#[cfg(test)]
+mod tests {
+    use crate::in_tests::F;
+}
+static G: u8 = crate::behind::G;
+";
+    let found = used_modules(source);
+    let expected = ["alone", "behind", "call", "last", "nested", "plain", "signature"];
+    assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[track_caller]
+fn assert_none(wrong: &[&Edge]) {
+    let lines: Vec<_> =
+        wrong.iter().map(|(from, to, file)| format!("{from} uses {to} in {}", file.display())).collect();
+    assert!(lines.is_empty(), "docs/architecture.md does not allow that\n{}", lines.join("\n"));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Of the library; the program's `main.rs` is no module of it.
+fn edges() -> Vec<Edge> {
+    let src = root().join("src");
+    let mut edges = Vec::new();
+    let mut folders = vec![src.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let file = path.strip_prefix(&src).expect("below src").to_owned();
+            if path.extension().is_none_or(|extension| extension != "rs") || is_test(&file) {
+                continue;
+            }
+            let first = file.iter().next().and_then(|first| first.to_str()).expect("a name in ASCII");
+            let from = first.trim_end_matches(".rs");
+            if matches!(from, "lib" | "main") {
+                continue;
+            }
+            let source = fs::read_to_string(&path).expect("a source file");
+            let used = used_modules(&source).into_iter().filter(|to| to != from);
+            edges.extend(used.map(|to| (from.to_owned(), to, Path::new("src").join(&file))));
+        }
+    }
+    edges
+}
+
+/// Whether a file holds tests alone.
+fn is_test(file: &Path) -> bool {
+    file.iter().any(|part| part == "tests") || file.to_str().is_some_and(|name| name.ends_with("tests.rs"))
+}
+
+/// The first names behind `crate::`, test code left out.
+fn used_modules(source: &str) -> BTreeSet<String> {
+    let code = without_tests(source);
+    code.split("crate::").skip(1).flat_map(first_names).collect()
+}
+
+/// Without comments, and without the items that are for tests: rustfmt ends each at the indentation at which it began.
+fn without_tests(source: &str) -> String {
+    let mut code = String::new();
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        if line.trim_start() == "#[cfg(test)]" {
+            let indent = line.len() - line.trim_start().len();
+            lines.find(|line| {
+                let is_outer = line.len() - line.trim_start().len() == indent;
+                is_outer && line.ends_with([',', ';', '}'])
+            });
+        } else {
+            code.push_str(line.split("//").next().unwrap_or_default());
+            code.push('\n');
+        }
+    }
+    code
+}
+
+/// The names that a path begins with: one, or those of a list in braces.
+fn first_names(path: &str) -> Vec<String> {
+    let name = |text: &str| text.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect::<String>();
+    let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
+    let mut depth = 0;
+    let end = list.find(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        depth < 0
+    });
+    let mut depth = 0;
+    let parts = list[..end.unwrap_or(list.len())].split(|c| {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        c == ',' && depth == 0
+    });
+    parts.map(|part| name(part.trim_start())).filter(|name| !name.is_empty()).collect()
+}
