@@ -1,12 +1,6 @@
 //! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and `serve` read and write
 //! these; the API knows only these.
 
-use crate::api_error::{ApiError, Status};
-use crate::codec::Format;
-use crate::form::Form;
-use crate::media_type::DiscoveryVersion;
-use crate::table::object::Object;
-use bytes::Bytes;
 use memchr::memchr;
 use std::fmt;
 

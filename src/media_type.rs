@@ -46,6 +46,15 @@ impl Representation {
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
 
+    /// `Content-Type` of the response; `watch` if it is a stream of events.
+    #[must_use]
+    pub fn content_type(self, watch: bool) -> &'static str {
+        match (self.format, watch) {
+            (Format::Protobuf, true) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (format, _) => format.media_type(),
+        }
+    }
+
     /// The same without what is only for objects: the form of a `Status`, also where it answers a successful deletion.
     #[must_use]
     pub fn of_status(self) -> Self {

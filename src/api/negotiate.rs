@@ -8,7 +8,7 @@ use crate::codec::yaml::{self, Document, Unread};
 use crate::form::Form;
 use crate::http::RequestHead;
 use crate::limits::YAML_BYTES_MAX;
-use crate::media_type::{Format, Transform, body_format, negotiate, negotiate_status, wants_pretty};
+use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wants_pretty};
 use crate::options::Query;
 
 impl Call<'_> {

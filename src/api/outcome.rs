@@ -3,11 +3,11 @@
 use super::negotiate::form_of_error;
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::form::Form;
-use crate::http::{RequestHead, Response};
-use crate::lease::ApiVersion;
+use crate::form::{Form, Response};
+use crate::http::RequestHead;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::Query;
+use crate::resource::ApiVersion;
 
 /// What a request counts as and since when, and how an error is written.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,6 @@ use crate::lease::Lease;
 use crate::limits::NAMESPACE_WAIT_MS;
 use crate::options::WriteOptions;
 use crate::permits::Permit;
-use crate::resource::ApiVersion;
 use crate::table::Table;
 
 /// A request that has been checked, up to the question whether its namespace exists.

@@ -5,11 +5,8 @@ use super::token::ContinueToken;
 use super::write::check_key;
 use super::{Call, Reply};
 use crate::api_error::{ApiError, Unacceptable};
-use crate::codec::Format;
 use crate::form::{Form, State};
-use crate::lease::ResourceVersion;
 use crate::limits::WATCH_SECONDS_MIN;
-use crate::media_type::Unacceptable;
 use crate::options::{
     GetOptions, ListOptions, ResourceVersionMatch, parse_list_resource_version, parse_watch_resource_version,
 };

@@ -16,9 +16,8 @@ use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, 
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::format::path_segment_complaints;
 use crate::lease::validation::{validate_counts, validate_create, validate_update};
-use crate::lease::{Lease, ObjectMeta, ResourceVersion};
+use crate::lease::{Lease, ObjectMeta};
 use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
-use crate::media_type::Format;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::resource::ResourceVersion;
 use crate::table::Table;

@@ -13,6 +13,9 @@ pub enum Format {
 }
 
 impl Format {
+    /// Each of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
+
     /// The media type without parameters.
     #[must_use]
     pub fn media_type(self) -> &'static str {
@@ -25,6 +28,6 @@ impl Format {
 
     /// The format that is named so, without parameters.
     pub(crate) fn from_media_type(text: &[u8]) -> Option<Self> {
-        [Self::Json, Self::Yaml, Self::Protobuf].into_iter().find(|format| format.media_type().as_bytes() == text)
+        Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }
 }

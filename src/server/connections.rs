@@ -150,8 +150,8 @@ fn slot_of(token: Token) -> usize {
 mod tests {
     use super::*;
     use crate::clock::Now;
-    use crate::lease::Time;
     use crate::server::LISTENER_TOKENS;
+    use crate::timestamp::Time;
     use crate::transport::Transport;
     use std::net::TcpListener;
 

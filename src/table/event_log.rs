@@ -1,7 +1,7 @@
 //! The last changes of the table, by version: what watches resume from and what older lists are rebuilt with.
 
-use crate::lease::ResourceVersion;
 use crate::limits::{UNTOLD_BYTES_MAX, UNTOLD_SHARE};
+use crate::resource::ResourceVersion;
 use crate::table::object::Object;
 use std::collections::VecDeque;
 

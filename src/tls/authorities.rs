@@ -6,8 +6,8 @@
 
 use super::config::provider;
 use super::identity::validity_of;
-use crate::timestamp::Time;
 use crate::limits::INTERMEDIATES_MAX;
+use crate::timestamp::Time;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{CertificateError, DistinguishedName, RootCertStore};

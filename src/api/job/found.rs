@@ -3,8 +3,8 @@
 use crate::api::token::ContinueToken;
 use crate::codec::list_meta::ListMeta;
 use crate::form::Form;
-use crate::lease::ResourceVersion;
 use crate::limits::{COLLECTED_BYTES_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;

@@ -8,7 +8,6 @@ use crate::auth::Credentials;
 use crate::http::{Method, NoLines, RequestHead};
 use crate::lease::Lease;
 use crate::lease::strategy::Propagation;
-use crate::lease::{Lease, ResourceVersion};
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNTOLD_SHARE};
 use crate::media_type::Representation;
 use crate::permits::Permits;

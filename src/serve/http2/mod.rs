@@ -364,5 +364,4 @@ const QUEUED_STREAMS_MIN: usize = 64;
 
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
 // Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
-const _: () =
-    assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);
+const _: () = assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);
