@@ -59,9 +59,15 @@ impl AskedState {
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
     let form = call.form(false)?;
     let options = GetOptions::parse(&call.query)?;
-    check_key(namespace, name)?;
-    not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
-    let (_, object) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+    let found = table.find(namespace, name);
+    // What is there has a name that can be.
+    if found.is_none() {
+        check_key(namespace, name)?;
+    }
+    if !options.resource_version.is_empty() {
+        not_in_the_future(table, parse_watch_resource_version(&options.resource_version)?)?;
+    }
+    let (_, object) = found.ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
     call.check_options_of(form)?;
     Reply::object(200, State::Stored(object), form, call.now)
 }

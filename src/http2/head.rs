@@ -119,8 +119,12 @@ impl RequestHead {
         let path = self.path(fields);
         let is_path = path.first() == Some(&b'/') || (path == b"*" && method == b"OPTIONS");
         // A space or control character would end the target of a request line in HTTP/1.1.
-        let has_bad = path.iter().fold(false, |bad, &octet| bad | (octet <= b' ') | (octet == 0x7f));
-        if is_path && !has_bad && is_escaped_well(path) { Ok(()) } else { Err(Malformed::Path) }
+        let (mut has_bad, mut has_escape) = (false, false);
+        for &octet in path {
+            has_bad |= (octet <= b' ') | (octet == 0x7f);
+            has_escape |= octet == b'%';
+        }
+        if is_path && !has_bad && (!has_escape || is_escaped_well(path)) { Ok(()) } else { Err(Malformed::Path) }
     }
 }
 

@@ -41,5 +41,10 @@ impl Pace {
 /// Lease's. `body_bytes` are those of the request.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     let Reply::Response(response) = reply else { return false };
-    matches!(method, Method::Get | Method::Put) && body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX
+    match method {
+        // The answer is about as long as the body.
+        Method::Put => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
+        Method::Get => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
+        _ => false,
+    }
 }

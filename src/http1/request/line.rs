@@ -75,8 +75,13 @@ fn malformed(line: &[u8]) -> RequestError {
 fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
     let malformed = RequestError::Malformed("malformed request target");
     // Of all bytes, without a branch for each.
-    let has_bad = target.iter().fold(false, |bad, &byte| bad | (byte <= b' ') | (byte == 0x7f));
-    let text = if has_bad || !is_escaped_well(target) { None } else { str::from_utf8(target).ok() }.ok_or(malformed)?;
+    let (mut has_bad, mut has_escape) = (false, false);
+    for &byte in target {
+        has_bad |= (byte <= b' ') | (byte == 0x7f);
+        has_escape |= byte == b'%';
+    }
+    let is_well = !has_bad && (!has_escape || is_escaped_well(target));
+    let text = if is_well { str::from_utf8(target).ok() } else { None }.ok_or(malformed)?;
     if text.starts_with('/') || text == "*" || text.contains("://") { Ok(text) } else { Err(malformed) }
 }
 

@@ -91,7 +91,8 @@ impl Store {
         self.slab.get_mut(key.slot()).filter(|stream| stream.id == key.id)
     }
 
-    /// All streams, in no order.
+    /// All streams, in no order, for a look at the invariants.
+    #[cfg(debug_assertions)]
     pub(in crate::http2) fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
         self.slab
             .iter()
