@@ -11,9 +11,11 @@ use clap::error::ErrorKind;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Name of the program, as it stands before its messages.
 pub const PROGRAM: &str = "coordination-apiserver";
@@ -271,6 +273,27 @@ fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     let bytes = number.checked_mul(unit).ok_or_else(wrong)?;
     NonZeroUsize::new(bytes).ok_or_else(|| "must be more than 0".to_owned())
 }
+
+/// The command line of another program of this workspace, by `T`. If there is nothing to be done, the exit status with which
+/// it ends: help and version have gone to standard output, and what is wrong to standard error, in one line.
+///
+/// # Errors
+/// That status.
+pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
+    T::try_parse().map_err(|error| {
+        if error.use_stderr() {
+            _ = writeln!(io::stderr(), "{program}: {}", wrong_usage(&error));
+            ExitCode::from(USAGE)
+        } else {
+            // A reader that has gone away is no reason to fail.
+            _ = error.print();
+            ExitCode::SUCCESS
+        }
+    })
+}
+
+/// Exit status of wrong usage.
+pub const USAGE: u8 = 2;
 
 /// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the usage.
 #[must_use]

@@ -42,7 +42,7 @@ mod run_tests;
 
 use args::{Args, Command, Output};
 use bench::Bench;
-use clap::Parser;
+use coordination_apiserver::cli::{USAGE, one_line, parse_for};
 use driver::Driver;
 use http::MediaType;
 use std::io::Write as _;
@@ -52,9 +52,9 @@ use std::sync::atomic::AtomicBool;
 use target::Target;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match parse_for("loadgen") {
         Ok(args) => args,
-        Err(error) => return usage(&error),
+        Err(status) => return status,
     };
     match run(args) {
         Ok(true) => ExitCode::SUCCESS,
@@ -126,22 +126,8 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
     };
 }
 
-/// What clap has to say: help and version on standard output, an error in one line.
-fn usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        _ = error.print();
-        return ExitCode::SUCCESS;
-    }
-    complain(&coordination_apiserver::cli::wrong_usage(error));
-    ExitCode::from(USAGE)
-}
-
-/// Exit status of wrong usage.
-const USAGE: u8 = 2;
-
-/// In one line, whatever stands in a file's name or in a server's words.
 fn complain(words: &str) {
-    _ = writeln!(std::io::stderr(), "loadgen: {}", coordination_apiserver::cli::one_line(words));
+    _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));
 }
 
 /// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit then

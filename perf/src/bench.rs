@@ -198,7 +198,7 @@ impl<'l> Bench<'l> {
             }
             tell(measured.clone());
             for (scenario, latency) in turns {
-                // With nothing beside, no turn leaves anything for the next.
+                // With nothing beside, it may be that no turn leaves anything for the next.
                 let Latency { ms_max: Some(longest), .. } = latency else { continue };
                 tell(Measurement {
                     scenario,

@@ -14,12 +14,11 @@ pub(crate) fn commit() -> Commit {
     Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed: is_changed }
 }
 
-/// The cores that this process may use, at least one.
+/// The cores that this process may use; none where that is not told.
 pub(crate) fn cores() -> Vec<u32> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
-    let cores = cores_in(list.trim());
-    if cores.is_empty() { vec![0] } else { cores }
+    cores_in(list.trim())
 }
 
 /// The cores in a list such as `0-3,8`.

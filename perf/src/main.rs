@@ -18,7 +18,7 @@ mod turns;
 
 use bench::Bench;
 use clap::Parser;
-use coordination_apiserver::cli::wrong_usage;
+use coordination_apiserver::cli::{USAGE, parse_for};
 use lab::{Lab, Stop};
 use measurement::{Table, Told};
 use perf::OURS;
@@ -161,17 +161,10 @@ fn parse_against(text: &str) -> Result<Against, String> {
     Ok(Against { name: name.to_owned(), url: url.to_owned(), pids })
 }
 
-/// Exit status of wrong usage.
-const USAGE: u8 = 2;
-
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match parse_for("perf/run") {
         Ok(args) => args,
-        Err(error) if error.use_stderr() => {
-            complain(&wrong_usage(&error));
-            return ExitCode::from(USAGE);
-        }
-        Err(error) => error.exit(),
+        Err(status) => return status,
     };
     let all = scenario::all(args.quick);
     if args.list {

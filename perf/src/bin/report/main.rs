@@ -10,7 +10,7 @@ mod results;
 
 use chart::{Bar, Line};
 use clap::Parser;
-use coordination_apiserver::cli::wrong_usage;
+use coordination_apiserver::cli::parse_for;
 use perf::OURS;
 use perf::results::Latency;
 use perf::row::Row;
@@ -32,13 +32,9 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args: Args = match parse_for("perf/report") {
         Ok(args) => args,
-        Err(error) if error.use_stderr() => {
-            complain(&wrong_usage(&error));
-            return ExitCode::from(2);
-        }
-        Err(error) => error.exit(),
+        Err(status) => return status,
     };
     match run(args.file) {
         Ok(words) => {
