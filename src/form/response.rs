@@ -4,7 +4,7 @@ use super::Form;
 use crate::api_error::{ApiError, Status};
 use crate::codec::Format;
 use crate::http;
-use crate::table::object::Object;
+use crate::table::object::{ESCAPED_BYTES, Object};
 use bytes::Bytes;
 
 /// A response of the API.
@@ -85,8 +85,6 @@ impl Body {
 
 /// Bytes by which one state of a Lease may be longer than another, between which there are renewals only.
 const TIMES_BYTES: usize = 16;
-/// Bytes of JSON for one of protobuf: an escape.
-const ESCAPED_BYTES: usize = 6;
 /// Bytes of a Lease in JSON that are names of members and times.
 const SKELETON_BYTES: usize = 4096;
 

@@ -93,7 +93,7 @@ pub struct RenewedTimes {
 /// Bytes of the encoding that no string accounts for: names of members, times, numbers.
 const ENCODED_BYTES: usize = 512;
 /// Most bytes of the encoding of a byte of text: `\u003c` in JSON.
-const ESCAPED_BYTES: usize = 6;
+pub(crate) const ESCAPED_BYTES: usize = 6;
 /// Bytes of a pair of a map besides its text.
 const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
 
