@@ -177,10 +177,11 @@ fn sorted(mut keys: Vec<&str>) -> Vec<&str> {
 
 /// Letters after everything else, numbers by their value.
 fn key_order(a: &str, b: &str) -> Ordering {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    let Some(at) = a.iter().zip(&b).position(|(a, b)| a != b) else { return a.len().cmp(&b.len()) };
-    let (x, y) = (a[at], b[at]);
+    let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    // A character may begin before the byte that differs.
+    let at = a.floor_char_boundary(equal);
+    let ((before, a), (_, b)) = (a.split_at(at), b.split_at(at));
+    let (Some(x), Some(y)) = (a.chars().next(), b.chars().next()) else { return a.len().cmp(&b.len()) };
     match (x.is_alphabetic(), y.is_alphabetic()) {
         (true, true) => return x.cmp(&y),
         (true, false) => return Ordering::Greater,
@@ -189,14 +190,14 @@ fn key_order(a: &str, b: &str) -> Ordering {
     }
     // Zeros count where they stand inside a number that began before.
     let inside =
-        (x == '0' || y == '0') && a[..at].iter().rev().take_while(|c| c.is_ascii_digit()).any(|digit| *digit != '0');
-    let number = |chars: &[char]| {
-        let digits = chars[at..].iter().map_while(|c| c.to_digit(10));
+        (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
+    let number = |text: &str| {
+        let digits = text.bytes().take_while(u8::is_ascii_digit);
         digits.fold((i64::from(inside), 0usize), |(n, count), digit| {
-            (n.wrapping_mul(10).wrapping_add(i64::from(digit)), count + 1)
+            (n.wrapping_mul(10).wrapping_add(i64::from(digit - b'0')), count + 1)
         })
     };
-    let ((n, n_digits), (m, m_digits)) = (number(&a), number(&b));
+    let ((n, n_digits), (m, m_digits)) = (number(a), number(b));
     n.cmp(&m).then(n_digits.cmp(&m_digits)).then(x.cmp(&y))
 }
 
