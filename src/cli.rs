@@ -107,9 +107,10 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub insecure_port: u16,
 
-    /// Number of connections that are open at once, all ports together; more wait to be accepted.
+    /// Number of connections that are open at once, all ports together. For one more, that of the peer without a certificate
+    /// that has been there longest ends; if there is none, the new one waits.
     // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
-    // node that comes again. An idle connection holds a few KiB of TLS state, so a full house stays well below 1 GiB.
+    // node that comes again.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 

@@ -114,6 +114,12 @@ impl Conn {
         &mut self.transport
     }
 
+    /// Whether the peer has shown nothing that counts, as far as it is known.
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        self.credentials.is_nobody()
+    }
+
     /// Whether what it can do next is a step of the TLS handshake, which takes long.
     #[must_use]
     pub fn is_handshake_step(&self) -> bool {

@@ -236,6 +236,9 @@ pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 /// a reset destroys it (RFC 9112 §9.6).
 pub const LINGER_MS_MAX: u64 = 1_000;
 
+/// Milliseconds after which the log says again that the server has as many connections as it may.
+pub const FULL_TOLD_AGAIN_MS: u64 = 60_000;
+
 /// Milliseconds for which a listener rests when the process has no file descriptor left.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 

@@ -229,6 +229,41 @@ fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again(
 }
 
 #[test]
+fn strangers_cannot_keep_others_out() {
+    const CONNECTIONS_MAX: usize = 8;
+    let server = TestServer::start_secure_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
+    let mut first = Client::open(&server.secure_endpoint());
+    first.call("GET", "/livez", "").expect_status(200, "with a certificate, before all strangers");
+    let anonymous = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
+    let mut strangers: Vec<Client> = Vec::new();
+    for number in 0..2 * CONNECTIONS_MAX {
+        // Half of them say nothing at all.
+        if number % 2 == 0 {
+            strangers.push(Client::connect(server.secure_address()));
+        } else {
+            let mut stranger = Client::open(&anonymous);
+            stranger.call("GET", "/livez", "").expect_status(200, &format!("stranger {number}"));
+            strangers.push(stranger);
+        }
+    }
+    let mut others: Vec<Client> = Vec::new();
+    for number in 1..CONNECTIONS_MAX {
+        let mut other = Client::open(&server.secure_endpoint());
+        other.call("GET", "/livez", "").expect_status(200, &format!("certificate {number}"));
+        others.push(other);
+    }
+    strangers.iter_mut().for_each(Client::expect_closed);
+    // Those who are known keep their places, and now there is none.
+    let mut above = Client::connect(server.secure_address());
+    above.stream.set_read_timeout(Some(Duration::from_millis(300)));
+    let answer = above.try_send(b"noise that is no TLS").and_then(|()| above.try_recv_head().map(drop));
+    assert!(answer.is_err_and(|error| is_timeout(&error)), "it is not looked at");
+    for client in others.iter_mut().chain([&mut first]) {
+        client.call("GET", "/livez", "").expect_status(200, "with a certificate, all along");
+    }
+}
+
+#[test]
 fn connections_that_come_and_go_leave_no_trace() {
     // Far more than there are slots: one that is not given back would be missed.
     const CONNECTIONS: usize = 2_000;

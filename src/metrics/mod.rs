@@ -34,6 +34,7 @@ pub struct Metrics {
     turns_cpu: Histogram<{ TURN_BOUNDS_US.len() }>,
     connections_accepted: u64,
     accept_errors: u64,
+    connections_evicted: u64,
     tls_handshakes: u64,
     tls_handshake_errors: u64,
     requests_malformed: u64,
@@ -88,6 +89,7 @@ impl Metrics {
             turns_cpu: Histogram::new(&TURN_BOUNDS_US),
             connections_accepted: 0,
             accept_errors: 0,
+            connections_evicted: 0,
             tls_handshakes: 0,
             tls_handshake_errors: 0,
             requests_malformed: 0,
@@ -130,6 +132,11 @@ impl Metrics {
     /// The system has no connection to give, for want of descriptors or memory.
     pub fn count_accept_error(&mut self) {
         self.accept_errors += 1;
+    }
+
+    /// A stranger's connection was ended to make place for another.
+    pub fn count_evicted_connection(&mut self) {
+        self.connections_evicted += 1;
     }
 
     /// A TLS handshake is over, well or not.
@@ -299,6 +306,11 @@ impl Metrics {
                 "coordination_accept_errors_total",
                 "Times that a connection could not be accepted for want of descriptors or memory.",
                 self.accept_errors,
+            ),
+            (
+                "coordination_connections_evicted_total",
+                "Connections of peers without a certificate ended to make place for others.",
+                self.connections_evicted,
             ),
             ("coordination_tls_handshakes_total", "TLS handshakes that have succeeded.", self.tls_handshakes),
             ("apiserver_tls_handshake_errors_total", "TLS handshakes that have failed.", self.tls_handshake_errors),

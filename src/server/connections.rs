@@ -12,6 +12,8 @@ use std::io;
 pub(super) struct Connections {
     entries: Slab<Entry>,
     generation: u32,
+    /// Those of strangers in the order in which they came, and some that have gone or are none any more.
+    strangers: VecDeque<Token>,
 }
 
 /// A connection in its slot.
@@ -47,9 +49,13 @@ impl Connections {
     /// Takes in the connection that `make` makes, which is told its token.
     pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut Entry> {
         self.generation = self.generation.wrapping_add(1);
+        self.sift_strangers();
         let vacant = self.entries.vacant_entry();
         let token = token_of(vacant.key(), self.generation);
         let conn = make(token)?;
+        if conn.is_stranger() {
+            self.strangers.push_back(token);
+        }
         Ok(vacant.insert(Entry {
             token,
             conn,
@@ -60,6 +66,33 @@ impl Connections {
             queued_bytes: 0,
             received_bytes: 0,
         }))
+    }
+
+    /// The connection of a stranger that has been here longest.
+    pub(super) fn oldest_stranger(&mut self) -> Option<Token> {
+        while let Some(token) = self.strangers.front().copied() {
+            if self.is_stranger(token) {
+                return Some(token);
+            }
+            self.strangers.pop_front();
+        }
+        None
+    }
+
+    fn is_stranger(&mut self, token: Token) -> bool {
+        self.get_mut(token).is_some_and(|entry| entry.conn.is_stranger())
+    }
+
+    /// Forgets those among the strangers that are none, when there may be as many of them as of all connections. So it takes
+    /// a few steps for each connection that comes.
+    fn sift_strangers(&mut self) {
+        const SLACK: usize = 64;
+        if self.strangers.len() < 2 * self.entries.len() + SLACK {
+            return;
+        }
+        let mut strangers = std::mem::take(&mut self.strangers);
+        strangers.retain(|token| self.is_stranger(*token));
+        self.strangers = strangers;
     }
 
     /// The connection of this token, if it is still there.
@@ -152,8 +185,12 @@ mod tests {
     use crate::clock::Now;
     use crate::server::LISTENER_TOKENS;
     use crate::timestamp::Time;
+    use crate::tls::config::provider;
     use crate::transport::Transport;
+    use rustls::ServerConfig;
+    use rustls::server::ResolvesServerCertUsingSni;
     use std::net::TcpListener;
+    use std::sync::Arc;
 
     /// Takes in a connection; its token.
     fn add(connections: &mut Connections, listener: &TcpListener) -> Token {
@@ -180,6 +217,40 @@ mod tests {
         connections.remove(present);
         connections.remove(other);
         assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_stranger_is_found_and_those_that_have_gone_are_forgotten() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let no_certificates = Arc::new(ResolvesServerCertUsingSni::new());
+        let tls = ServerConfig::builder_with_provider(provider());
+        let tls = tls.with_safe_default_protocol_versions().expect("versions");
+        let tls = Arc::new(tls.with_no_client_auth().with_cert_resolver(no_certificates));
+        let mut connections = Connections::default();
+        let stranger = |connections: &mut Connections| {
+            let make = |_| {
+                let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
+                Ok(Conn::new(Transport::tls(socket, Arc::clone(&tls))?, Now { ms: 0, wall: Time(0) }))
+            };
+            connections.add(make).expect("a connection").token
+        };
+        let known = add(&mut connections, &listener);
+        assert_eq!(connections.oldest_stranger(), None, "in the clear nobody is a stranger");
+        let [first, second, third] = [(); 3].map(|()| stranger(&mut connections));
+        assert_eq!(connections.oldest_stranger(), Some(first));
+        connections.remove(second);
+        assert_eq!(connections.oldest_stranger(), Some(first));
+        connections.remove(first);
+        assert_eq!(connections.oldest_stranger(), Some(third));
+        for _ in 0..1_000 {
+            let gone = stranger(&mut connections);
+            connections.remove(gone);
+        }
+        assert!(connections.strangers.len() < 100, "{}", connections.strangers.len());
+        assert_eq!(connections.oldest_stranger(), Some(third));
+        connections.remove(third);
+        assert_eq!(connections.oldest_stranger(), None);
+        assert!(connections.get_mut(known).is_some());
     }
 
     #[test]

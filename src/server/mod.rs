@@ -24,8 +24,8 @@ use crate::clock::{Clock, Now, thread_cpu_micros};
 use crate::conn::{Conn, Next};
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
-    FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN,
-    SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
+    FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN, FULL_TOLD_AGAIN_MS, HANDSHAKE_US_PER_TURN,
+    JOB_US_PER_TURN, SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::{Accepted, Listener};
 use crate::metrics::TurnEnd;
@@ -69,6 +69,8 @@ pub struct Server {
     listeners: Vec<Listener>,
     conns: Connections,
     max_connections: usize,
+    /// Milliseconds from which on it is said again that there are so many.
+    full_told_again_ms: u64,
     service: Service,
     pool: Pool,
     clock: Clock,
@@ -300,8 +302,9 @@ impl Server {
     }
 
     /// How long to wait: not at all while something can go on, else until the next timer.
-    fn timeout(&self) -> Option<Duration> {
-        let can_accept = self.conns.len() < self.max_connections && self.listeners.iter().any(Listener::is_readable);
+    fn timeout(&mut self) -> Option<Duration> {
+        let may_accept = self.has_place();
+        let can_accept = may_accept && self.listeners.iter().any(Listener::is_readable);
         let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty() || !self.jobs.is_empty();
         let can_discard = !self.service.table.discard().is_empty();
         if can_accept || can_go_on || can_discard || self.service.watchers.has_dirty() {
@@ -309,7 +312,6 @@ impl Server {
         }
         let now_ms = self.clock.now().ms;
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
-        let may_accept = self.conns.len() < self.max_connections;
         let accept_ms = self.listeners.iter().filter_map(Listener::resume_ms).min().filter(|_| may_accept);
         let (watchers_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let postponed_ms = self.service.postponed.front().map(|(due_ms, _)| *due_ms);
@@ -338,13 +340,19 @@ impl Server {
 
     fn accept(&mut self, now: Now, ready: &mut Vec<Token>) {
         for at in 0..self.listeners.len() {
+            if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
+                self.tell_full(now);
+            }
             for _ in 0..ACCEPTS_PER_TURN {
-                if self.conns.len() >= self.max_connections || self.stop_ms.is_some() {
+                if self.stop_ms.is_some() || !self.has_place() {
                     break;
                 }
                 let Some(listener) = self.listeners.get_mut(at) else { break };
                 match listener.accept(now.ms) {
-                    Accepted::Connection(transport) => self.add(transport, now, ready),
+                    Accepted::Connection(transport) => {
+                        self.make_place();
+                        self.add(transport, now, ready);
+                    }
                     Accepted::Nothing => break,
                     Accepted::Exhausted(error) => {
                         self.service.api.metrics.count_accept_error();
@@ -353,6 +361,35 @@ impl Server {
                     }
                 }
             }
+        }
+    }
+
+    /// Says, now and then, that there are as many connections as there may be.
+    fn tell_full(&mut self, now: Now) {
+        if now.ms >= self.full_told_again_ms {
+            self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
+            let connections = self.conns.len();
+            tracing::warn!(
+                connections,
+                "as many connections as there may be: the oldest without a certificate ends for a new one"
+            );
+        }
+    }
+
+    /// Whether another connection can be taken.
+    fn has_place(&mut self) -> bool {
+        self.conns.len() < self.max_connections || self.conns.oldest_stranger().is_some()
+    }
+
+    /// Ends the connection of the stranger that has been here longest if all places are taken. Else anybody who reaches the
+    /// port could keep everybody else out with connections that do nothing.
+    fn make_place(&mut self) {
+        if self.conns.len() < self.max_connections {
+            return;
+        }
+        if let Some(token) = self.conns.oldest_stranger() {
+            self.service.api.metrics.count_evicted_connection();
+            self.close(token);
         }
     }
 

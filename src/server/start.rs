@@ -30,7 +30,8 @@ pub struct Config {
     pub insecure: Option<SocketAddr>,
     /// Which namespaces there are.
     pub namespaces: Namespaces,
-    /// Connections at the most; further ones wait in the listen queue.
+    /// Connections at the most. For a further one that of the peer without a certificate that has been there longest ends;
+    /// where all have one, it waits in the listen queue.
     pub max_connections: usize,
     /// Events that the log keeps, at the most.
     pub watch_window_events: usize,
@@ -110,6 +111,7 @@ impl Server {
             listeners,
             conns: Connections::default(),
             max_connections: config.max_connections,
+            full_told_again_ms: 0,
             service,
             pool: Pool::default(),
             clock: Clock::start(),

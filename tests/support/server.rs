@@ -30,7 +30,12 @@ impl TestServer {
 
     /// A server of cleartext and of TLS with the default limits.
     pub(crate) fn start_secure() -> Self {
-        Self::start_with(Config { secure: Some((ANY_PORT, AUTHORITY.server_config())), ..Config::default() })
+        Self::start_secure_with(Config::default())
+    }
+
+    /// A server of cleartext and of TLS with these limits.
+    pub(crate) fn start_secure_with(config: Config) -> Self {
+        Self::start_with(Config { secure: Some((ANY_PORT, AUTHORITY.server_config())), ..config })
     }
 
     /// A server with these limits, of cleartext and of what `config` says.
