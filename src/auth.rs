@@ -9,7 +9,7 @@
 
 mod credentials;
 mod node;
-pub mod request_header;
+mod request_header;
 
 pub use credentials::Credentials;
 

@@ -2,10 +2,9 @@
 //!
 //! Whatever is wrong with it is told in one line, so that it can be found in the log of a supervisor.
 
-use crate::auth::request_header::HeaderNames;
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
-use crate::tls::trust::FrontProxy;
+use crate::tls::trust::{FrontProxy, HeaderNames};
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;

@@ -88,10 +88,10 @@ fn start_helpers(args: &Args, server: &Server, reloader: Option<Reloader>, clust
     let (said, heard) = mpsc::channel();
     let is_asked = args.requestheader_from_cluster;
     if let Some(reloader) = reloader {
-        reloader.follow(LOOK_EVERY, is_asked.then_some(heard), server.update_sender())?;
+        reloader.follow(LOOK_EVERY, is_asked.then_some(heard), server.reload_sender())?;
     }
     if let Some(cluster) = cluster {
-        let namespaces = args.namespaces_from_cluster.then(|| server.update_sender());
+        let namespaces = args.namespaces_from_cluster.then(|| server.namespace_sender());
         cluster.follow(is_asked.then_some(said), namespaces)?;
     }
     Ok(())

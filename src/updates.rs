@@ -1,52 +1,39 @@
-//! The queue by which helper threads hand the event loop what they have found out. The loop takes it in at the start of
-//! a turn, between requests, so nothing changes while one is served.
+//! The queues by which helper threads hand the event loop what they have found out, each of one kind. The loop takes it
+//! in at the start of a turn, between requests, so nothing changes while one is served.
 
-use crate::cluster::NamespaceChange;
-use crate::tls::config::Secure;
 use mio::Waker;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 
-/// Something new.
-#[derive(Debug)]
-pub enum Update {
-    /// Other namespaces.
-    Namespaces(NamespaceChange),
-    /// Other certificates, or other authorities.
-    Secure(Secure),
-    /// Certificates or authorities that are no use, so that those of before stay.
-    ReloadFailed,
-}
-
-/// The helpers' end.
+/// A helper's end.
 #[derive(Clone, Debug)]
-pub struct UpdateSender {
-    queue: Sender<Update>,
+pub struct UpdateSender<T> {
+    queue: Sender<T>,
     waker: Arc<Waker>,
     loop_lives: Weak<()>,
 }
 
 /// The loop's end.
 #[derive(Debug)]
-pub struct Updates {
-    queue: Receiver<Update>,
+pub struct Updates<T> {
+    queue: Receiver<T>,
     /// Held for as long as somebody takes updates.
     _lives: Arc<()>,
 }
 
 /// A queue, and the waker that tells of what is in it.
 #[must_use]
-pub fn queue(waker: Arc<Waker>) -> (UpdateSender, Updates) {
+pub fn queue<T>(waker: Arc<Waker>) -> (UpdateSender<T>, Updates<T>) {
     let (sender, receiver) = mpsc::channel();
     let lives = Arc::new(());
     let sender = UpdateSender { queue: sender, waker, loop_lives: Arc::downgrade(&lives) };
     (sender, Updates { queue: receiver, _lives: lives })
 }
 
-impl UpdateSender {
+impl<T> UpdateSender<T> {
     /// Hands over an update. Whether somebody is there to take it.
     #[must_use]
-    pub fn send(&self, update: Update) -> bool {
+    pub fn send(&self, update: T) -> bool {
         // If the loop cannot be woken it is over already.
         self.queue.send(update).is_ok() && self.waker.wake().is_ok()
     }
@@ -58,10 +45,10 @@ impl UpdateSender {
     }
 }
 
-impl Updates {
+impl<T> Updates<T> {
     /// The next update, if there is one.
     #[must_use]
-    pub fn next(&self) -> Option<Update> {
+    pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
     }
 }

@@ -5,15 +5,13 @@
 
 mod support;
 
-use coordination_apiserver::auth::request_header::HeaderNames;
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
 use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, POSTPONED_MAX};
 use coordination_apiserver::server::Config;
 use coordination_apiserver::tls::config::Secure;
 use coordination_apiserver::tls::reload::Reloader;
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
-use coordination_apiserver::tls::trust::FrontProxy;
-use coordination_apiserver::updates::Update;
+use coordination_apiserver::tls::trust::{FrontProxy, HeaderNames};
 use rustls::{ClientConfig, HandshakeKind};
 use std::fs;
 use std::net::SocketAddr;
@@ -80,7 +78,7 @@ impl Aggregated {
     fn reload(&mut self) {
         let reloader = self.reloader.take().expect("once");
         let every = Duration::from_millis(20);
-        reloader.follow(every, None, self.server.update_sender()).expect("a thread can be started");
+        reloader.follow(every, None, self.server.reload_sender()).expect("a thread can be started");
     }
 
     fn write(&self, name: &str, content: String) {
@@ -276,13 +274,13 @@ fn certificates_are_exchanged_while_a_connection_lives() {
 #[test]
 fn a_lease_is_created_only_in_a_namespace_that_stays() {
     let server = TestServer::start();
-    let updates = server.update_sender();
+    let namespaces = server.namespace_sender();
     let mut client = server.client();
     client.call("POST", &collection("gone"), &new("a")).expect_status(201, "while nothing is known of namespaces");
-    assert!(updates.send(Update::Namespaces(NamespaceChange::All(vec![
+    assert!(namespaces.send(NamespaceChange::All(vec![
         ("here".into(), NamespacePhase::Active),
         ("going".into(), NamespacePhase::Terminating),
-    ]))));
+    ])));
     eventually("the namespaces are known", || client.call("POST", &collection("gone"), &new("b")).status() == 404);
     for (method, target) in [("POST", collection("gone")), ("PUT", path("gone", "b"))] {
         let got = client.call(method, &target, &new("b")).expect_failure(404, "NotFound", method).json();
@@ -313,8 +311,8 @@ fn a_lease_is_created_only_in_a_namespace_that_stays() {
 #[test]
 fn a_creation_waits_a_moment_for_its_namespace() {
     let server = TestServer::start();
-    let updates = server.update_sender();
-    assert!(updates.send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    let namespaces = server.namespace_sender();
+    assert!(namespaces.send(NamespaceChange::All(Vec::new())));
     let mut client = server.client();
     let begun = Instant::now();
     client.call("POST", &collection("never"), &new("a")).expect_failure(404, "NotFound", "one that never comes");
@@ -328,7 +326,7 @@ fn a_creation_waits_a_moment_for_its_namespace() {
         [("POST", collection("never"), "b"), ("POST", collection("late"), "b"), ("PUT", path("late", "c"), "c")]
             .map(|(method, target, name)| streams.queue(&Message::new(method, &target, &new(name))));
     streams.call("GET", "/version", "").expect_status(200, "a stream beside those that wait");
-    assert!(updates.send(Update::Namespaces(NamespaceChange::Present("late".into(), NamespacePhase::Active))));
+    assert!(namespaces.send(NamespaceChange::Present("late".into(), NamespacePhase::Active)));
     client.recv("POST").expect_status(201, "over HTTP/1.1");
     client.recv("GET").expect_status(200, "behind it");
     streams.recv(post).expect_status(201, "over HTTP/2");
@@ -340,7 +338,7 @@ fn a_creation_waits_a_moment_for_its_namespace() {
 #[test]
 fn a_creation_that_waits_is_answered_to_who_has_nothing_more_to_say() {
     let server = TestServer::start();
-    assert!(server.update_sender().send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = server.client();
     client.send(request("POST", &collection("never"), &new("a"), &[]));
     client.stream.socket().shutdown(std::net::Shutdown::Write).unwrap();
@@ -351,7 +349,7 @@ fn a_creation_that_waits_is_answered_to_who_has_nothing_more_to_say() {
 #[test]
 fn only_so_many_creations_wait() {
     let server = TestServer::start();
-    assert!(server.update_sender().send(Update::Namespaces(NamespaceChange::All(Vec::new()))));
+    assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = Http2Client::open(&server.endpoint());
     let message = Message::new("POST", &collection("never"), &new("a"));
     let streams: Vec<_> = (0..=POSTPONED_MAX).map(|_| client.queue(&message)).collect();

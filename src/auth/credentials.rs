@@ -5,7 +5,7 @@
 //! at the chain with every request. Invariant: field lines are believed from a proven front proxy and from nobody else.
 
 use super::Caller;
-use super::request_header::Unnamed;
+use super::request_header::{self, Unnamed};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::http::FieldLines;
@@ -97,15 +97,16 @@ impl Credentials {
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }
-            let read = Rc::get_mut(&mut identity)
-                .map_or(Err(Unnamed::Unreadable), |identity| trust.header_names().read(fields, identity));
+            let read = Rc::get_mut(&mut identity).map_or(Err(Unnamed::Unreadable), |identity| {
+                request_header::read(trust.header_names(), fields, identity)
+            });
             self.spoken_for.set(Some(Rc::clone(&identity)));
             match read {
                 Ok(()) => return Ok(Caller::Proxied(identity)),
                 Err(Unnamed::Unreadable) => return Err(ApiError::Unauthorized),
                 Err(Unnamed::Absent) => {}
             }
-        } else if trust.header_names().are_in(fields) {
+        } else if request_header::is_claim(trust.header_names(), fields) {
             return Err(ApiError::Unauthorized);
         }
         Ok(proof.user.as_ref().map_or(Caller::Anonymous, |user| Caller::User(Rc::clone(user))))

@@ -1,40 +1,16 @@
-//! Users named in field lines by the front proxy: which lines, and what they say.
+//! Users named in field lines by the front proxy: what the lines say.
 //!
 //! kube-apiserver's aggregator proves itself with the front-proxy certificate and names in `X-Remote-*` for whom it
 //! speaks (Kubernetes, "Configure the Aggregation Layer"). Whether the peer may do so is not decided here.
 
 use crate::http::FieldLines;
 use crate::tls::identity::Identity;
+use crate::tls::trust::HeaderNames;
 use percent_encoding::percent_decode;
-
-/// The names of the field lines, compared without regard to case (RFC 9110 §5.1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HeaderNames {
-    /// Of the user; the first of these names whose first line is not empty counts. Of more than [`NAMES_MAX`] names the
-    /// last ones say nothing.
-    pub username: Vec<String>,
-    /// Of the groups; every line of every name counts.
-    pub group: Vec<String>,
-    /// Of the user's UID, as with the name.
-    pub uid: Vec<String>,
-    /// What the names of further attributes begin with; the rest of such a name is the attribute's key.
-    pub extra_prefix: Vec<String>,
-}
-
-impl Default for HeaderNames {
-    fn default() -> Self {
-        Self {
-            username: vec!["X-Remote-User".into()],
-            group: vec!["X-Remote-Group".into()],
-            uid: vec!["X-Remote-Uid".into()],
-            extra_prefix: vec!["X-Remote-Extra-".into()],
-        }
-    }
-}
 
 /// Why field lines name nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unnamed {
+pub(super) enum Unnamed {
     /// They say nothing of a user.
     Absent,
     /// They say something, and no user that could be told from others: no name, or bytes that are no text.
@@ -53,60 +29,58 @@ enum Role<'a> {
     Extra(&'a [u8]),
 }
 
-impl HeaderNames {
-    /// Whether a request claims to be somebody's, or something about who sends it.
-    #[must_use]
-    pub fn are_in(&self, fields: &dyn FieldLines) -> bool {
-        let mut found = false;
-        fields.for_each(&mut |name, _| found = found || self.role(name).is_some());
-        found
-    }
+/// Whether a request claims to be somebody's, or something about who sends it.
+pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
+    let mut found = false;
+    fields.for_each(&mut |name, _| found = found || role_of(names, name).is_some());
+    found
+}
 
-    /// Writes into `identity`, whose memory is used again, whom the field lines name.
-    ///
-    /// # Errors
-    /// [`Unnamed`]; `identity` is nobody's then.
-    pub fn read(&self, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
-        let mut reading = Reading {
-            is_claim: false,
-            is_text: true,
-            username: FirstLines::default(),
-            uid: FirstLines::default(),
-            groups: 0,
-            extra: 0,
-        };
-        identity.user.clear();
-        identity.uid.clear();
-        fields.for_each(&mut |name, value| {
-            if let Some(role) = self.role(name) {
-                reading.take(role, value, identity);
-            }
-        });
-        identity.groups.truncate(reading.groups);
-        identity.extra.truncate(reading.extra);
-        match reading {
-            Reading { is_claim: false, .. } => Err(Unnamed::Absent),
-            Reading { is_text: true, .. } if !identity.user.is_empty() => Ok(()),
-            _ => Err(Unnamed::Unreadable),
+/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a
+/// user, or for a UID, the last ones say nothing.
+///
+/// # Errors
+/// [`Unnamed`]; `identity` is nobody's then.
+pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
+    let mut reading = Reading {
+        is_claim: false,
+        is_text: true,
+        username: FirstLines::default(),
+        uid: FirstLines::default(),
+        groups: 0,
+        extra: 0,
+    };
+    identity.user.clear();
+    identity.uid.clear();
+    fields.for_each(&mut |name, value| {
+        if let Some(role) = role_of(names, name) {
+            reading.take(role, value, identity);
         }
+    });
+    identity.groups.truncate(reading.groups);
+    identity.extra.truncate(reading.extra);
+    match reading {
+        Reading { is_claim: false, .. } => Err(Unnamed::Absent),
+        Reading { is_text: true, .. } if !identity.user.is_empty() => Ok(()),
+        _ => Err(Unnamed::Unreadable),
     }
+}
 
-    fn role<'a>(&self, name: &'a [u8]) -> Option<Role<'a>> {
-        let position = |names: &[String]| names.iter().position(|own| own.as_bytes().eq_ignore_ascii_case(name));
-        if let Some(at) = position(&self.username) {
-            return Some(Role::Username(at));
-        }
-        if position(&self.group).is_some() {
-            return Some(Role::Group);
-        }
-        if let Some(at) = position(&self.uid) {
-            return Some(Role::Uid(at));
-        }
-        self.extra_prefix.iter().find_map(|prefix| {
-            let (head, key) = name.split_at_checked(prefix.len())?;
-            head.eq_ignore_ascii_case(prefix.as_bytes()).then_some(Role::Extra(key))
-        })
+fn role_of<'a>(names: &HeaderNames, name: &'a [u8]) -> Option<Role<'a>> {
+    let position = |names: &[String]| names.iter().position(|own| own.as_bytes().eq_ignore_ascii_case(name));
+    if let Some(at) = position(&names.username) {
+        return Some(Role::Username(at));
     }
+    if position(&names.group).is_some() {
+        return Some(Role::Group);
+    }
+    if let Some(at) = position(&names.uid) {
+        return Some(Role::Uid(at));
+    }
+    names.extra_prefix.iter().find_map(|prefix| {
+        let (head, key) = name.split_at_checked(prefix.len())?;
+        head.eq_ignore_ascii_case(prefix.as_bytes()).then_some(Role::Extra(key))
+    })
 }
 
 /// What has been read of the field lines of one request.
@@ -154,7 +128,7 @@ impl Reading {
 /// Of some names, of which one value is wanted, those that have had a line.
 #[derive(Default)]
 struct FirstLines {
-    /// A bit for each name.
+    /// A bit for each name; one that has none is not looked at.
     seen: u64,
     /// The position of the name that the value is from.
     taken: Option<usize>,
@@ -175,9 +149,6 @@ impl FirstLines {
         }
     }
 }
-
-/// Names for a user, or for a UID, that are looked at: the bits of [`FirstLines`].
-pub const NAMES_MAX: usize = u64::BITS as usize;
 
 /// The string at `at`, emptied; a new one if there is none.
 fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
@@ -226,14 +197,14 @@ pub(crate) mod tests {
         }
     }
 
-    fn read(names: &HeaderNames, lines: &[(&str, &[u8])]) -> Result<Identity, Unnamed> {
+    fn identity(names: &HeaderNames, lines: &[(&str, &[u8])]) -> Result<Identity, Unnamed> {
         let mut identity = Identity {
             user: "somebody".into(),
             uid: "1".into(),
             groups: vec!["of".into(), "an".into(), "earlier".into(), "request".into()],
             extra: vec![("k".into(), "v".into()), ("k".into(), "w".into())],
         };
-        names.read(&Lines(lines), &mut identity).map(|()| identity)
+        read(names, &Lines(lines), &mut identity).map(|()| identity)
     }
 
     #[test]
@@ -248,7 +219,7 @@ pub(crate) mod tests {
             ("X-Remote-Extra-Authentication.kubernetes.io%2FCredential-Id", b"X509SHA256=ab"),
             ("X-Remote-Usera", b"no"),
         ];
-        let found = read(&HeaderNames::default(), &lines).expect("a user");
+        let found = identity(&HeaderNames::default(), &lines).expect("a user");
         assert_eq!((found.user.as_str(), found.uid.as_str()), ("system:node:n1", "u-1"));
         assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
         assert_eq!(found.extra, [("authentication.kubernetes.io/credential-id".into(), "X509SHA256=ab".into())]);
@@ -257,7 +228,7 @@ pub(crate) mod tests {
     #[test]
     fn the_first_name_with_a_value_wins_and_of_its_lines_the_first() {
         let names = HeaderNames { username: vec!["X-A".into(), "X-B".into()], ..HeaderNames::default() };
-        let user = |lines: &[(&str, &[u8])]| read(&names, lines).map(|found| found.user);
+        let user = |lines: &[(&str, &[u8])]| identity(&names, lines).map(|found| found.user);
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-a", b"")]), Err(Unnamed::Unreadable));
@@ -269,37 +240,38 @@ pub(crate) mod tests {
 
     #[test]
     fn a_uid_is_of_the_first_line_too() {
-        let uid = |lines: &[(&str, &[u8])]| read(&HeaderNames::default(), lines).map(|found| found.uid);
+        let uid = |lines: &[(&str, &[u8])]| identity(&HeaderNames::default(), lines).map(|found| found.uid);
         assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b""), ("x-remote-uid", b"1")]).as_deref(), Ok(""));
         assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b"1"), ("x-remote-uid", b"")]).as_deref(), Ok("1"));
     }
 
     #[test]
     fn names_beyond_those_that_are_looked_at_say_nothing() {
+        const NAMES_MAX: usize = u64::BITS as usize;
         let names =
             HeaderNames { username: (0..=NAMES_MAX).map(|at| format!("X-{at}")).collect(), ..HeaderNames::default() };
-        let user = |at: usize| read(&names, &[(format!("x-{at}").as_str(), b"u")]).map(|found| found.user);
+        let user = |at: usize| identity(&names, &[(format!("x-{at}").as_str(), b"u")]).map(|found| found.user);
         assert_eq!(user(NAMES_MAX - 1).as_deref(), Ok("u"));
         assert_eq!(user(NAMES_MAX), Err(Unnamed::Unreadable));
     }
 
     #[test]
     fn nothing_is_left_of_the_request_before() {
-        let found = read(&HeaderNames::default(), &[("X-Remote-User", b"u")]).expect("a user");
+        let found = identity(&HeaderNames::default(), &[("X-Remote-User", b"u")]).expect("a user");
         assert_eq!(found, Identity { user: "u".into(), ..Identity::default() });
     }
 
     #[test]
     fn who_is_not_named_is_nobody() {
         let names = HeaderNames::default();
-        assert_eq!(read(&names, &[("Host", b"x")]), Err(Unnamed::Absent));
-        assert_eq!(read(&names, &[("X-Remote-Group", b"system:masters")]), Err(Unnamed::Unreadable));
-        assert_eq!(read(&names, &[("X-Remote-User", b"\xff")]), Err(Unnamed::Unreadable));
-        assert_eq!(read(&names, &[("X-Remote-User", b"u"), ("X-Remote-Group", b"\xff")]), Err(Unnamed::Unreadable));
+        assert_eq!(identity(&names, &[("Host", b"x")]), Err(Unnamed::Absent));
+        assert_eq!(identity(&names, &[("X-Remote-Group", b"system:masters")]), Err(Unnamed::Unreadable));
+        assert_eq!(identity(&names, &[("X-Remote-User", b"\xff")]), Err(Unnamed::Unreadable));
+        assert_eq!(identity(&names, &[("X-Remote-User", b"u"), ("X-Remote-Group", b"\xff")]), Err(Unnamed::Unreadable));
         for (name, value) in [("x-remote-extra-a", &b""[..]), ("x-remote-extra-", b"\xff"), ("X-Remote-Uid", b"")] {
-            assert!(names.are_in(&Lines(&[("Host", b"x"), (name, value)])), "{name}");
+            assert!(is_claim(&names, &Lines(&[("Host", b"x"), (name, value)])), "{name}");
         }
-        assert!(!names.are_in(&Lines(&[("Host", b"x"), ("X-Remote", b"u"), ("", b"")])));
+        assert!(!is_claim(&names, &Lines(&[("Host", b"x"), ("X-Remote", b"u"), ("", b"")])));
     }
 
     #[test]

@@ -4,14 +4,13 @@
 //! A thread of its own asks kube-apiserver, waits and asks again; the event loop only ever takes a finished answer out
 //! of a queue (`updates`), so the cluster can be slow or away without a renewal noticing.
 
-mod authentication;
 mod follow;
 mod namespaces;
 
-pub use authentication::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication, WrongValue};
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
-use crate::updates::{Update, UpdateSender};
+use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
+use crate::updates::UpdateSender;
 use compact_str::CompactString;
 use follow::{READ_MAX, Seen, follow};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -92,7 +91,7 @@ impl Cluster {
     pub fn follow(
         self,
         authentication: Option<mpsc::Sender<ClusterAuthentication>>,
-        namespaces: Option<UpdateSender>,
+        namespaces: Option<UpdateSender<NamespaceChange>>,
     ) -> io::Result<()> {
         let Self { runtime, client } = self;
         let run = move || {
@@ -147,7 +146,7 @@ async fn follow_authentication(client: Client, sender: mpsc::Sender<ClusterAuthe
     .await;
 }
 
-async fn follow_namespaces(client: Client, sender: UpdateSender) {
+async fn follow_namespaces(client: Client, sender: UpdateSender<NamespaceChange>) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
     follow(api, None, "namespaces", |seen| {
         let change = match seen {
@@ -158,7 +157,7 @@ async fn follow_namespaces(client: Client, sender: UpdateSender) {
             }
             Seen::Gone(namespace) => NamespaceChange::Gone(named(namespace).0),
         };
-        sender.send(Update::Namespaces(change))
+        sender.send(change)
     })
     .await;
 }

@@ -21,6 +21,7 @@ pub use start::{Config, ServerError};
 use crate::api::health::CheckId;
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
+use crate::cluster::NamespaceChange;
 use crate::conn::{Conn, Next};
 use crate::limits::{
     ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, DISCARD_US_PER_TURN, EVENTS_PER_TURN, FAN_OUT_BYTES_PER_TURN,
@@ -32,8 +33,9 @@ use crate::metrics::TurnEnd;
 use crate::serve::Service;
 use crate::table::WANTED_MAX;
 use crate::tls::config::Secure;
+use crate::tls::reload::Reload;
 use crate::transport::Transport;
-use crate::updates::{Update, UpdateSender, Updates};
+use crate::updates::{UpdateSender, Updates};
 use crate::watch::Fill;
 use connections::Connections;
 use mio::event::Event;
@@ -87,8 +89,10 @@ pub struct Server {
     with_jobs: Vec<Token>,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
     shutdown: ShutdownHandle,
-    updates: Updates,
-    update_sender: UpdateSender,
+    reloads: Updates<Reload>,
+    reload_sender: UpdateSender<Reload>,
+    namespace_changes: Updates<NamespaceChange>,
+    namespace_sender: UpdateSender<NamespaceChange>,
     awaited: Awaited,
     /// Milliseconds at which the stop is no longer orderly.
     stop_ms: Option<u64>,
@@ -124,10 +128,16 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Something to hand it what helper threads have found out.
+    /// Something to hand it other certificates and authorities.
     #[must_use]
-    pub fn update_sender(&self) -> UpdateSender {
-        self.update_sender.clone()
+    pub fn reload_sender(&self) -> UpdateSender<Reload> {
+        self.reload_sender.clone()
+    }
+
+    /// Something to hand it other namespaces.
+    #[must_use]
+    pub fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
+        self.namespace_sender.clone()
     }
 
     /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
@@ -155,7 +165,8 @@ impl Server {
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
         self.service.date.update(now.wall);
-        self.take_updates();
+        self.take_reloads();
+        self.take_namespace_changes();
         while let Some((_, token)) = self.service.postponed.pop_front_if(|(due_ms, _)| *due_ms <= now.ms) {
             if let Some(entry) = self.conns.get_mut(token) {
                 entry.enqueue(&mut self.run_queue);
@@ -269,24 +280,11 @@ impl Server {
         }
     }
 
-    /// Takes in what helper threads have found out.
-    fn take_updates(&mut self) {
-        while let Some(update) = self.updates.next() {
-            match update {
-                Update::Namespaces(change) => {
-                    self.service.api.namespaces.apply(change);
-                    for (_, token) in &self.service.postponed {
-                        if let Some(entry) = self.conns.get_mut(*token) {
-                            entry.enqueue(&mut self.run_queue);
-                        }
-                    }
-                    if let Some(check) = self.awaited.namespaces
-                        && !self.service.api.namespaces.is_awaited()
-                    {
-                        self.service.api.health.set(check, Ok(()));
-                    }
-                }
-                Update::Secure(Secure { config, trust, serving_last }) => {
+    /// Takes in what the certificates' thread has found out.
+    fn take_reloads(&mut self) {
+        while let Some(reload) = self.reloads.next() {
+            match reload {
+                Reload::Done(Secure { config, trust, serving_last }) => {
                     self.service.api.metrics.set_serving_last(serving_last);
                     self.listeners.iter_mut().for_each(|listener| listener.set_tls(&config));
                     if let Some(check) = self.awaited.request_header
@@ -296,7 +294,24 @@ impl Server {
                     }
                     self.service.trust = trust;
                 }
-                Update::ReloadFailed => self.service.api.metrics.count_reload_failure(),
+                Reload::Failed => self.service.api.metrics.count_reload_failure(),
+            }
+        }
+    }
+
+    /// Takes in what the cluster has told of its namespaces.
+    fn take_namespace_changes(&mut self) {
+        while let Some(change) = self.namespace_changes.next() {
+            self.service.api.namespaces.apply(change);
+            for (_, token) in &self.service.postponed {
+                if let Some(entry) = self.conns.get_mut(*token) {
+                    entry.enqueue(&mut self.run_queue);
+                }
+            }
+            if let Some(check) = self.awaited.namespaces
+                && !self.service.api.namespaces.is_awaited()
+            {
+                self.service.api.health.set(check, Ok(()));
             }
         }
     }

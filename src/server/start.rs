@@ -83,7 +83,8 @@ impl Server {
         };
         let poll = Poll::new().map_err(failed("cannot make a poll"))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
-        let (update_sender, updates) = updates::queue(Arc::clone(&waker));
+        let (reload_sender, reloads) = updates::queue(Arc::clone(&waker));
+        let (namespace_sender, namespace_changes) = updates::queue(Arc::clone(&waker));
         let mut listeners = Vec::new();
         let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
         let serving_last = config.secure.as_ref().and_then(|(_, own)| own.serving_last);
@@ -122,8 +123,10 @@ impl Server {
             with_jobs: Vec::new(),
             timers: BinaryHeap::new(),
             shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
-            updates,
-            update_sender,
+            reloads,
+            reload_sender,
+            namespace_changes,
+            namespace_sender,
             awaited,
             stop_ms: None,
         })

@@ -2,6 +2,7 @@
 
 pub mod authorities;
 pub mod config;
+pub mod config_map;
 pub mod identity;
 pub mod reload;
 pub mod source;

@@ -8,13 +8,13 @@
 
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
+use super::config_map::ClusterAuthentication;
 use super::identity::validity_of;
 use super::source::{AuthoritiesPem, ServingPem, TlsSources};
 use super::trust::{FrontProxy, Trust};
 use crate::clock::Clock;
-use crate::cluster::ClusterAuthentication;
 use crate::timestamp::Time;
-use crate::updates::{Update, UpdateSender};
+use crate::updates::UpdateSender;
 use rustls::sign::CertifiedKey;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -39,6 +39,15 @@ const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 /// that is less, since one that lives for days is renewed every other day.
 const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
+
+/// What has come of looking after the files and the cluster.
+#[derive(Clone, Debug)]
+pub enum Reload {
+    /// Other certificates, or other authorities.
+    Done(Secure),
+    /// Certificates or authorities that are no use, so that those of before stay.
+    Failed,
+}
 
 /// What is needed to make a configuration anew, and what the present one is made of.
 #[derive(Debug)]
@@ -138,7 +147,7 @@ impl Reloader {
         mut self,
         every: Duration,
         cluster: Option<Receiver<ClusterAuthentication>>,
-        updates: UpdateSender,
+        updates: UpdateSender<Reload>,
     ) -> io::Result<()> {
         let run = move || {
             let (mut cluster, clock) = (cluster, Clock::start());
@@ -158,7 +167,7 @@ impl Reloader {
                 }
                 if let Some(secure) = self.changed() {
                     tracing::info!("certificates loaded anew");
-                    if !updates.send(Update::Secure(secure)) {
+                    if !updates.send(Reload::Done(secure)) {
                         return;
                     }
                 }
@@ -167,7 +176,7 @@ impl Reloader {
                 }
                 for error in self.untold(Instant::now()) {
                     tracing::warn!(%error, "certificates not loaded; those of before stay in their place");
-                    if !updates.send(Update::ReloadFailed) {
+                    if !updates.send(Reload::Failed) {
                         return;
                     }
                 }

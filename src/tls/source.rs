@@ -5,8 +5,8 @@
 
 use super::authorities::Authorities;
 use super::config::{TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider};
+use super::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
 use super::trust::FrontProxy;
-use crate::cluster::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
 use rustls::sign::CertifiedKey;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,6 @@
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
-use crate::auth::request_header::HeaderNames;
 use crate::timestamp::Time;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -38,6 +37,31 @@ pub struct FrontProxy {
     pub allowed_names: Vec<String>,
     /// The names of the field lines.
     pub header_names: HeaderNames,
+}
+
+/// The names of the field lines in which a front proxy says for whom it speaks, compared without regard to case (RFC 9110
+/// §5.1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HeaderNames {
+    /// Of the user; the first of these names whose first line is not empty counts.
+    pub username: Vec<String>,
+    /// Of the groups; every line of every name counts.
+    pub group: Vec<String>,
+    /// Of the user's UID, as with the name.
+    pub uid: Vec<String>,
+    /// What the names of further attributes begin with; the rest of such a name is the attribute's key.
+    pub extra_prefix: Vec<String>,
+}
+
+impl Default for HeaderNames {
+    fn default() -> Self {
+        Self {
+            username: vec!["X-Remote-User".into()],
+            group: vec!["X-Remote-Group".into()],
+            uid: vec!["X-Remote-Uid".into()],
+            extra_prefix: vec!["X-Remote-Extra-".into()],
+        }
+    }
 }
 
 /// What a peer's certificates prove.

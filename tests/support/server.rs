@@ -3,7 +3,9 @@
 use super::client::Client;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, admin_client_config};
+use coordination_apiserver::cluster::NamespaceChange;
 use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use coordination_apiserver::tls::reload::Reload;
 use coordination_apiserver::updates::UpdateSender;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +17,8 @@ pub(crate) struct TestServer {
     insecure: SocketAddr,
     secure: Option<SocketAddr>,
     shutdown: ShutdownHandle,
-    updates: UpdateSender,
+    reloads: UpdateSender<Reload>,
+    namespaces: UpdateSender<NamespaceChange>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -47,16 +50,16 @@ impl TestServer {
         let (started, when_started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
             let server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
-            let addresses =
-                (server.insecure_addr(), server.secure_addr(), server.shutdown_handle(), server.update_sender());
-            started.send(addresses).map_err(io::Error::other)?;
+            let addresses = (server.insecure_addr(), server.secure_addr());
+            let senders = (server.reload_sender(), server.namespace_sender());
+            started.send((addresses, senders, server.shutdown_handle())).map_err(io::Error::other)?;
             server.run()
         });
         let thread = thread.expect("a thread can be started");
-        let Ok((Some(insecure), secure, shutdown, updates)) = when_started.recv() else {
+        let Ok(((Some(insecure), secure), (reloads, namespaces), shutdown)) = when_started.recv() else {
             panic!("the server has not started: {:?}", thread.join());
         };
-        Self { insecure, secure, shutdown, updates, thread: Some(thread) }
+        Self { insecure, secure, shutdown, reloads, namespaces, thread: Some(thread) }
     }
 
     /// The cleartext port.
@@ -83,9 +86,14 @@ impl TestServer {
         Client::open(&self.endpoint())
     }
 
-    /// What hands the server what helper threads find out.
-    pub(crate) fn update_sender(&self) -> UpdateSender {
-        self.updates.clone()
+    /// What hands the server other certificates and authorities.
+    pub(crate) fn reload_sender(&self) -> UpdateSender<Reload> {
+        self.reloads.clone()
+    }
+
+    /// What hands the server other namespaces.
+    pub(crate) fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
+        self.namespaces.clone()
     }
 
     /// What makes the server stop.

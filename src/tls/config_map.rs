@@ -2,8 +2,7 @@
 //! authorities it takes clients from, and how its aggregator proves itself and names users (Kubernetes, "Configure the
 //! Aggregation Layer").
 
-use crate::auth::request_header::HeaderNames;
-use crate::tls::trust::FrontProxy;
+use super::trust::{FrontProxy, HeaderNames};
 use std::collections::BTreeMap;
 use std::fmt;
 
