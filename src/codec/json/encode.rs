@@ -20,18 +20,6 @@ pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<Resou
     out.push(b'}');
 }
 
-/// Appends the object of a BOOKMARK event: a Lease that is empty but for the version up to which the watcher has seen
-/// everything, and, once, the mark that ends the initial events.
-pub fn encode_bookmark_into(out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool) {
-    out.extend_from_slice(LEASE_OPEN);
-    push_version(out, version);
-    if initial_events_end {
-        out.extend_from_slice(b"\"annotations\":{\"k8s.io/initial-events-end\":\"true\"},");
-    }
-    close(out, b'}');
-    out.extend_from_slice(b",\"spec\":{}}");
-}
-
 /// Appends a `metav1.Status`.
 pub fn encode_status_into(out: &mut Vec<u8>, status: &Status) {
     out.extend_from_slice(b"{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{");
@@ -54,8 +42,7 @@ pub fn encode_status_into(out: &mut Vec<u8>, status: &Status) {
     close(out, b'}');
 }
 
-/// Appends one owner reference, as it stands in an object and in the message that refuses it.
-pub fn push_owner_reference(out: &mut Vec<u8>, owner: &OwnerReference) {
+fn push_owner_reference(out: &mut Vec<u8>, owner: &OwnerReference) {
     // These four have no `omitempty` in the API.
     out.extend_from_slice(b"{\"apiVersion\":");
     push_string(out, &owner.api_version);
@@ -336,6 +323,7 @@ const LIST_ITEM_OPEN: &[u8] = b"{\"metadata\":{";
 mod tests {
     use super::*;
     use crate::api_error::{ApiError, FieldError, InvalidSubject};
+    use crate::codec::bookmark::bookmark_lease;
     use crate::lease::managed_fields::{Writer, track};
     use crate::resource::API_VERSION;
 
@@ -437,11 +425,11 @@ mod tests {
     #[test]
     fn bookmarks_are_those_of_kube_apiserver() {
         assert_eq!(
-            text(|out| encode_bookmark_into(out, ResourceVersion(209), true)),
+            text(|out| encode_lease_into(out, &bookmark_lease(true), Some(ResourceVersion(209)), true)),
             r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"209","annotations":{"k8s.io/initial-events-end":"true"}},"spec":{}}"#
         );
         assert_eq!(
-            text(|out| encode_bookmark_into(out, ResourceVersion(213), false)),
+            text(|out| encode_lease_into(out, &bookmark_lease(false), Some(ResourceVersion(213)), true)),
             r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"resourceVersion":"213"},"spec":{}}"#
         );
     }

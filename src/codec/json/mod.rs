@@ -18,9 +18,7 @@ mod warnings;
 
 pub use decode::{DecodedLease, Decoder};
 pub use delete_options::DeleteOptions;
-pub use encode::{
-    encode_bookmark_into, encode_lease_into, encode_status_into, push_json_as, push_owner_reference, push_type_meta,
-};
+pub use encode::{encode_lease_into, encode_status_into, push_json_as, push_type_meta};
 pub use marks::Marks;
 pub use syntax::{Repaired, repaired};
 pub(crate) use type_meta::other_version;

@@ -3,10 +3,7 @@
 //!
 //! The metadata is that of the Lease, byte for byte, so it is cut out of the Lease's JSON.
 
-use super::json::encode_lease_into;
 use super::list_meta::ListMeta;
-use crate::lease::Lease;
-use crate::resource::ResourceVersion;
 use memchr::memmem;
 
 /// `kind` of the object.
@@ -46,19 +43,6 @@ pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
     out.push(b'}');
 }
 
-/// Appends the metadata of a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created.
-pub fn encode_partial_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, of: MetaVersion) {
-    push_type_meta(out, KIND, of);
-    let start = out.len();
-    encode_lease_into(out, lease, version, false);
-    // The Lease's own bracket is open already, and its spec goes.
-    out.splice(start..=start, []);
-    if let Some(end) = out.get(start..).and_then(|written| memmem::rfind(written, SPEC)) {
-        out.truncate(start + end);
-    }
-    out.push(b'}');
-}
-
 /// Appends all of a list that stands before its items. Each item is to follow [`push_item_start`].
 pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     push_type_meta(out, LIST_KIND, of);
@@ -89,6 +73,9 @@ const SPEC: &[u8] = b",\"spec\":{";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::json::encode_lease_into;
+    use crate::lease::Lease;
+    use crate::resource::ResourceVersion;
 
     const WHOLE: &str = include_str!("../../../tests/wire/lease-full.json");
     const PARTIAL: &str = include_str!("../../../tests/wire/partial-full.json");
@@ -114,13 +101,12 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.annotations.insert("spec".into(), "\",\"spec\":{\"metadata\":{".into());
         lease.spec.holder_identity = Some(",\"spec\":{".into());
-        let partial = text(|out| encode_partial_into(out, &lease, Some(ResourceVersion(7)), MetaVersion::V1));
+        let whole = text(|out| encode_lease_into(out, &lease, Some(ResourceVersion(7)), true));
+        let partial = text(|out| push_partial(out, whole.as_bytes(), MetaVersion::V1));
         let value: serde_json::Value = serde_json::from_str(&partial).expect(&partial);
         assert_eq!(value["metadata"]["annotations"]["spec"], "\",\"spec\":{\"metadata\":{");
         assert_eq!(value["metadata"]["resourceVersion"], "7");
         assert_eq!(value.as_object().map(serde_json::Map::len), Some(3));
-        let whole = text(|out| encode_lease_into(out, &lease, Some(ResourceVersion(7)), true));
-        assert_eq!(text(|out| push_partial(out, whole.as_bytes(), MetaVersion::V1)), partial);
     }
 
     #[test]

@@ -205,7 +205,7 @@ fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::envelope::push_envelope;
+    use super::super::envelope::put_body;
     use super::*;
     use crate::resource::API_VERSION;
 
@@ -218,7 +218,7 @@ mod tests {
 
     fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
-        push_envelope(&mut body, api_version, kind, message);
+        put_body(&mut body, api_version, kind, |out| out.extend_from_slice(message));
         body
     }
 

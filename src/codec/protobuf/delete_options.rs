@@ -57,13 +57,13 @@ fn read_preconditions(bytes: &[u8], options: &mut DeleteOptions) -> Result<(), W
 
 #[cfg(test)]
 mod tests {
-    use super::super::envelope::push_envelope;
+    use super::super::envelope::put_body;
     use super::super::sink::{SHORT, Sink};
     use super::*;
 
     fn body(api_version: &str, kind: &str, message: &[u8]) -> Vec<u8> {
         let mut body = Vec::new();
-        push_envelope(&mut body, api_version, kind, message);
+        put_body(&mut body, api_version, kind, |out| out.extend_from_slice(message));
         body
     }
 

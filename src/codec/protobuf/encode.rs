@@ -4,7 +4,6 @@ use super::envelope::put_body;
 use super::meta::{put_list_meta, put_micro_time, put_object_meta};
 use super::sink::{LONG, SHORT, Sink};
 use crate::api_error::{Status, StatusDetails};
-use crate::codec::bookmark::bookmark_lease;
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial::{KIND as PARTIAL_KIND, MetaVersion};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta};
@@ -16,12 +15,6 @@ pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<Resou
     // What a kubelet's Lease takes, so that a fresh buffer grows once.
     out.reserve(640);
     put_body(out, api_version, KIND, |out| put_lease(out, lease, version));
-}
-
-/// Appends the object of a BOOKMARK event: a Lease that is empty but for the version up to which the watcher has seen
-/// everything, and, once, the mark that ends the initial events.
-pub fn encode_bookmark_into(out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool, api_version: &str) {
-    encode_lease_into(out, &bookmark_lease(initial_events_end), Some(version), api_version);
 }
 
 /// Appends the metadata of a Lease alone, as a `PartialObjectMetadata`.

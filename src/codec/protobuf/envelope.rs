@@ -26,12 +26,6 @@ pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     });
 }
 
-/// Appends a body around a message that is encoded already: the same Lease under the type of another version.
-pub fn push_envelope(out: &mut Vec<u8>, api_version: &str, kind: &str, message: &[u8]) {
-    out.reserve(message.len() + api_version.len() + kind.len() + 32);
-    put_body(out, api_version, kind, |out| out.put(message));
-}
-
 /// The message in a body that was written here; empty for anything else.
 #[must_use]
 pub fn raw_message(body: &[u8]) -> &[u8] {
@@ -58,7 +52,7 @@ mod tests {
         for size in [0, 1, 127, 128, 20_000] {
             let message = vec![7; size];
             let mut body = Vec::new();
-            push_envelope(&mut body, "v1", "Status", &message);
+            put_body(&mut body, "v1", "Status", |out| out.extend_from_slice(&message));
             assert_eq!(raw_message(&body), message);
             for end in 0..body.len().min(64) {
                 assert!(raw_message(&body[..end]).len() <= end);

@@ -29,8 +29,8 @@ mod wire_tests;
 pub use decode::decode_lease;
 pub use delete_options::decode_delete_options;
 pub use discovery::{DiscoveryMessage, encode_discovery_into};
-pub use encode::{encode_bookmark_into, encode_lease_into, encode_partial_into, encode_status_into};
-pub use envelope::{push_envelope, raw_message};
+pub use encode::{encode_lease_into, encode_partial_into, encode_status_into};
+pub use envelope::raw_message;
 pub use list::{
     ListForm, ListHead, lease_len, partial_len, push_lease_item, push_partial_item, push_raw_item, raw_item_len,
 };

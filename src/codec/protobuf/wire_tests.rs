@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::api_error::ApiError;
+use crate::codec::bookmark::bookmark_lease;
 use crate::codec::discovery::{
     Group, GroupDiscovery, GroupDiscoveryList, GroupList, GroupVersion, GroupVersionKind, Name, Resource,
     ResourceDiscovery, ResourceList, VersionDiscovery,
@@ -197,7 +198,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
         assert_eq!(event, frame);
         if event_type == "BOOKMARK" {
             let is_end = !lease.metadata.annotations.is_empty();
-            let bookmark = bytes(|out| encode_bookmark_into(out, version.expect("a version"), is_end, API_VERSION));
+            let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
         // The two streams were recorded one after the other: only their beginnings tell of the same objects.
@@ -261,7 +262,7 @@ fn random_leases_round_trip() {
         assert_eq!(lease_len(&lease, version), raw_item_len(message));
         let partial = bytes(|out| encode_partial_into(out, &lease.metadata, Some(version), MetaVersion::V1));
         assert_eq!(partial_len(&lease.metadata, version), raw_item_len(raw_message(&partial)));
-        let older = bytes(|out| push_envelope(out, "coordination.k8s.io/v1beta1", "Lease", message));
+        let older = bytes(|out| encode_lease_into(out, &lease, Some(version), "coordination.k8s.io/v1beta1"));
         assert_eq!(stored(decode_lease(&older, ApiVersion::V1Beta1).expect("a Lease").lease).0, lease);
     }
 }
