@@ -18,7 +18,7 @@ use std::io;
 
 /// A connection, from accept to close.
 #[derive(Debug)]
-pub struct Conn {
+pub(crate) struct Conn {
     transport: Transport,
     credentials: Credentials,
     protocol: Protocol,
@@ -74,7 +74,7 @@ enum Stopped {
 
 /// What a call left of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
+pub(crate) enum Next {
     /// It waits for an event or a timer.
     Wait,
     /// It can go on at once, after the others had their turn.
@@ -86,7 +86,7 @@ pub enum Next {
 impl Conn {
     /// A connection whose peer has proven nothing yet, and need not if this is cleartext.
     #[must_use]
-    pub fn new(transport: Transport, now: Now) -> Self {
+    pub(crate) fn new(transport: Transport, now: Now) -> Self {
         let (credentials, phase) = if transport.is_tls() {
             (Credentials::unproven(), Phase::Handshake)
         } else {
@@ -110,7 +110,7 @@ impl Conn {
     }
 
     /// The socket and its readiness.
-    pub fn transport_mut(&mut self) -> &mut Transport {
+    pub(crate) fn transport_mut(&mut self) -> &mut Transport {
         &mut self.transport
     }
 
@@ -122,20 +122,20 @@ impl Conn {
 
     /// Whether what it can do next is a step of the TLS handshake, which takes long.
     #[must_use]
-    pub fn is_handshake_step(&self) -> bool {
+    pub(crate) fn is_handshake_step(&self) -> bool {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
     /// Its step of the handshake is to wait for its turn, which is not the peer's time. Whether the peer's first message
     /// has been answered: what was begun comes first, or the work would be for nothing when its time is over.
-    pub fn await_handshake_turn(&mut self, now: Now) -> bool {
+    pub(crate) fn await_handshake_turn(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
     /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as it can
     /// be told.
-    pub fn look_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<Wanted> {
+    pub(crate) fn look_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<Wanted> {
         if self.phase != Phase::Open || !self.protocol.can_look_ahead() {
             return None;
         }
@@ -146,7 +146,7 @@ impl Conn {
     }
 
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
-    pub fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
+    pub(crate) fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if let Some(since_ms) = self.handshake_queued_ms.take() {
             self.waiting_since_ms += now.ms.saturating_sub(since_ms);
             if self.transport.is_end_near() {
@@ -179,7 +179,7 @@ impl Conn {
     }
 
     /// Sends what is queued, and says how it goes on. To be called after everything that may have queued something.
-    pub fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+    pub(crate) fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match (self.phase, self.stopped) {
             (Phase::Closed, _) => return Next::Close,
             (Phase::Lingering, Stopped::Budget) => return Next::Again,
@@ -222,12 +222,12 @@ impl Conn {
 
     /// Whether a list or a deletion of a collection can go on.
     #[must_use]
-    pub fn has_job_step(&self) -> bool {
+    pub(crate) fn has_job_step(&self) -> bool {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
     /// One step of such a one, if there is room for it. Whether another can follow at once.
-    pub fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> bool {
+    pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> bool {
         if !self.has_room() {
             self.stopped = Stopped::Room;
             return false;
@@ -253,7 +253,7 @@ impl Conn {
     }
 
     /// Appends events to the open watch `key` on `stream`, as far as there is room. `None` if it is not open.
-    pub fn fill_watch(
+    pub(crate) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
         key: WatcherKey,
@@ -295,40 +295,40 @@ impl Conn {
 
     /// Bytes that wait to be sent, for the socket or for the window of a stream.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.output.len() + self.protocol.unsent_bytes()
     }
 
     /// Bytes that were received of requests which are not served yet.
     #[must_use]
-    pub fn received_bytes(&self) -> usize {
+    pub(crate) fn received_bytes(&self) -> usize {
         self.input.len() + self.protocol.received_bytes()
     }
 
     /// Whether more events may be queued.
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.output.len() < QUEUED_BYTES_HIGH
     }
 
     /// Lets go of what is under way on the connection, which is over.
-    pub fn drop_work(&mut self, service: &mut Service) {
+    pub(crate) fn drop_work(&mut self, service: &mut Service) {
         self.protocol.drop_work(&mut service.watchers);
     }
 
     /// Keeps what a long response needs of the log.
-    pub fn absorb(&mut self, service: &Service, now: Now) {
+    pub(crate) fn absorb(&mut self, service: &Service, now: Now) {
         self.protocol.absorb(&service.table, now);
     }
 
     /// Whether a long response is under way that [`Conn::absorb`] is for.
     #[must_use]
-    pub fn has_job(&self) -> bool {
+    pub(crate) fn has_job(&self) -> bool {
         self.protocol.has_job()
     }
 
     /// The server stops: what is under way is finished, nothing else begun.
-    pub fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+    pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
                 let was_idle = self.protocol.is_idle(&self.input);
@@ -348,7 +348,7 @@ impl Conn {
 
     /// Milliseconds at which the peer has kept us waiting too long; `u64::MAX` if it owes nothing.
     #[must_use]
-    pub fn deadline_ms(&self) -> u64 {
+    pub(crate) fn deadline_ms(&self) -> u64 {
         let patience_ms = match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => return u64::MAX,
             Phase::Handshake => HEAD_MS_MAX,
@@ -362,7 +362,7 @@ impl Conn {
     }
 
     /// [`Conn::deadline_ms`] has come.
-    pub fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
+    pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let is_over = self.phase != Phase::Open
             || self.is_output_waiting()
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));

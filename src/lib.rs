@@ -4,6 +4,8 @@
 //! The way of a request, and which module does what, is drawn in `docs/architecture.md`, and the layers in which
 //! dependencies point one way. The protocols know nothing of the API, nor it of them; `serve` sees both sides and holds
 //! no rules of its own.
+//!
+//! Public is what the program, the tests and the tools beside it name, and what the documentation of that links to.
 
 pub mod api;
 pub mod api_error;
@@ -13,22 +15,22 @@ pub mod cli;
 pub mod clock;
 pub mod cluster;
 pub mod codec;
-pub mod conn;
+pub(crate) mod conn;
 pub mod form;
-pub mod go;
+pub(crate) mod go;
 pub mod hpack;
 pub mod http;
 pub mod http1;
 pub mod http2;
 pub mod lease;
 pub mod limits;
-pub mod listener;
+pub(crate) mod listener;
 pub mod logging;
-pub mod media_type;
-pub mod metrics;
+pub(crate) mod media_type;
+pub(crate) mod metrics;
 pub mod options;
 pub mod patch;
-pub mod permits;
+pub(crate) mod permits;
 pub mod pki;
 pub mod resource;
 pub mod route;
@@ -38,6 +40,6 @@ pub mod server;
 pub mod table;
 pub mod timestamp;
 pub mod tls;
-pub mod transport;
+pub(crate) mod transport;
 pub mod updates;
 pub mod watch;

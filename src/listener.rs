@@ -21,7 +21,7 @@ fn keepalive() -> TcpKeepalive {
 
 /// A listening socket, with or without TLS.
 #[derive(Debug)]
-pub struct Listener {
+pub(crate) struct Listener {
     socket: TcpListener,
     local_addr: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
@@ -32,7 +32,7 @@ pub struct Listener {
 
 /// What an accept gave.
 #[derive(Debug)]
-pub enum Accepted {
+pub(crate) enum Accepted {
     /// A connection.
     Connection(Transport),
     /// None now.
@@ -47,7 +47,7 @@ impl Listener {
     ///
     /// # Errors
     /// The system's.
-    pub fn bind(addr: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
+    pub(crate) fn bind(addr: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         // A restart must not wait for connections of the last run to time out.
         socket.set_reuse_address(true)?;
@@ -60,7 +60,7 @@ impl Listener {
     }
 
     /// Serves the handshakes that begin from now on with another configuration, if it serves TLS at all.
-    pub fn set_tls(&mut self, config: &Arc<ServerConfig>) {
+    pub(crate) fn set_tls(&mut self, config: &Arc<ServerConfig>) {
         if let Some(own) = &mut self.tls {
             *own = Arc::clone(config);
         }
@@ -68,13 +68,13 @@ impl Listener {
 
     /// Where it listens, with the port that the system chose if none was named.
     #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
+    pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
     /// Whether it serves TLS.
     #[must_use]
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
@@ -82,29 +82,29 @@ impl Listener {
     ///
     /// # Errors
     /// The system's.
-    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut self.socket, token, Interest::READABLE)
     }
 
     /// Takes note that there may be connections.
-    pub fn on_readable(&mut self) {
+    pub(crate) fn on_readable(&mut self) {
         self.readable = true;
     }
 
     /// Whether there may be connections that can be accepted at once.
     #[must_use]
-    pub fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.readable && self.resume_ms.is_none()
     }
 
     /// Milliseconds at which it is to be tried again.
     #[must_use]
-    pub fn resume_ms(&self) -> Option<u64> {
+    pub(crate) fn resume_ms(&self) -> Option<u64> {
         self.resume_ms
     }
 
     /// The next connection, ready to be registered.
-    pub fn accept(&mut self, now_ms: u64) -> Accepted {
+    pub(crate) fn accept(&mut self, now_ms: u64) -> Accepted {
         match self.resume_ms {
             Some(resume_ms) if now_ms < resume_ms => return Accepted::Nothing,
             Some(_) => {

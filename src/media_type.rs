@@ -104,7 +104,7 @@ impl Representation {
 
 /// A version of `apidiscovery.k8s.io`, in which all groups stand in one list with all that is in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DiscoveryVersion {
+pub(crate) enum DiscoveryVersion {
     /// `v2`
     V2,
     /// `v2beta1`
@@ -113,7 +113,7 @@ pub enum DiscoveryVersion {
 
 /// The form of a discovery document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DiscoveryForm {
+pub(crate) struct DiscoveryForm {
     /// How its bytes are written.
     pub format: Format,
     /// Whether JSON is indented for people.
@@ -125,7 +125,7 @@ pub struct DiscoveryForm {
 impl DiscoveryForm {
     /// `Content-Type` of the document.
     #[must_use]
-    pub fn content_type(self) -> &'static str {
+    pub(crate) fn content_type(self) -> &'static str {
         match (self.format, self.aggregated) {
             (Format::Json, Some(DiscoveryVersion::V2)) => {
                 "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -159,7 +159,7 @@ pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 ///
 /// # Errors
 /// 406.
-pub fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representation, Unacceptable> {
+pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representation, Unacceptable> {
     if let Some(common) = common(accept) {
         return Ok(common);
     }
@@ -177,7 +177,7 @@ pub fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Representatio
 
 /// The form of an error. One that asks for a transformation without a plain alternative gets the fallback.
 #[must_use]
-pub fn negotiate_status(accept: Option<&[u8]>) -> Representation {
+pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
         Some(common) => common.of_status(),
         None => {
@@ -193,7 +193,7 @@ pub fn negotiate_status(accept: Option<&[u8]>) -> Representation {
 ///
 /// # Errors
 /// 406.
-pub fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
+pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
     let accept = accept.unwrap_or_default().trim_ascii();
     if accept.is_empty() {
         return Ok(DiscoveryForm::default());
@@ -211,7 +211,10 @@ pub fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result
 ///
 /// # Errors
 /// 406.
-pub fn negotiate_routed_discovery(accept: Option<&[u8]>, may_aggregate: bool) -> Result<DiscoveryForm, Unacceptable> {
+pub(crate) fn negotiate_routed_discovery(
+    accept: Option<&[u8]>,
+    may_aggregate: bool,
+) -> Result<DiscoveryForm, Unacceptable> {
     let text = accept.unwrap_or_default();
     if !text.trim_ascii().is_empty() && !is_routed(text, &Format::ALL) {
         return Err(Unacceptable::Route { streaming: false });
@@ -223,7 +226,7 @@ pub fn negotiate_routed_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
 ///
 /// # Errors
 /// 406.
-pub fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable> {
+pub(crate) fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable> {
     let text = accept.unwrap_or_default();
     let is_accepted = text.trim_ascii().is_empty() || is_routed(text, &[Format::Json]);
     if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
@@ -231,7 +234,7 @@ pub fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable> {
 
 /// Whether a client takes JSON as it is, of a path that has nothing else.
 #[must_use]
-pub fn takes_json(accept: Option<&[u8]>) -> bool {
+pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     let accept = accept.unwrap_or_default().trim_ascii();
     let is_json = |range: &Range<'_>| {
         matches(range, Format::Json) && Parameters::of(range).is_some_and(|parameters| parameters.is_plain())
@@ -369,7 +372,7 @@ impl<'a> Parameters<'a> {
 /// Whether a client wants indented JSON: it says so in the query, or it is one that people look at. `pretty` is the
 /// parameter of the query.
 #[must_use]
-pub fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
+pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
     match pretty {
         None | Some("") => {
             let user_agent = user_agent.unwrap_or_default();
@@ -382,7 +385,7 @@ pub fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
 
 /// The format of a body; what is not said is JSON. Nothing for a type that is not read: 415.
 #[must_use]
-pub fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
+pub(crate) fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
     match content_type {
         None | Some(b"" | b"application/json") => Some(Format::Json),
         Some(b"application/vnd.kubernetes.protobuf") => Some(Format::Protobuf),

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 /// So many, and who has them.
 #[derive(Debug)]
-pub struct Permits {
+pub(crate) struct Permits {
     taken: Rc<()>,
     max: usize,
 }
@@ -18,13 +18,13 @@ pub struct Permit {
 impl Permits {
     /// So many, and all free.
     #[must_use]
-    pub fn new(max: usize) -> Self {
+    pub(crate) fn new(max: usize) -> Self {
         Self { taken: Rc::default(), max }
     }
 
     /// One more, unless all are taken.
     #[must_use]
-    pub fn take(&self) -> Option<Permit> {
+    pub(crate) fn take(&self) -> Option<Permit> {
         // The count has one for the permits themselves.
         (Rc::strong_count(&self.taken) <= self.max).then(|| Permit { _taken: Rc::clone(&self.taken) })
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// A connected socket.
 #[derive(Debug)]
-pub struct Transport {
+pub(crate) struct Transport {
     socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
     readable: bool,
@@ -40,7 +40,7 @@ fn tls_error(e: rustls::Error) -> io::Error {
 impl Transport {
     /// Cleartext.
     #[must_use]
-    pub fn cleartext(socket: TcpStream) -> Self {
+    pub(crate) fn cleartext(socket: TcpStream) -> Self {
         // A fresh socket can be written to; whether it can be read, an event will tell.
         Self {
             socket,
@@ -57,7 +57,7 @@ impl Transport {
     ///
     /// # Errors
     /// If rustls refuses the configuration.
-    pub fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(crate) fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(config).map_err(tls_error)?;
         // How much may be queued is the connection's to say: nothing is encrypted before the last has gone.
         session.set_buffer_limit(None);
@@ -65,12 +65,12 @@ impl Transport {
     }
 
     /// The socket, to be registered.
-    pub fn socket_mut(&mut self) -> &mut TcpStream {
+    pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
     /// Takes note of an event.
-    pub fn on_event(&mut self, event: &mio::event::Event) {
+    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         self.is_end_near |= event.is_read_closed() || event.is_error();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
@@ -78,49 +78,49 @@ impl Transport {
 
     /// Whether a read may find something.
     #[must_use]
-    pub fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.readable && !self.is_eof
     }
 
     /// Whether the peer will send no more.
     #[must_use]
-    pub fn is_eof(&self) -> bool {
+    pub(crate) fn is_eof(&self) -> bool {
         self.is_eof
     }
 
     /// Whether the TLS handshake goes on.
     #[must_use]
-    pub fn is_handshaking(&self) -> bool {
+    pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
     /// Whether the peer's first message of the TLS handshake has been answered.
     #[must_use]
-    pub fn has_begun_handshake(&self) -> bool {
+    pub(crate) fn has_begun_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.protocol_version().is_some())
     }
 
     /// Whether the peer has closed its direction, perhaps behind bytes that have not been read.
     #[must_use]
-    pub fn is_end_near(&self) -> bool {
+    pub(crate) fn is_end_near(&self) -> bool {
         self.is_end_near
     }
 
     /// Whether this is TLS at all.
     #[must_use]
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     /// The protocol that both sides agreed on (RFC 7301), after the handshake.
     #[must_use]
-    pub fn alpn(&self) -> Option<&[u8]> {
+    pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.tls.as_ref()?.alpn_protocol()
     }
 
     /// The certificates that the peer has shown, its own first, after the handshake. Empty if it has none.
     #[must_use]
-    pub fn peer_certificates(&self) -> &[CertificateDer<'static>] {
+    pub(crate) fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
     }
 
@@ -129,7 +129,7 @@ impl Transport {
     ///
     /// # Errors
     /// The socket's or TLS's; the connection is of no use then. An alert that says why has been queued.
-    pub fn receive(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             let spare = input.spare_mut(pool);
             let room = spare.len();
@@ -176,7 +176,7 @@ impl Transport {
     ///
     /// # Errors
     /// The socket's.
-    pub fn send(&mut self, output: &mut Output) -> io::Result<bool> {
+    pub(crate) fn send(&mut self, output: &mut Output) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             while self.writable && !output.is_empty() {
                 match write_socket(&self.socket, output.pending(), &mut self.writable)? {
@@ -210,7 +210,7 @@ impl Transport {
     }
 
     /// Ends our direction: close_notify, then the socket's FIN once that has gone.
-    pub fn close_write(&mut self, output: &mut Output) {
+    pub(crate) fn close_write(&mut self, output: &mut Output) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
             // What cannot be sent now need not be: the peer gets FIN or RST in its place.
@@ -221,7 +221,7 @@ impl Transport {
 
     /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction. A peer that
     /// speaks HTTP gets an answer that it understands.
-    pub fn send_alert(&mut self) {
+    pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
         } else if self.tls.is_some() {
@@ -234,7 +234,7 @@ impl Transport {
     ///
     /// # Errors
     /// The socket's.
-    pub fn discard(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
+    pub(crate) fn discard(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
         let mut bytes = 0;
         while self.is_readable() && bytes < READ_BYTES_PER_TURN {
             bytes += read_socket(&self.socket, scratch, &mut self.readable, &mut self.is_eof)?;
@@ -245,7 +245,7 @@ impl Transport {
 
 /// Plaintext that waits to be sent.
 #[derive(Debug, Default)]
-pub struct Output {
+pub(crate) struct Output {
     data: Vec<u8>,
     start: usize,
 }
@@ -253,24 +253,24 @@ pub struct Output {
 impl Output {
     /// Bytes that wait.
     #[must_use]
-    pub fn pending(&self) -> &[u8] {
+    pub(crate) fn pending(&self) -> &[u8] {
         &self.data[self.start..]
     }
 
     /// Number of bytes that wait.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.data.len() - self.start
     }
 
     /// Whether nothing waits.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.start == self.data.len()
     }
 
     /// Where to append. Takes memory from `pool` if it has none.
-    pub fn buffer(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
+    pub(crate) fn buffer(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.data.capacity() == 0 {
             self.data = pool.take();
             self.data.clear();
@@ -284,13 +284,13 @@ impl Output {
     }
 
     /// Drops the first `bytes`.
-    pub fn consume(&mut self, bytes: usize) {
+    pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "consumed more than waits");
         self.start += bytes;
     }
 
     /// Gives the memory back to `pool` if nothing waits.
-    pub fn release(&mut self, pool: &mut Pool) {
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && self.data.capacity() > 0 {
             self.start = 0;
             pool.give(std::mem::take(&mut self.data));

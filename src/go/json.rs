@@ -3,7 +3,7 @@
 
 /// Appends `text` with quotes and escapes.
 #[inline]
-pub fn push_string(out: &mut Vec<u8>, text: &str) {
+pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     let bytes = text.as_bytes();
     out.push(b'"');
     if bytes.iter().all(|&b| PLAIN[usize::from(b)]) {

@@ -1,5 +1,5 @@
 //! Numbers and strings as Go reads and writes them: what kube-apiserver's answers owe to its language and not to the API.
 
-pub mod json;
-pub mod number;
-pub mod quote;
+pub(crate) mod json;
+pub(crate) mod number;
+pub(crate) mod quote;

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why a text is not a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NumberError<'a> {
+pub(crate) struct NumberError<'a> {
     /// `ParseInt` or `ParseUint`.
     function: &'static str,
     text: &'a str,
@@ -32,7 +32,7 @@ impl fmt::Display for NumberError<'_> {
 ///
 /// # Errors
 /// If `text` is not an optional sign and digits, or does not fit.
-pub fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
+pub(crate) fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
     let error = |problem| NumberError { function: "ParseInt", text, problem };
     let (negative, digits) = match text.as_bytes() {
         [b'-', digits @ ..] => (true, digits),
@@ -48,7 +48,7 @@ pub fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
 ///
 /// # Errors
 /// If `text` is not digits alone, or does not fit.
-pub fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
+pub(crate) fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
     magnitude(text.as_bytes()).map_err(|problem| NumberError { function: "ParseUint", text, problem })
 }
 

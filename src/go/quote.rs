@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 /// A string as Go's `strconv.Quote` writes it.
 #[must_use]
-pub fn go_quoted(s: &str) -> String {
+pub(crate) fn go_quoted(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);
     out.push('"');
     for c in s.chars() {
@@ -30,7 +30,7 @@ pub fn go_quoted(s: &str) -> String {
 
 /// A text as Go's `time` package quotes it in errors: bytes that are not printable ASCII in hex. This is not
 /// `strconv.Quote`.
-pub fn go_quoted_ascii(text: &[u8]) -> String {
+pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
     for &byte in text {

@@ -12,7 +12,7 @@ mod process;
 mod request;
 mod text;
 
-pub use request::RequestKind;
+pub(crate) use request::RequestKind;
 
 use crate::clock::Now;
 use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
