@@ -116,7 +116,7 @@ impl Conn {
 
     /// Whether the peer has shown nothing that counts, as far as it is known.
     #[must_use]
-    pub fn is_stranger(&self) -> bool {
+    pub(crate) fn is_stranger(&self) -> bool {
         self.credentials.is_nobody()
     }
 
