@@ -151,7 +151,7 @@ mod tests {
 
     fn user(user: &str, groups: &[&str]) -> Caller {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        Caller::User(Rc::new(Identity { user: user.into(), groups, ..Identity::default() }))
+        Caller::User(Rc::new(Identity { user: user.into(), groups }))
     }
 
     fn ask(caller: &Caller, method: Method, path: &str) -> Result<(), u16> {

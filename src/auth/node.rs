@@ -82,7 +82,7 @@ mod tests {
 
     fn identity(user: &str, groups: &[&str]) -> Identity {
         let groups = groups.iter().map(|group| (*group).to_owned()).collect();
-        Identity { user: user.into(), groups, ..Identity::default() }
+        Identity { user: user.into(), groups }
     }
 
     fn path(namespace: &str, name: &str) -> String {

@@ -6,7 +6,6 @@
 use crate::http::FieldLines;
 use crate::tls::identity::Identity;
 use crate::tls::trust::HeaderNames;
-use percent_encoding::percent_decode;
 
 /// Why field lines name nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +17,13 @@ pub(super) enum Unnamed {
 }
 
 /// What a field line is about.
-enum Role<'a> {
+enum Role {
     /// User, by the name at this position.
     Username(usize),
     /// Group.
     Group,
-    /// UID, by the name at this position.
-    Uid(usize),
-    /// A further attribute of this key.
-    Extra(&'a [u8]),
+    /// UID or a further attribute, of which nothing here depends.
+    Other,
 }
 
 /// Whether a request claims to be somebody's, or something about who sends it.
@@ -36,29 +33,20 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a
-/// user, or for a UID, the last ones say nothing.
+/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a user the last
+/// ones say nothing.
 ///
 /// # Errors
 /// [`Unnamed`]; `identity` is nobody's then.
 pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
-    let mut reading = Reading {
-        is_claim: false,
-        is_text: true,
-        username: FirstLines::default(),
-        uid: FirstLines::default(),
-        groups: 0,
-        extra: 0,
-    };
+    let mut reading = Reading { is_claim: false, is_text: true, username: FirstLines::default(), groups: 0 };
     identity.user.clear();
-    identity.uid.clear();
     fields.for_each(&mut |name, value| {
         if let Some(role) = role_of(names, name) {
             reading.take(role, value, identity);
         }
     });
     identity.groups.truncate(reading.groups);
-    identity.extra.truncate(reading.extra);
     match reading {
         Reading { is_claim: false, .. } => Err(Unnamed::Absent),
         Reading { is_text: true, .. } if !identity.user.is_empty() => Ok(()),
@@ -66,7 +54,7 @@ pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut 
     }
 }
 
-fn role_of<'a>(names: &HeaderNames, name: &'a [u8]) -> Option<Role<'a>> {
+fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
     let position = |names: &[String]| names.iter().position(|own| own.as_bytes().eq_ignore_ascii_case(name));
     if let Some(at) = position(&names.username) {
         return Some(Role::Username(at));
@@ -74,13 +62,10 @@ fn role_of<'a>(names: &HeaderNames, name: &'a [u8]) -> Option<Role<'a>> {
     if position(&names.group).is_some() {
         return Some(Role::Group);
     }
-    if let Some(at) = position(&names.uid) {
-        return Some(Role::Uid(at));
-    }
-    names.extra_prefix.iter().find_map(|prefix| {
-        let (head, key) = name.split_at_checked(prefix.len())?;
-        head.eq_ignore_ascii_case(prefix.as_bytes()).then_some(Role::Extra(key))
-    })
+    let has_prefix = |prefix: &String| {
+        name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix.as_bytes()))
+    };
+    (position(&names.uid).is_some() || names.extra_prefix.iter().any(has_prefix)).then_some(Role::Other)
 }
 
 /// What has been read of the field lines of one request.
@@ -88,38 +73,20 @@ struct Reading {
     is_claim: bool,
     is_text: bool,
     username: FirstLines,
-    uid: FirstLines,
     /// How many of the identity's are of this request.
     groups: usize,
-    extra: usize,
 }
 
 impl Reading {
-    fn take(&mut self, role: Role<'_>, value: &[u8], identity: &mut Identity) {
+    fn take(&mut self, role: Role, value: &[u8], identity: &mut Identity) {
         self.is_claim = true;
-        let Ok(value) = str::from_utf8(value) else {
-            self.is_text = false;
-            return;
-        };
-        match role {
-            Role::Username(at) => self.username.take(at, value, &mut identity.user),
-            Role::Uid(at) => self.uid.take(at, value, &mut identity.uid),
-            Role::Group if value.is_empty() => {}
-            Role::Group => {
+        match (role, str::from_utf8(value)) {
+            (Role::Other, _) | (Role::Group, Ok("")) => {}
+            (_, Err(_)) => self.is_text = false,
+            (Role::Username(at), Ok(value)) => self.username.take(at, value, &mut identity.user),
+            (Role::Group, Ok(value)) => {
                 refill(&mut identity.groups, self.groups).push_str(value);
                 self.groups += 1;
-            }
-            Role::Extra(key) => {
-                if self.extra == identity.extra.len() {
-                    identity.extra.push(Default::default());
-                }
-                // The one just pushed, or an older one to be written over.
-                if let Some((own_key, own_value)) = identity.extra.get_mut(self.extra) {
-                    unescape_key(key, own_key);
-                    own_value.clear();
-                    own_value.push_str(value);
-                }
-                self.extra += 1;
             }
         }
     }
@@ -161,27 +128,6 @@ fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
     string
 }
 
-/// A key in lower case, its escapes resolved; one with a broken escape is taken as it is, as kube-apiserver does.
-fn unescape_key(escaped: &[u8], key: &mut String) {
-    key.clear();
-    let lower = |bytes: &[u8]| String::from_utf8_lossy(bytes).to_ascii_lowercase();
-    if !escaped.contains(&b'%') {
-        key.extend(escaped.iter().map(|b| char::from(b.to_ascii_lowercase())));
-        return;
-    }
-    let lowered = lower(escaped);
-    if has_broken_escape(lowered.as_bytes()) {
-        key.push_str(&lowered);
-    } else {
-        key.push_str(&percent_decode(lowered.as_bytes()).decode_utf8_lossy());
-    }
-}
-
-fn has_broken_escape(text: &[u8]) -> bool {
-    let is_hex = |at: usize| text.get(at).is_some_and(u8::is_ascii_hexdigit);
-    text.iter().enumerate().any(|(at, b)| *b == b'%' && !(is_hex(at + 1) && is_hex(at + 2)))
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -200,9 +146,7 @@ pub(crate) mod tests {
     fn identity(names: &HeaderNames, lines: &[(&str, &[u8])]) -> Result<Identity, Unnamed> {
         let mut identity = Identity {
             user: "somebody".into(),
-            uid: "1".into(),
             groups: vec!["of".into(), "an".into(), "earlier".into(), "request".into()],
-            extra: vec![("k".into(), "v".into()), ("k".into(), "w".into())],
         };
         read(names, &Lines(lines), &mut identity).map(|()| identity)
     }
@@ -220,9 +164,8 @@ pub(crate) mod tests {
             ("X-Remote-Usera", b"no"),
         ];
         let found = identity(&HeaderNames::default(), &lines).expect("a user");
-        assert_eq!((found.user.as_str(), found.uid.as_str()), ("system:node:n1", "u-1"));
+        assert_eq!(found.user, "system:node:n1");
         assert_eq!(found.groups, ["system:nodes", "system:authenticated"]);
-        assert_eq!(found.extra, [("authentication.kubernetes.io/credential-id".into(), "X509SHA256=ab".into())]);
     }
 
     #[test]
@@ -239,13 +182,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_uid_is_of_the_first_line_too() {
-        let uid = |lines: &[(&str, &[u8])]| identity(&HeaderNames::default(), lines).map(|found| found.uid);
-        assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b""), ("x-remote-uid", b"1")]).as_deref(), Ok(""));
-        assert_eq!(uid(&[("x-remote-user", b"u"), ("x-remote-uid", b"1"), ("x-remote-uid", b"")]).as_deref(), Ok("1"));
-    }
-
-    #[test]
     fn names_beyond_those_that_are_looked_at_say_nothing() {
         const NAMES_MAX: usize = u64::BITS as usize;
         let names =
@@ -258,7 +194,7 @@ pub(crate) mod tests {
     #[test]
     fn nothing_is_left_of_the_request_before() {
         let found = identity(&HeaderNames::default(), &[("X-Remote-User", b"u")]).expect("a user");
-        assert_eq!(found, Identity { user: "u".into(), ..Identity::default() });
+        assert_eq!(found, Identity { user: "u".into(), groups: Vec::new() });
     }
 
     #[test]
@@ -272,23 +208,5 @@ pub(crate) mod tests {
             assert!(is_claim(&names, &Lines(&[("Host", b"x"), (name, value)])), "{name}");
         }
         assert!(!is_claim(&names, &Lines(&[("Host", b"x"), ("X-Remote", b"u"), ("", b"")])));
-    }
-
-    #[test]
-    fn keys_are_unescaped_as_go_does() {
-        for (escaped, key) in [
-            (&b"Scopes"[..], "scopes"),
-            (b"a%2Fb", "a/b"),
-            (b"a%2fb+c", "a/b+c"),
-            (b"a%2", "a%2"),
-            (b"a%zz%2F", "a%zz%2f"),
-            (b"%", "%"),
-            (b"%E4", "\u{fffd}"),
-            (b"", ""),
-        ] {
-            let mut own = "left over".to_owned();
-            unescape_key(escaped, &mut own);
-            assert_eq!(own, key);
-        }
     }
 }

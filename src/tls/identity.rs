@@ -16,17 +16,13 @@ pub const GROUP_MASTERS: &str = "system:masters";
 /// The user name of those without credentials.
 pub const USER_ANONYMOUS: &str = "system:anonymous";
 
-/// A user as authentication knows it (`user.Info` of apiserver).
+/// A user as far as what it may do depends on it: of `user.Info` of apiserver neither the UID nor `Extra`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Name, never empty.
     pub user: String,
-    /// UID; empty if the user has none, as nobody has whom a certificate names.
-    pub uid: String,
     /// Groups, in the order in which the certificate has them; one that stands twice there stands twice here.
     pub groups: Vec<String>,
-    /// Further attributes; a key with several values stands several times.
-    pub extra: Vec<(String, String)>,
 }
 
 /// The user of a verified client certificate: its Common Name, with its Organizations as groups.
@@ -53,7 +49,7 @@ pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     if user != USER_ANONYMOUS && !groups.iter().any(decided) {
         groups.push(GROUP_AUTHENTICATED.to_owned());
     }
-    Some(Identity { user: user.to_owned(), groups, ..Identity::default() })
+    Some(Identity { user: user.to_owned(), groups })
 }
 
 /// The Common Name of a certificate, the last one if it has several.
