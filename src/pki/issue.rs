@@ -2,6 +2,7 @@
 
 use crate::tls::config::provider;
 use crate::tls::identity::GROUP_MASTERS;
+use crate::tls::reload::EXPIRES_SOON_SECONDS;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, PublicKeyData as _, SanType,
@@ -17,8 +18,9 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// How long before its end a certificate is renewed. Certificates are looked at when the server starts.
-pub(super) const RENEW_BEFORE: Duration = Duration::days(30);
+/// How long before its end a certificate is renewed: when the log begins to tell that it is about to. Certificates are
+/// looked at when the server starts.
+pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
 /// A peer whose clock is behind by less than this takes a new certificate.

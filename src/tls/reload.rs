@@ -37,7 +37,7 @@ const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 
 /// Seconds before its end at which a serving certificate is about to expire: 30 days, or the last quarter of its time if
 /// that is less, since one that lives for days is renewed every other day.
-const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
+pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
 
 /// What has come of looking after the files and the cluster.
