@@ -1,8 +1,9 @@
 //! A certificate folder from its first start to its last day.
 
 use super::*;
-use crate::tls::config::{ALPN_HTTP_1_1, TlsFiles, server_config};
 use crate::tls::identity::identity_of;
+use crate::tls::reload::Reloader;
+use crate::tls::source::{FrontProxySource, TlsSources};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::collections::BTreeMap;
 use std::fs;
@@ -99,9 +100,14 @@ fn the_first_start_makes_everything_and_keys_are_the_owners() {
 fn what_is_made_serves_and_is_the_admin() {
     let folder = Folder::new();
     let certs = folder.ensure().expect("made");
-    let (cert, key, client_ca) = (certs.serving_cert(), certs.serving_key(), certs.ca_cert());
-    let files = TlsFiles { cert: &cert, key: &key, client_ca: &client_ca };
-    server_config(files, &[ALPN_HTTP_1_1]).expect("a configuration");
+    let sources = TlsSources {
+        cert: certs.serving_cert(),
+        key: certs.serving_key(),
+        client_ca: Some(certs.ca_cert()),
+        front_proxy: FrontProxySource::None,
+        alpn: Vec::new(),
+    };
+    Reloader::new(sources).expect("a configuration");
 
     let admin = identity_of(&folder.cert("admin.crt")).expect("an identity");
     assert_eq!(admin.user, "admin");

@@ -2,8 +2,6 @@
 //!
 //! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
 
-use super::reload::Reloader;
-use super::source::{FrontProxySource, TlsSources};
 use super::trust::Trust;
 use crate::timestamp::Time;
 use rustls::ServerConfig;
@@ -21,17 +19,6 @@ use std::sync::Arc;
 pub const ALPN_HTTP_2: &[u8] = b"h2";
 /// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
-
-/// The files that a TLS server is made of, all PEM.
-#[derive(Clone, Copy, Debug)]
-pub struct TlsFiles<'a> {
-    /// The serving certificate, followed by its intermediates.
-    pub cert: &'a Path,
-    /// Its private key: PKCS #8, PKCS #1 or SEC 1.
-    pub key: &'a Path,
-    /// The certificate authorities of clients.
-    pub client_ca: &'a Path,
-}
 
 /// How TLS is served, and what a client's certificate is worth. They are made together and exchanged together.
 #[derive(Clone, Debug)]
@@ -110,21 +97,6 @@ impl fmt::Display for TlsConfigError {
 
 impl std::error::Error for TlsConfigError {}
 
-/// The configuration of a server that knows the client CA only, and of no front proxy.
-///
-/// # Errors
-/// A file that cannot be read, holds nothing of use, or does not fit the others.
-pub fn server_config(files: TlsFiles<'_>, alpn: &[&[u8]]) -> Result<Secure, TlsConfigError> {
-    let sources = TlsSources {
-        cert: files.cert.to_owned(),
-        key: files.key.to_owned(),
-        client_ca: Some(files.client_ca.to_owned()),
-        front_proxy: FrontProxySource::None,
-        alpn: alpn.iter().map(|id| id.to_vec()).collect(),
-    };
-    Reloader::new(sources).map(|(_, secure)| secure)
-}
-
 /// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
 /// decided for each request, and health checks need no identity), and refuses one that `trust` does not know.
 pub(super) fn rustls_config(
@@ -177,6 +149,8 @@ const SESSION_CACHE_LEN: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::reload::Reloader;
+    use crate::tls::source::{FrontProxySource, TlsSources};
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
     use rustls::pki_types::ServerName;
     use rustls::{ClientConfig, ClientConnection, ProtocolVersion, RootCertStore, ServerConnection};
@@ -216,9 +190,14 @@ mod tests {
         }
 
         fn server(&self, cert: &str, key: &str, client_ca: &str) -> Result<Arc<ServerConfig>, String> {
-            let (cert, key, client_ca) = (self.path(cert), self.path(key), self.path(client_ca));
-            let files = TlsFiles { cert: &cert, key: &key, client_ca: &client_ca };
-            server_config(files, &[ALPN_HTTP_1_1]).map(|secure| secure.config).map_err(|e| {
+            let sources = TlsSources {
+                cert: self.path(cert),
+                key: self.path(key),
+                client_ca: Some(self.path(client_ca)),
+                front_proxy: FrontProxySource::None,
+                alpn: vec![ALPN_HTTP_1_1.to_vec()],
+            };
+            Reloader::new(sources).map(|(_, secure)| secure.config).map_err(|e| {
                 let message = e.to_string();
                 assert!(message.starts_with(&e.path().display().to_string()) && !message.contains('\n'), "{message}");
                 message

@@ -1,6 +1,8 @@
 //! Certificates for tests, made anew in each process: an authority, a serving certificate, clients.
 
-use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsFiles, server_config};
+use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure};
+use coordination_apiserver::tls::reload::Reloader;
+use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -41,8 +43,14 @@ impl Authority {
         let [cert_file, key_file, ca_file] = ["tls.crt", "tls.key", "ca.crt"].map(|name| folder.path().join(name));
         self.write_serving(folder.path());
         fs::write(&ca_file, self.pem()).expect("the authority can be written");
-        let files = TlsFiles { cert: &cert_file, key: &key_file, client_ca: &ca_file };
-        server_config(files, &[ALPN_HTTP_2, ALPN_HTTP_1_1]).expect("the files fit")
+        let sources = TlsSources {
+            cert: cert_file,
+            key: key_file,
+            client_ca: Some(ca_file),
+            front_proxy: FrontProxySource::None,
+            alpn: [ALPN_HTTP_2, ALPN_HTTP_1_1].map(<[u8]>::to_vec).into(),
+        };
+        Reloader::new(sources).expect("the files fit").1
     }
 
     /// The authority itself.
