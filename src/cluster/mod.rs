@@ -135,13 +135,7 @@ async fn follow_authentication(client: Client, sender: mpsc::Sender<ClusterAuthe
             tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
             return true;
         };
-        match ClusterAuthentication::from_data(&config_map.data.unwrap_or_default()) {
-            Ok(found) => sender.send(found).is_ok(),
-            Err(error) => {
-                tracing::warn!(%error, "what was known of the cluster's authentication stays");
-                true
-            }
-        }
+        sender.send(ClusterAuthentication::new(config_map.data.unwrap_or_default())).is_ok()
     })
     .await;
 }

@@ -64,6 +64,7 @@ pub(super) enum TlsConfigErrorCause {
     Pem(pem::Error),
     NoCertificate,
     NoPrivateKey,
+    NoList(serde_json::Error),
     Rustls(rustls::Error),
 }
 
@@ -87,6 +88,7 @@ impl fmt::Display for TlsConfigError {
             TlsConfigErrorCause::Pem(e) => write!(f, "not PEM: {e}"),
             TlsConfigErrorCause::NoCertificate => f.write_str("holds no PEM certificate"),
             TlsConfigErrorCause::NoPrivateKey => f.write_str("holds no PEM private key"),
+            TlsConfigErrorCause::NoList(e) => write!(f, "no list of strings: {e}"),
             TlsConfigErrorCause::Rustls(rustls::Error::InconsistentKeys(_)) => {
                 f.write_str("the private key does not belong to the certificate")
             }

@@ -2,93 +2,89 @@
 //! authorities it takes clients from, and how its aggregator proves itself and names users (Kubernetes, "Configure the
 //! Aggregation Layer").
 
+use super::config::{TlsConfigError, TlsConfigErrorCause};
 use super::trust::{FrontProxy, HeaderNames};
 use std::collections::BTreeMap;
-use std::fmt;
+use std::path::PathBuf;
 
 /// Name of the ConfigMap.
 pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
 /// Its namespace.
 pub const CONFIG_MAP_NAMESPACE: &str = "kube-system";
 
-/// How the cluster authenticates.
+/// Key of the PEM of the authorities of clients.
+pub(super) const CLIENT_CA: &str = "client-ca-file";
+/// Key of the PEM of the front proxy's authorities.
+pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
+
+/// How the cluster authenticates: the data of the ConfigMap. Each value is for itself; a wrong one is found when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClusterAuthentication {
-    /// PEM of the authorities of clients; empty if kube-apiserver takes no client certificates.
-    pub client_ca: String,
-    /// PEM of the front proxy's authorities; empty if kube-apiserver has no aggregator.
-    pub front_proxy_ca: String,
-    /// Which of them may speak for others, and how.
-    pub front_proxy: FrontProxy,
-}
-
-/// A value of the ConfigMap that is no list of strings.
-#[derive(Debug)]
-pub struct WrongValue {
-    key: &'static str,
-    cause: serde_json::Error,
-}
-
-impl fmt::Display for WrongValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}: {}: {}", self.key, self.cause)
-    }
-}
-
-impl std::error::Error for WrongValue {}
+pub struct ClusterAuthentication(BTreeMap<String, String>);
 
 impl ClusterAuthentication {
-    /// Reads the data of the ConfigMap.
+    /// What the ConfigMap with this data says.
+    #[must_use]
+    pub fn new(data: BTreeMap<String, String>) -> Self {
+        Self(data)
+    }
+
+    /// The value of a key; `None` if it is absent or empty, which says that there is none of it.
+    pub(super) fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Which of the front proxy's authorities' certificates may speak for others, and how. The names of field lines are the
+    /// usual ones where it names none.
     ///
     /// # Errors
-    /// [`WrongValue`]. A key that is absent is none; the names of field lines are the usual ones then.
-    pub fn from_data(data: &BTreeMap<String, String>) -> Result<Self, WrongValue> {
-        let text = |key: &str| data.get(key).cloned().unwrap_or_default();
-        let list = |key: &'static str| match data.get(key).filter(|value| !value.is_empty()) {
+    /// A value that is no list of strings.
+    pub(super) fn front_proxy(&self) -> Result<FrontProxy, TlsConfigError> {
+        let list = |key| match self.value(key) {
             None => Ok(Vec::new()),
-            Some(value) => serde_json::from_str::<Vec<String>>(value).map_err(|cause| WrongValue { key, cause }),
+            Some(value) => serde_json::from_str::<Vec<String>>(value)
+                .map_err(|e| TlsConfigError::new(&origin(key), TlsConfigErrorCause::NoList(e))),
         };
-        let names =
-            |key: &'static str, usual: Vec<String>| list(key).map(|names| if names.is_empty() { usual } else { names });
+        let names = |key, usual: Vec<String>| list(key).map(|names| if names.is_empty() { usual } else { names });
         let usual = HeaderNames::default();
-        Ok(Self {
-            client_ca: text("client-ca-file"),
-            front_proxy_ca: text("requestheader-client-ca-file"),
-            front_proxy: FrontProxy {
-                allowed_names: list("requestheader-allowed-names")?,
-                header_names: HeaderNames {
-                    username: names("requestheader-username-headers", usual.username)?,
-                    group: names("requestheader-group-headers", usual.group)?,
-                    uid: names("requestheader-uid-headers", usual.uid)?,
-                    extra_prefix: names("requestheader-extra-headers-prefix", usual.extra_prefix)?,
-                },
+        Ok(FrontProxy {
+            allowed_names: list("requestheader-allowed-names")?,
+            header_names: HeaderNames {
+                username: names("requestheader-username-headers", usual.username)?,
+                group: names("requestheader-group-headers", usual.group)?,
+                uid: names("requestheader-uid-headers", usual.uid)?,
+                extra_prefix: names("requestheader-extra-headers-prefix", usual.extra_prefix)?,
             },
         })
     }
+}
+
+/// What stands for the path of a file where a key of the ConfigMap is meant.
+pub(super) fn origin(key: &str) -> PathBuf {
+    format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}").into()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn data(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    fn said(pairs: &[(&str, &str)]) -> ClusterAuthentication {
+        ClusterAuthentication(pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
     }
 
     #[test]
     fn values_are_read_as_kube_apiserver_writes_them() {
-        let found = ClusterAuthentication::from_data(&data(&[
+        let said = said(&[
             ("client-ca-file", "A"),
             ("requestheader-client-ca-file", "B"),
             ("requestheader-allowed-names", r#"["front-proxy-client","other"]"#),
             ("requestheader-username-headers", r#"["X-User"]"#),
             ("requestheader-group-headers", r#"["X-Group"]"#),
             ("requestheader-extra-headers-prefix", r#"["X-Extra-"]"#),
-        ]))
-        .expect("it is right");
-        assert_eq!((found.client_ca.as_str(), found.front_proxy_ca.as_str()), ("A", "B"));
-        assert_eq!(found.front_proxy.allowed_names, ["front-proxy-client", "other"]);
-        let names = found.front_proxy.header_names;
+        ]);
+        assert_eq!((said.value(CLIENT_CA), said.value(FRONT_PROXY_CA)), (Some("A"), Some("B")));
+        let found = said.front_proxy().expect("it is right");
+        assert_eq!(found.allowed_names, ["front-proxy-client", "other"]);
+        let names = found.header_names;
         assert_eq!((names.username, names.group), (vec!["X-User".to_owned()], vec!["X-Group".to_owned()]));
         assert_eq!((names.uid, names.extra_prefix), (vec!["X-Remote-Uid".to_owned()], vec!["X-Extra-".to_owned()]));
     }
@@ -97,19 +93,21 @@ mod tests {
     #[test]
     fn names_that_are_empty_stay() {
         for (value, names) in [("[]", &[][..]), (r#"[""]"#, &[""]), (r#"["",""]"#, &["", ""])] {
-            let found = ClusterAuthentication::from_data(&data(&[("requestheader-allowed-names", value)]));
-            assert_eq!(found.expect("a list").front_proxy.allowed_names, names);
+            let found = said(&[("requestheader-allowed-names", value)]).front_proxy();
+            assert_eq!(found.expect("a list").allowed_names, names);
         }
     }
 
     #[test]
     fn nothing_is_nothing_and_noise_is_an_error() {
-        assert_eq!(ClusterAuthentication::from_data(&data(&[])).expect("nothing"), ClusterAuthentication::default());
-        let wrong = ClusterAuthentication::from_data(&data(&[("requestheader-allowed-names", "front-proxy-client")]));
+        assert_eq!(said(&[]).front_proxy().expect("nothing"), FrontProxy::default());
+        assert_eq!(said(&[(CLIENT_CA, "")]).value(CLIENT_CA), None);
+        let wrong = said(&[("requestheader-allowed-names", "front-proxy-client")]).front_proxy();
         let message = wrong.expect_err("no list").to_string();
         assert!(
-            message
-                .starts_with("ConfigMap kube-system/extension-apiserver-authentication: requestheader-allowed-names: "),
+            message.starts_with(
+                "ConfigMap kube-system/extension-apiserver-authentication, requestheader-allowed-names: no list of strings: "
+            ),
             "{message}"
         );
     }

@@ -367,6 +367,38 @@ mod tests {
         }
     }
 
+    /// A ConfigMap with these values.
+    fn cluster_with(client_ca: &str, front_proxy_ca: &str, allowed_names: &str) -> ClusterAuthentication {
+        let values = [
+            ("client-ca-file", client_ca),
+            ("requestheader-client-ca-file", front_proxy_ca),
+            ("requestheader-allowed-names", allowed_names),
+        ];
+        ClusterAuthentication::new(values.map(|(key, value)| (key.to_owned(), value.to_owned())).into())
+    }
+
+    #[test]
+    fn wrong_names_of_the_front_proxy_do_not_hold_up_the_authorities_of_clients() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write_serving(&dir);
+        let (clients, proxies, later) = (ca(), ca(), ca());
+        let (mut reloader, _first) =
+            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        let mut said = |client_ca: String, allowed_names: &str| {
+            reloader.cluster = Some(cluster_with(&client_ca, &proxies.pem(), allowed_names));
+            let secure = reloader.changed().expect("a configuration");
+            (secure, reloader.untold(Instant::now()).count())
+        };
+        let (before, wrong) = said(clients.pem(), "[]");
+        assert_eq!((proves(&before, &client(&clients)), wrong), ((true, false), 0));
+        let (after, wrong) = said(later.pem(), "front-proxy-client");
+        assert_eq!(
+            (proves(&after, &client(&later)), proves(&after, &client(&clients))),
+            ((true, false), (false, false))
+        );
+        assert_eq!((proves(&after, &client(&proxies)), wrong), ((false, true), 1));
+    }
+
     #[test]
     fn an_authority_of_the_cluster_that_is_none_leaves_the_other_one() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -375,11 +407,7 @@ mod tests {
         let (mut reloader, _first) =
             Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
         let mut said = |client_ca: &str, front_proxy_ca: String| {
-            reloader.cluster = Some(ClusterAuthentication {
-                client_ca: client_ca.to_owned(),
-                front_proxy_ca,
-                ..ClusterAuthentication::default()
-            });
+            reloader.cluster = Some(cluster_with(client_ca, &front_proxy_ca, "[]"));
             reloader.changed()
         };
         let half = said("noise", proxies.pem()).expect("a configuration");
@@ -406,11 +434,7 @@ mod tests {
         assert!(!first.trust.is_complete());
         assert_eq!(proves(&first, &client(&proxies)), (false, false));
 
-        reloader.cluster = Some(ClusterAuthentication {
-            client_ca: clients.pem(),
-            front_proxy_ca: proxies.pem(),
-            ..ClusterAuthentication::default()
-        });
+        reloader.cluster = Some(cluster_with(&clients.pem(), &proxies.pem(), "[]"));
         let second = reloader.changed().expect("a configuration");
         assert!(second.trust.is_complete());
         assert_eq!(proves(&second, &client(&proxies)), (false, true));

@@ -5,7 +5,7 @@
 
 use super::authorities::Authorities;
 use super::config::{TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider};
-use super::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
+use super::config_map::{self, CLIENT_CA, ClusterAuthentication, FRONT_PROXY_CA};
 use super::trust::FrontProxy;
 use rustls::sign::CertifiedKey;
 use std::fs;
@@ -54,10 +54,9 @@ impl Pem {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// A key of the ConfigMap; an empty one says nothing.
-    fn of_config_map(key: &str, text: &str) -> Option<Self> {
-        let path = PathBuf::from(format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}"));
-        (!text.is_empty()).then(|| Self { path, text: text.as_bytes().to_vec() })
+    /// A key of the ConfigMap, if it is there.
+    fn of_config_map(said: &ClusterAuthentication, key: &str) -> Option<Self> {
+        said.value(key).map(|text| Self { path: config_map::origin(key), text: text.as_bytes().to_vec() })
     }
 
     fn wrong(&self) -> impl FnOnce(rustls::Error) -> TlsConfigError {
@@ -105,7 +104,7 @@ impl TlsSources {
         cluster: Option<&ClusterAuthentication>,
     ) -> Option<Result<AuthoritiesPem, TlsConfigError>> {
         if let FrontProxySource::Cluster { with_clients: true } = self.front_proxy {
-            return cluster.map(|said| Ok(AuthoritiesPem(Pem::of_config_map("client-ca-file", &said.client_ca))));
+            return cluster.map(|said| Ok(AuthoritiesPem(Pem::of_config_map(said, CLIENT_CA))));
         }
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
@@ -121,8 +120,8 @@ impl TlsSources {
                 Some(Pem::of_file(path).map(|pem| (AuthoritiesPem(Some(pem)), own.clone())))
             }
             FrontProxySource::Cluster { .. } => cluster.map(|said| {
-                let pem = Pem::of_config_map("requestheader-client-ca-file", &said.front_proxy_ca);
-                Ok((AuthoritiesPem(pem), said.front_proxy.clone()))
+                let pem = AuthoritiesPem(Pem::of_config_map(said, FRONT_PROXY_CA));
+                said.front_proxy().map(|front_proxy| (pem, front_proxy))
             }),
         }
     }
