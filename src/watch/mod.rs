@@ -21,12 +21,11 @@ mod watcher;
 
 pub(crate) use event::is_selected;
 use recent::Recent;
-use watcher::{Progress, Watcher};
+use watcher::Watcher;
 
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
-use crate::limits::{BOOKMARK_SECONDS, JOB_MS_MAX, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
@@ -108,7 +107,7 @@ pub enum WatchEnd {
 /// All watchers. `O` says to whose connection and stream one belongs.
 #[derive(Debug)]
 pub struct Watchers<O> {
-    watchers: Slab<Watcher<O>>,
+    watchers: Slab<Entry<O>>,
     /// The server stops: whoever comes now is told so.
     is_stopping: bool,
     generation: u32,
@@ -122,13 +121,34 @@ pub struct Watchers<O> {
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
     /// Those that still get what was there first: their snapshots must follow the log.
     initial: Vec<WatcherKey>,
-    /// Events given to all of them since the start, bookmarks and errors among them.
-    events: u64,
-    /// Bytes of these.
-    bytes: u64,
-    /// Since the start: events of the log and keys of the table, for a watcher each, by what its selector makes them cost.
-    looks: u64,
+    counts: Counts,
     recent: Recent,
+}
+
+/// A watcher, whose it is, and where it stands among the others.
+#[derive(Debug)]
+struct Entry<O> {
+    watcher: Watcher,
+    owner: O,
+    generation: u32,
+    /// Key in `narrow`; none for a broad one.
+    group: Option<String>,
+    /// Place in its group, or in `broad`.
+    place: usize,
+    is_dirty: bool,
+    /// Milliseconds for which its timer is set.
+    armed_ms: u64,
+}
+
+/// What has been done for all watchers since the start.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Events given, bookmarks and errors among them.
+    events: u64,
+    /// Bytes of these, but for bookmarks and errors with which a fill ends.
+    bytes: u64,
+    /// Events of the log and keys of the table, for a watcher each, by what its selector makes them cost.
+    looks: u64,
 }
 
 impl<O: Copy> Watchers<O> {
@@ -145,9 +165,7 @@ impl<O: Copy> Watchers<O> {
             notified: version,
             timers: BinaryHeap::new(),
             initial: Vec::new(),
-            events: 0,
-            bytes: 0,
-            looks: 0,
+            counts: Counts::default(),
             recent: Recent::default(),
         }
     }
@@ -155,13 +173,13 @@ impl<O: Copy> Watchers<O> {
     /// Events given to all watchers since the start, bookmarks and errors among them.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.events
+        self.counts.events
     }
 
     /// Bytes of events that [`Watchers::fill`] has written since the start, whether or not they have gone.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.counts.bytes
     }
 
     /// Number of watchers.
@@ -180,15 +198,15 @@ impl<O: Copy> Watchers<O> {
     /// selector makes it cost.
     #[must_use]
     pub fn looks(&self) -> u64 {
-        self.looks
+        self.counts.looks
     }
 
     /// Takes a watcher in. It is dirty at once.
-    pub fn add(&mut self, owner: O, spec: WatchSpec, now: Now) -> WatcherKey {
+    pub fn add(&mut self, owner: O, mut spec: WatchSpec, now: Now) -> WatcherKey {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
-        let entry = self.watchers.vacant_entry();
-        let slot = u32::try_from(entry.key()).expect("memory ends long before 2^32 watchers");
+        let vacant = self.watchers.vacant_entry();
+        let slot = u32::try_from(vacant.key()).expect("memory ends long before 2^32 watchers");
         let group = match &spec.range {
             Range::All => None,
             Range::Namespace(namespace) => Some(format!("{namespace}/")),
@@ -199,39 +217,21 @@ impl<O: Copy> Watchers<O> {
             Some(group) => self.narrow.entry_ref(group.as_str()).or_default(),
         };
         members.push(slot);
-        let start = if self.is_stopping { WatchStart::Refused(Box::new(stopping())) } else { spec.start };
-        let (progress, cursor) = Progress::begin(start, self.notified, now);
-        let initial_end_ms = match &progress {
-            Progress::Initial { end_ms, .. } => Some(*end_ms),
-            Progress::Refused(_) | Progress::Scan | Progress::Synced { .. } => None,
-        };
-        let end_ms = now.ms.saturating_add(spec.timeout_ms);
-        entry.insert(Watcher {
-            owner,
-            generation,
-            group,
-            place: members.len() - 1,
-            range: spec.range,
-            selector: spec.selector,
-            progress,
-            cursor,
-            is_dirty: false,
-            bookmarks: spec.bookmarks,
-            form: spec.form,
-            wants_columns: true,
-            bookmark_ms: now.ms + BOOKMARK_SECONDS * 1000,
-            end_ms,
-            armed_ms: 0,
-        });
+        if self.is_stopping {
+            spec.start = WatchStart::Refused(Box::new(stopping()));
+        }
+        let watcher = Watcher::new(spec, self.notified, now);
+        let initial_end_ms = watcher.initial_end_ms();
+        let place = members.len() - 1;
+        vacant.insert(Entry { watcher, owner, generation, group, place, is_dirty: false, armed_ms: 0 });
         let key = WatcherKey { slot, generation };
         if let Some(end_ms) = initial_end_ms {
             self.timers.push(Reverse((end_ms, key)));
             // Without a change nobody else takes out those that are through.
             if self.initial.len() > KEYS_SWEPT_MIN + self.watchers.len() {
                 let watchers = &mut self.watchers;
-                self.initial.retain(|key| {
-                    matches!(find(watchers, *key), Some(Watcher { progress: Progress::Initial { .. }, .. }))
-                });
+                self.initial
+                    .retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.initial_end_ms().is_some()));
             }
             self.initial.push(key);
         }
@@ -242,7 +242,7 @@ impl<O: Copy> Watchers<O> {
 
     /// Takes a watcher out, whose client has gone. Without effect on one that is out.
     pub fn remove(&mut self, key: WatcherKey) {
-        if self.watcher(key).is_none() {
+        if self.entry(key).is_none() {
             return;
         }
         let gone = self.watchers.remove(key.slot as usize);
@@ -295,14 +295,7 @@ impl<O: Copy> Watchers<O> {
             }
         }
         let watchers = &mut self.watchers;
-        self.initial.retain(|key| match find(watchers, *key) {
-            Some(Watcher { progress: Progress::Initial { snapshot, .. }, .. }) => {
-                // If that fails, filling it fails too and says so to the client.
-                let _ = snapshot.absorb(table);
-                true
-            }
-            _ => false,
-        });
+        self.initial.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.absorb(table)));
         self.notified = head;
     }
 
@@ -314,12 +307,8 @@ impl<O: Copy> Watchers<O> {
                 break;
             }
             self.timers.pop();
-            let Some(watcher) = self.watcher(key) else { continue };
-            if let Progress::Initial { end_ms, .. } = &watcher.progress
-                && *end_ms <= now.ms
-            {
-                watcher.progress = Progress::Refused(Box::new(too_slow()));
-            }
+            let Some(entry) = self.entry(key) else { continue };
+            entry.watcher.on_timeout(now);
             self.mark_dirty(key);
         }
     }
@@ -339,10 +328,10 @@ impl<O: Copy> Watchers<O> {
     /// Takes the next watcher for whom there may be something, and whose it is.
     pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
         while let Some(key) = self.dirty.pop_front() {
-            if let Some(watcher) = self.watcher(key)
-                && std::mem::take(&mut watcher.is_dirty)
+            if let Some(entry) = self.entry(key)
+                && std::mem::take(&mut entry.is_dirty)
             {
-                return Some((key, watcher.owner));
+                return Some((key, entry.owner));
             }
         }
         None
@@ -350,69 +339,40 @@ impl<O: Copy> Watchers<O> {
 
     /// Leaves a watcher alone, whatever happens, until [`Watchers::unpark`]: its connection has no room.
     pub fn park(&mut self, key: WatcherKey) {
-        if let Some(watcher) = self.watcher(key) {
-            watcher.is_dirty = true;
+        if let Some(entry) = self.entry(key) {
+            entry.is_dirty = true;
         }
     }
 
     /// Looks after a watcher again that was parked.
     pub fn unpark(&mut self, key: WatcherKey) {
-        if self.watcher(key).is_some_and(|watcher| watcher.is_dirty) {
+        if self.entry(key).is_some_and(|entry| entry.is_dirty) {
             self.dirty.push_back(key);
         }
     }
 
     /// Marks a watcher for whom there may be something.
     pub fn mark_dirty(&mut self, key: WatcherKey) {
-        if let Some(watcher) = self.watcher(key)
-            && !watcher.is_dirty
+        if let Some(entry) = self.entry(key)
+            && !entry.is_dirty
         {
-            watcher.is_dirty = true;
+            entry.is_dirty = true;
             self.dirty.push_back(key);
         }
     }
 
     /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
-        let watchers_len = self.watchers.len();
-        let Some(watcher) = find(&mut self.watchers, key) else { return Fill::Idle };
-        let filled_from = out.len();
-        let is_of_many = watchers_len > 1 && !matches!(watcher.range, Range::Name(_));
-        let recent = is_of_many.then_some(&mut self.recent);
-        let filled = watcher.fill(table, now, out, bytes_max, (&mut self.events, &mut self.looks), recent);
-        self.bytes += (out.len() - filled_from) as u64;
-        if filled.is_ok() && out.len() > filled_from && watcher.form.is_of_lists() {
-            out.truncate(filled_from);
-            self.remove(key);
-            return Fill::Ended(WatchEnd::Unsuitable);
+        let has_others = self.watchers.len() > 1;
+        let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
+        let recent = has_others.then_some(&mut self.recent);
+        let fill = entry.watcher.fill(table, now, out, bytes_max, &mut self.counts, recent);
+        match fill {
+            Fill::Idle => self.arm_timer(key),
+            Fill::More => {}
+            Fill::Ended(_) => self.remove(key),
         }
-        let over = now.ms >= watcher.end_ms;
-        match filled {
-            Ok(true) if !over => return Fill::More,
-            // One that still gets what was there first has no version yet that a bookmark could name.
-            Ok(true) if matches!(watcher.progress, Progress::Initial { .. }) => {
-                self.remove(key);
-                return Fill::Ended(WatchEnd::TimedOut);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                self.end(key, &error, out);
-                let is_expired = matches!(error, ApiError::Expired { .. });
-                return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
-            }
-        }
-        if watcher.bookmarks && (over || now.ms >= watcher.bookmark_ms) {
-            watcher.form.push_bookmark(out, watcher.cursor, false, watcher.wants_columns);
-            self.events += 1;
-            watcher.wants_columns = false;
-            watcher.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
-        }
-        if over {
-            self.remove(key);
-            return Fill::Ended(WatchEnd::TimedOut);
-        }
-        self.arm_timer(key);
-        Fill::Idle
+        fill
     }
 
     /// From now on every watch that is opened ends at once, as the open ones do by [`Watchers::end_for_shutdown`].
@@ -423,14 +383,8 @@ impl<O: Copy> Watchers<O> {
     /// Ends a watch because the server stops. A watch that could go on from its version elsewhere would do harm there:
     /// what serves Leases next counts its versions from another beginning, so the client is told to list anew.
     pub fn end_for_shutdown(&mut self, key: WatcherKey, out: &mut Vec<u8>) {
-        self.end(key, &stopping(), out);
-    }
-
-    /// Ends a watch with an ERROR event.
-    fn end(&mut self, key: WatcherKey, error: &ApiError, out: &mut Vec<u8>) {
-        let Some(watcher) = self.watcher(key) else { return };
-        watcher.form.push_error(out, &error.status());
-        self.events += 1;
+        let Some(entry) = find(&mut self.watchers, key) else { return };
+        entry.watcher.push_error(&stopping(), out, &mut self.counts);
         self.remove(key);
     }
 
@@ -438,16 +392,11 @@ impl<O: Copy> Watchers<O> {
     fn note(&mut self, group: &str, version: ResourceVersion) {
         let Some(members) = self.narrow.get(group) else { return };
         for slot in members {
-            let watcher = &mut self.watchers[*slot as usize];
-            match &mut watcher.progress {
-                // Its connection is full.
-                Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => watcher.rescan(),
-                Progress::Synced { pending } => pending.push_back(version),
-                Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
-            }
-            if !watcher.is_dirty {
-                watcher.is_dirty = true;
-                self.dirty.push_back(WatcherKey { slot: *slot, generation: watcher.generation });
+            let entry = &mut self.watchers[*slot as usize];
+            entry.watcher.note(version);
+            if !entry.is_dirty {
+                entry.is_dirty = true;
+                self.dirty.push_back(WatcherKey { slot: *slot, generation: entry.generation });
             }
         }
     }
@@ -457,9 +406,9 @@ impl<O: Copy> Watchers<O> {
         let keys: Vec<_> = self
             .watchers
             .iter_mut()
-            .map(|(slot, watcher)| {
-                watcher.rescan();
-                WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: watcher.generation }
+            .map(|(slot, entry)| {
+                entry.watcher.rescan();
+                WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation }
             })
             .collect();
         for key in keys {
@@ -468,15 +417,15 @@ impl<O: Copy> Watchers<O> {
     }
 
     fn arm_timer(&mut self, key: WatcherKey) {
-        let Some(watcher) = self.watcher(key) else { return };
-        let due_ms = if watcher.bookmarks { watcher.end_ms.min(watcher.bookmark_ms) } else { watcher.end_ms };
-        if watcher.armed_ms != due_ms {
-            watcher.armed_ms = due_ms;
+        let Some(entry) = self.entry(key) else { return };
+        let due_ms = entry.watcher.due_ms();
+        if entry.armed_ms != due_ms {
+            entry.armed_ms = due_ms;
             self.timers.push(Reverse((due_ms, key)));
         }
     }
 
-    fn watcher(&mut self, key: WatcherKey) -> Option<&mut Watcher<O>> {
+    fn entry(&mut self, key: WatcherKey) -> Option<&mut Entry<O>> {
         find(&mut self.watchers, key)
     }
 
@@ -485,17 +434,17 @@ impl<O: Copy> Watchers<O> {
             let narrow: usize = self.narrow.values().map(Vec::len).sum();
             assert_eq!(self.watchers.len(), self.broad.len() + narrow, "slab and groups");
             assert!(!self.narrow.values().any(Vec::is_empty), "a group without members");
-            for (slot, watcher) in &self.watchers {
-                let members = watcher.group.as_ref().map_or(&self.broad, |group| &self.narrow[group.as_str()]);
-                assert_eq!(members.get(watcher.place).map(|s| *s as usize), Some(slot), "place in the group");
+            for (slot, entry) in &self.watchers {
+                let members = entry.group.as_ref().map_or(&self.broad, |group| &self.narrow[group.as_str()]);
+                assert_eq!(members.get(entry.place).map(|s| *s as usize), Some(slot), "place in the group");
             }
         }
     }
 }
 
 /// The watcher of this key, if it is still there.
-fn find<O>(watchers: &mut Slab<Watcher<O>>, key: WatcherKey) -> Option<&mut Watcher<O>> {
-    watchers.get_mut(key.slot as usize).filter(|watcher| watcher.generation == key.generation)
+fn find<O>(watchers: &mut Slab<Entry<O>>, key: WatcherKey) -> Option<&mut Entry<O>> {
+    watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
 /// Keys in a queue below which it is not worth to look for those whose watchers have gone.
@@ -505,13 +454,6 @@ const KEYS_SWEPT_MIN: usize = 1024;
 #[cold]
 fn stopping() -> ApiError {
     let message = "the server is stopping, and its resourceVersions end with it: list anew".into();
-    ApiError::Expired { message, next: None }
-}
-
-/// What ends a watch whose client has not read in [`JOB_MS_MAX`] what was there first.
-#[cold]
-fn too_slow() -> ApiError {
-    let message = format!("the initial events were not read within {} s: list anew", JOB_MS_MAX / 1000);
     ApiError::Expired { message, next: None }
 }
 

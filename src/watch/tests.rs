@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::lease::Lease;
-use crate::limits::{JOB_KEYS_PER_STEP, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
+use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
 use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
@@ -197,7 +197,7 @@ fn one_that_falls_off_the_log_is_told_and_has_seen_no_gap() {
             if client.expired {
                 expired += 1;
                 assert_eq!(client.seen, expected[..client.seen.len()], "seed {seed}: a gap before the end");
-                assert!(world.watchers.watcher(client.key).is_none(), "seed {seed}: ended and still there");
+                assert!(world.watchers.entry(client.key).is_none(), "seed {seed}: ended and still there");
             } else {
                 assert_eq!(client.seen, expected, "seed {seed}: not told of what is missing");
             }

@@ -1,12 +1,12 @@
 //! One watcher: from where it learns of changes, how far it has come, and what it is given next.
 
-use super::WatchStart;
 use super::event::{self, is_selected};
 use super::recent::Recent;
+use super::{Counts, Fill, WatchEnd, WatchSpec, WatchStart};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::{Form, State};
-use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL};
+use crate::limits::{BOOKMARK_SECONDS, JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, WATCHER_PENDING_MAX};
 use crate::permits::Permit;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
@@ -16,34 +16,25 @@ use std::collections::VecDeque;
 
 /// A watcher.
 #[derive(Debug)]
-pub(super) struct Watcher<O> {
-    pub(super) owner: O,
-    pub(super) generation: u32,
-    /// Key in `narrow`; none for a broad one.
-    pub(super) group: Option<String>,
-    /// Place in its group, or in `broad`.
-    pub(super) place: usize,
-    pub(super) range: Range,
-    pub(super) selector: Selector,
-    pub(super) progress: Progress,
+pub(super) struct Watcher {
+    range: Range,
+    selector: Selector,
+    progress: Progress,
     /// Every change up to this one has been seen to.
-    pub(super) cursor: ResourceVersion,
-    pub(super) is_dirty: bool,
-    pub(super) bookmarks: bool,
-    pub(super) form: Form,
+    cursor: ResourceVersion,
+    bookmarks: bool,
+    form: Form,
     /// Of a Table: no event has carried the columns yet.
-    pub(super) wants_columns: bool,
+    wants_columns: bool,
     /// Milliseconds at which the next bookmark is due.
-    pub(super) bookmark_ms: u64,
+    bookmark_ms: u64,
     /// Milliseconds at which it ends.
-    pub(super) end_ms: u64,
-    /// Milliseconds for which its timer is set.
-    pub(super) armed_ms: u64,
+    end_ms: u64,
 }
 
 /// How a watcher learns of changes.
 #[derive(Debug)]
-pub(super) enum Progress {
+enum Progress {
     /// It gets what was there first, until `end_ms` at the latest.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, _permit: Option<Permit> },
     /// It gets an error and no more.
@@ -57,7 +48,7 @@ pub(super) enum Progress {
 impl Progress {
     /// That of a watch that begins so while changes up to `notified` have been told of, and the version up to which it has
     /// seen every change.
-    pub(super) fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
+    fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
         match start {
             WatchStart::After(version) => (Self::Scan, version),
             WatchStart::Refused(error) => (Self::Refused(error), notified),
@@ -69,7 +60,61 @@ impl Progress {
     }
 }
 
-impl<O> Watcher<O> {
+impl Watcher {
+    /// One that begins now, while changes up to `notified` have been told of.
+    pub(super) fn new(spec: WatchSpec, notified: ResourceVersion, now: Now) -> Self {
+        let (progress, cursor) = Progress::begin(spec.start, notified, now);
+        Self {
+            range: spec.range,
+            selector: spec.selector,
+            progress,
+            cursor,
+            bookmarks: spec.bookmarks,
+            form: spec.form,
+            wants_columns: true,
+            bookmark_ms: now.ms + BOOKMARK_SECONDS * 1000,
+            end_ms: now.ms.saturating_add(spec.timeout_ms),
+        }
+    }
+
+    /// Milliseconds at which it must have got what was there first; none if it gets such no more.
+    pub(super) fn initial_end_ms(&self) -> Option<u64> {
+        match &self.progress {
+            Progress::Initial { end_ms, .. } => Some(*end_ms),
+            Progress::Refused(_) | Progress::Scan | Progress::Synced { .. } => None,
+        }
+    }
+
+    /// Milliseconds at which its next bookmark or its end is due.
+    pub(super) fn due_ms(&self) -> u64 {
+        if self.bookmarks { self.end_ms.min(self.bookmark_ms) } else { self.end_ms }
+    }
+
+    /// Lets go of what was there first, if its time is over.
+    pub(super) fn on_timeout(&mut self, now: Now) {
+        if self.initial_end_ms().is_some_and(|end_ms| end_ms <= now.ms) {
+            self.progress = Progress::Refused(Box::new(too_slow()));
+        }
+    }
+
+    /// Keeps what it needs of the log to tell what was there first. Whether it still tells that.
+    pub(super) fn absorb(&mut self, table: &Table) -> bool {
+        let Progress::Initial { snapshot, .. } = &mut self.progress else { return false };
+        // If that fails, filling it fails too and says so to the client.
+        let _ = snapshot.absorb(table);
+        true
+    }
+
+    /// Tells one that is found by the index of a change that is for it.
+    pub(super) fn note(&mut self, version: ResourceVersion) {
+        match &mut self.progress {
+            // Its connection is full.
+            Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
+            Progress::Synced { pending } => pending.push_back(version),
+            Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
+        }
+    }
+
     /// Lets one that was told by the index find its events in the log again, from before the first that it has not
     /// given: its cursor may be older than the log.
     #[cold]
@@ -81,14 +126,60 @@ impl<O> Watcher<O> {
         }
     }
 
-    /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
+    /// Appends events, and a bookmark if one is due, until nothing is left or `out` holds about `bytes_max`. `recent` is
+    /// none if nobody else watches.
     pub(super) fn fill(
         &mut self,
         table: &Table,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-        (events_given, looks): (&mut u64, &mut u64),
+        counts: &mut Counts,
+        recent: Option<&mut Recent>,
+    ) -> Fill {
+        let filled_from = out.len();
+        let recent = recent.filter(|_| !matches!(self.range, Range::Name(_)));
+        let filled = self.push_events(table, now, out, bytes_max, counts, recent);
+        counts.bytes += (out.len() - filled_from) as u64;
+        if filled.is_ok() && out.len() > filled_from && self.form.is_of_lists() {
+            out.truncate(filled_from);
+            return Fill::Ended(WatchEnd::Unsuitable);
+        }
+        let over = now.ms >= self.end_ms;
+        match filled {
+            Ok(true) if !over => return Fill::More,
+            // One that still gets what was there first has no version yet that a bookmark could name.
+            Ok(true) if matches!(self.progress, Progress::Initial { .. }) => return Fill::Ended(WatchEnd::TimedOut),
+            Ok(_) => {}
+            Err(error) => {
+                self.push_error(&error, out, counts);
+                let is_expired = matches!(error, ApiError::Expired { .. });
+                return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
+            }
+        }
+        if self.bookmarks && (over || now.ms >= self.bookmark_ms) {
+            self.form.push_bookmark(out, self.cursor, false, self.wants_columns);
+            counts.events += 1;
+            self.wants_columns = false;
+            self.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
+        }
+        if over { Fill::Ended(WatchEnd::TimedOut) } else { Fill::Idle }
+    }
+
+    /// Appends an ERROR event, the last of a watch.
+    pub(super) fn push_error(&self, error: &ApiError, out: &mut Vec<u8>, counts: &mut Counts) {
+        self.form.push_error(out, &error.status());
+        counts.events += 1;
+    }
+
+    /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
+    fn push_events(
+        &mut self,
+        table: &Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+        Counts { events: events_given, looks, .. }: &mut Counts,
         mut recent: Option<&mut Recent>,
     ) -> Result<bool, ApiError> {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
@@ -142,7 +233,7 @@ impl<O> Watcher<O> {
                     self.cursor = event.version();
                     may_look = count_look(if is_in_range { cost } else { 1 });
                 }
-                if self.group.is_some() {
+                if !matches!(self.range, Range::All) {
                     self.progress = Progress::Synced { pending: VecDeque::new() };
                 }
             }
@@ -169,5 +260,12 @@ impl<O> Watcher<O> {
 #[cold]
 fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     let message = format!("too old resource version: {cursor} ({})", table.log().floor());
+    ApiError::Expired { message, next: None }
+}
+
+/// What ends a watch whose client has not read in [`JOB_MS_MAX`] what was there first.
+#[cold]
+fn too_slow() -> ApiError {
+    let message = format!("the initial events were not read within {} s: list anew", JOB_MS_MAX / 1000);
     ApiError::Expired { message, next: None }
 }
