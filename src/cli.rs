@@ -25,8 +25,8 @@ pub const PROGRAM: &str = "coordination-apiserver";
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version, max_term_width = 120)]
 pub struct Args {
-    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface. Whoever may come in is decided by client
-    /// certificates, so any address is safe.
+    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface. Client certificates decide who is
+    /// served; whoever reaches the port can still open connections, of which each takes memory: see --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
