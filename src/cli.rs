@@ -91,7 +91,7 @@ pub struct Args {
     pub requestheader_from_cluster: bool,
 
     /// Watch the cluster's namespaces, and refuse to create a Lease in one that does not exist or is being deleted.
-    /// /readyz fails until they were listed once. Needs --kubeconfig, or a pod's service account.
+    /// Until they were listed once, /readyz fails and all are taken to exist. Needs --kubeconfig, or a pod's service account.
     #[arg(long)]
     pub namespaces_from_cluster: bool,
 
