@@ -3,13 +3,11 @@
 #
 #     docker build -t coordination-apiserver:0.1.0 .
 #
-# Both stages are Debian 12, so the binary meets the C library that it was linked with.
+# Both stages are Debian 12, so the binary meets the C library that it was linked with. The compiler is that of
+# rust-toolchain.toml, which is not copied, since it asks for clippy and rustfmt too; tests/toolchain.rs compares the two.
 ARG RUST_VERSION=1.95.0
 
 FROM rust:${RUST_VERSION}-bookworm AS build
-# rust-toolchain.toml asks for clippy and rustfmt too, which nobody needs here: this goes before it.
-ARG RUST_VERSION
-ENV RUSTUP_TOOLCHAIN=${RUST_VERSION}
 WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY src src

@@ -1,0 +1,18 @@
+//! The version of the compiler, which stands in several files since each is read by another program.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_image_is_built_by_the_compiler_that_everything_is_tested_with() {
+    let tested = value("rust-toolchain.toml", "channel = ");
+    assert_eq!(value("Dockerfile", "ARG RUST_VERSION="), tested);
+}
+
+/// What stands behind `key` in the line of `file` that begins with it, without quotes.
+#[track_caller]
+fn value(file: &str, key: &str) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("a file of the repository");
+    let value = text.lines().find_map(|line| line.strip_prefix(key)).expect("a line that begins so");
+    value.trim_matches('"').to_owned()
+}
