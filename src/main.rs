@@ -3,7 +3,7 @@
 //! What prevents it from starting is told in one line on standard error: exit status 2 if the command line is to
 //! blame, else 1.
 
-use coordination_apiserver::cli::{Args, PROGRAM, Stop, one_line};
+use coordination_apiserver::cli::{Args, PROGRAM, Stop, USAGE, one_line};
 use coordination_apiserver::cluster::{Cluster, Namespaces};
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
@@ -29,7 +29,7 @@ fn main() -> ExitCode {
             _ = io::stdout().write_all(text.as_bytes());
             return ExitCode::SUCCESS;
         }
-        Err(Stop::Wrong(line)) => return Failure { line, status: STATUS_WRONG }.report(),
+        Err(Stop::Wrong(line)) => return Failure { line, status: USAGE }.report(),
     };
     let log = match logging::init(args.log_format, args.verbosity) {
         Ok(log) => log,
@@ -234,7 +234,7 @@ struct Failure {
 
 impl Failure {
     fn wrong(why: impl Display) -> Self {
-        Self { line: one_line(&why.to_string()), status: STATUS_WRONG }
+        Self { line: one_line(&why.to_string()), status: USAGE }
     }
 
     fn at_runtime(why: impl Display) -> Self {
@@ -247,9 +247,7 @@ impl Failure {
     }
 }
 
-/// The command line cannot be followed.
-const STATUS_WRONG: u8 = 2;
-/// The command line is right, and yet it did not work.
+/// Exit status where the command line is right, and yet it did not work.
 const STATUS_FAILED: u8 = 1;
 /// Open files that are not connections: standard streams, listeners, the poll and its waker, the pipe of the signals.
 const FILES_RESERVED: u64 = 32;
