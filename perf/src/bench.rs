@@ -1,6 +1,6 @@
 //! How the scenarios are measured, each once when it is asked for.
 
-use crate::lab::{Lab, Placement, Server, Stop, parse};
+use crate::lab::{Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
 use crate::sleeper;
@@ -185,7 +185,7 @@ impl<'l> Bench<'l> {
             ];
             self.lab.pass(Duration::from_millis(100))?;
             let stdout = process.interrupt()?;
-            let mut told = parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
+            let mut told = Told::parse(stdout.as_bytes(), command).ok_or("the probe said nothing")?;
             if let (Some(work), Some(object)) = (work, told.json.as_object_mut()) {
                 object.insert("beside".to_owned(), work.json);
             }

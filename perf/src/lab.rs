@@ -6,7 +6,7 @@ use crate::turns::Turns;
 use crate::{Against, Args, Cores};
 use perf::OURS;
 use process_account::Limit;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -224,7 +224,7 @@ impl Lab {
         self.record(server)?;
         let told = words(&command);
         let Output { stdout, stderr } = self.output(command)?;
-        parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
+        Told::parse(stdout.as_bytes(), told.clone()).ok_or_else(|| Stop::Failed(format!("{told}: {}", stderr.trim())))
     }
 
     /// Runs a command to its end, or to that of the run; what it has printed.
@@ -433,12 +433,6 @@ fn duration_ms(text: &str) -> Option<f64> {
         }
     }
     None
-}
-
-/// What a load has printed.
-pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Told> {
-    let json: Value = serde_json::from_slice(stdout).ok()?;
-    Some(Told { json, command })
 }
 
 /// Where a program of another package is; or what to install.

@@ -48,6 +48,12 @@ pub(crate) struct Told {
 }
 
 impl Told {
+    /// From what a load printed, if that is JSON.
+    pub(crate) fn parse(stdout: &[u8], command: String) -> Option<Self> {
+        let json = serde_json::from_slice(stdout).ok()?;
+        Some(Self { json, command })
+    }
+
     /// The first of what went wrong, in words, in the load and in what was done beside it.
     pub(crate) fn first_words(json: &Value) -> impl Iterator<Item = &str> {
         let lists = [json, &json["beside"]].map(|told| [&told["first_errors"], &told["first_violations"]]);
