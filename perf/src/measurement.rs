@@ -1,9 +1,8 @@
 //! What a load says, as a measurement and in the table.
 
 use perf::results::{Latency, Measurement};
-use perf::row::Row;
+use perf::row::{Row, rows};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// From what `loadgen bench` says, per request or per event.
@@ -72,35 +71,31 @@ pub(crate) fn errors_of(told: &Value, verb: &str) -> u64 {
     errors.filter(|(kind, _)| kind.starts_with(verb)).filter_map(|(_, count)| count.as_u64()).sum()
 }
 
-/// The measurements of a run, by scenario in the order in which they came first, and server.
+/// The measurements of a run, of all rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    rows: Vec<(String, String)>,
-    measurements: BTreeMap<(String, String), Vec<Measurement>>,
+    measurements: Vec<Measurement>,
 }
 
 impl Table {
     pub(crate) fn push(&mut self, measurement: Measurement) {
-        let key = (measurement.scenario.clone(), measurement.subject.clone());
-        if !self.rows.contains(&key) {
-            self.rows.push(key.clone());
-        }
-        self.measurements.entry(key).or_default().push(measurement);
+        self.measurements.push(measurement);
     }
 
     /// Measurements that had errors.
     pub(crate) fn errors(&self) -> u64 {
-        self.measurements.values().flatten().map(|measurement| measurement.errors).sum()
+        self.measurements.iter().map(|measurement| measurement.errors).sum()
     }
 
-    /// What the rounds of a scenario and server come to.
-    fn row(&self, key: &(String, String)) -> Option<Row> {
-        Row::of(&self.measurements.get(key)?.iter().collect::<Vec<_>>())
+    /// What the rounds of each scenario and server come to.
+    fn rows(&self) -> Vec<Row> {
+        rows(&self.measurements.iter().collect::<Vec<_>>())
     }
 
     /// The median over the rounds of what the server used for each.
     fn cpu_us(&self, scenario: &str, subject: &str) -> Option<f64> {
-        self.row(&(scenario.to_owned(), subject.to_owned()))?.cpu_us.map(|[_, median, _]| median)
+        let row = self.rows().into_iter().find(|row| row.scenario == scenario && row.subject == subject)?;
+        row.cpu_us.map(|[_, median, _]| median)
     }
 
     /// `scenario` of ours in processor time of another server's.
@@ -130,7 +125,7 @@ impl Table {
             "bytes",
             "errors"
         );
-        for row in self.rows.iter().filter_map(|key| self.row(key)) {
+        for row in self.rows() {
             let cpu = row.cpu_us.map(|[least, median, most]| format!("{median:.2} [{least:.2}-{most:.2}]"));
             let share =
                 |share: Option<f64>| share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", share * 100.0));

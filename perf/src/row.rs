@@ -33,9 +33,23 @@ pub struct Row {
     pub errors: u64,
 }
 
+/// What measurements come to: one row for each scenario and server, in the order in which these come first.
+pub fn rows(measurements: &[&Measurement]) -> Vec<Row> {
+    let mut all: Vec<Vec<&Measurement>> = Vec::new();
+    for &measurement in measurements {
+        let Measurement { scenario, subject, .. } = measurement;
+        let is_of_it = |first: &Measurement| (&first.scenario, &first.subject) == (scenario, subject);
+        match all.iter_mut().find(|rounds| rounds.first().is_some_and(|first| is_of_it(first))) {
+            Some(rounds) => rounds.push(measurement),
+            None => all.push(vec![measurement]),
+        }
+    }
+    all.iter().filter_map(|rounds| Row::of(rounds)).collect()
+}
+
 impl Row {
     /// Of measurements of the same scenario and server, one for each round; nothing if there are none.
-    pub fn of(rounds: &[&Measurement]) -> Option<Self> {
+    fn of(rounds: &[&Measurement]) -> Option<Self> {
         let first = rounds.first()?;
         let all = |of: fn(&Measurement) -> Option<f64>| spread(rounds.iter().map(|round| of(round)));
         let median = |of| all(of).map(|[_, median, _]| median);
@@ -77,6 +91,22 @@ fn spread(values: impl Iterator<Item = Option<f64>>) -> Option<[f64; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn each_scenario_of_each_server_is_one_row() {
+        let of = |scenario: &str, subject: &str, per_second: f64| -> Measurement {
+            let json = json!({
+                "group": "g", "scenario": scenario, "subject": subject, "unit": "request", "per_second": per_second,
+                "limit": "-", "errors": 0, "command": "", "told": {},
+            });
+            serde_json::from_value(json).expect("a measurement")
+        };
+        let measurements = [of("b", "x", 1.0), of("a", "x", 5.0), of("b", "y", 7.0), of("b", "x", 3.0)];
+        let rows = rows(&measurements.iter().collect::<Vec<_>>());
+        let told: Vec<_> = rows.iter().map(|row| (&*row.scenario, &*row.subject, row.per_second)).collect();
+        assert_eq!(told, [("b", "x", Some(2.0)), ("a", "x", Some(5.0)), ("b", "y", Some(7.0))]);
+    }
 
     #[test]
     fn the_median_of_the_rounds() {

@@ -2,7 +2,7 @@
 
 use perf::OURS;
 use perf::results::{Context, Line, Machine, Measurement};
-use perf::row::Row;
+use perf::row::{Row, rows};
 
 /// A file of results.
 #[derive(Debug)]
@@ -22,13 +22,8 @@ impl Results {
         if runs.is_empty() {
             return Err("there is nothing in it".to_owned());
         }
-        let key = |line: &Line| (line.measurement.scenario.clone(), line.measurement.subject.clone());
-        let row = |of: &(String, String)| {
-            let rounds = lines.iter().filter(|line| key(line) == *of).map(|line| &line.measurement);
-            Row::of(&rounds.collect::<Vec<&Measurement>>())
-        };
-        let keys = distinct(lines.iter().map(key));
-        Ok(Self { rows: keys.iter().filter_map(row).collect(), runs })
+        let measurements: Vec<&Measurement> = lines.iter().map(|line| &line.measurement).collect();
+        Ok(Self { rows: rows(&measurements), runs })
     }
 
     /// On what it was measured, and how.
