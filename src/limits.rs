@@ -1,4 +1,7 @@
-//! Every bound of the server, named, in one place. What a peer sends, holds or does not read costs no more than this.
+//! The bounds of the server, named, in one place: what a peer sends, holds or does not read costs no more than this.
+//!
+//! Those of a connection of HTTP/2 stand in [`crate::http2::limits`]. A bound that is a rule of the API, such as the length of
+//! a name, stands beside the rule; one that a single module knows, in that module.
 
 /// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is the same 1 MiB,
 /// but no client of this API comes near: 64 KiB holds a very long selector and a thousand groups.
@@ -22,6 +25,10 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// Bytes of a body in YAML; more is 413. Each of its nodes takes most of a microsecond to read, and two bytes make one.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
+
+/// Levels of arrays and objects within each other, the outermost counted, in a body of YAML, in a patch and in what that leads
+/// to; more is refused. It is what `serde_json` reads.
+pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
 /// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which there
 /// bounds the whole request, of which all but the object is some hundred bytes.
@@ -248,6 +255,9 @@ pub const BOOKMARK_SECONDS: u64 = 60;
 /// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
 /// kube-apiserver's `--min-request-timeout`.
 pub const WATCH_SECONDS_MIN: u64 = 1800;
+
+/// Lines of the log that wait for standard error; further ones are dropped and counted. At 200 bytes each this is under 1 MiB.
+pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);

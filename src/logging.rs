@@ -3,6 +3,7 @@
 //! The event loop must never wait for a terminal or a pipe that nobody reads. A line is therefore put in a bounded
 //! queue; when the queue is full the line is dropped and counted, and the count is logged as soon as there is room.
 
+use crate::limits::LOG_LINES_QUEUED_MAX;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -95,7 +96,7 @@ enum Message {
 impl LineQueue {
     /// Starts the thread that owns `out`.
     fn start(out: impl Write + Send + 'static) -> io::Result<(Self, LogGuard)> {
-        let (lines, queue) = sync_channel(QUEUED_LINES_MAX);
+        let (lines, queue) = sync_channel(LOG_LINES_QUEUED_MAX);
         let dropped = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&dropped);
         thread::Builder::new().name("log".to_owned()).spawn(move || write_lines(out, &queue, &counter))?;
@@ -160,8 +161,6 @@ fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU
     }
 }
 
-/// Lines that wait for standard error. At 200 bytes each this is under 1 MiB.
-const QUEUED_LINES_MAX: usize = 4096;
 /// The longest wait for the queue at the end of the process.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
@@ -201,7 +200,7 @@ mod tests {
 
         queue.write_all(b"first\n").expect("never fails");
         reached.recv().expect("the thread writes");
-        for _ in 0..QUEUED_LINES_MAX + 7 {
+        for _ in 0..LOG_LINES_QUEUED_MAX + 7 {
             queue.write_all(b"x\n").expect("never fails");
         }
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 7);
@@ -210,7 +209,7 @@ mod tests {
         drop(open);
         drop(guard);
         let written = written.lock().expect("lock");
-        assert_eq!(written.len(), b"first\n".len() + 2 * QUEUED_LINES_MAX);
+        assert_eq!(written.len(), b"first\n".len() + 2 * LOG_LINES_QUEUED_MAX);
         assert!(written.starts_with(b"first\nx\n"));
     }
 

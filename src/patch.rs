@@ -4,8 +4,9 @@
 //! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates it.
 //!
 //! The work is bounded whatever the patch: by its size, by the number of operations, by what `copy` adds and `move`
-//! carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`, 127, and a patch
-//! cannot build anything deeper by moving pieces into each other. A Lease has no use for more than six.
+//! carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`
+//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)), and a patch cannot build anything deeper by moving pieces
+//! into each other. A Lease has no use for more than six.
 
 mod decode;
 mod json_patch;
@@ -17,9 +18,6 @@ pub use merge_patch::apply_merge_patch;
 pub use strategic::{StrategicMerge, apply_strategic_merge_patch};
 
 use crate::api_error::ApiError;
-
-/// Most levels of arrays and objects within each other, the outermost counted: what `serde_json` reads.
-const DEPTH_MAX: usize = 127;
 
 /// The kinds of patch that the API knows, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,8 +16,8 @@ const LAYERS: &str = "
     auth  cli  cluster  media_type  patch  pki  table
     codec  listener  selector  tls
     clock  http1  lease  route  transport
-    api_error  buffer  http2  timestamp
-    go  hpack  http  limits  logging  permits  resource  updates
+    api_error  buffer  http2  logging  timestamp
+    go  hpack  http  limits  permits  resource  updates
 ";
 
 /// What knows sockets or framing; nobody else is to know of it but those who serve.

@@ -1,20 +1,18 @@
 //! YAML to JSON values, as kube-apiserver reads an applied configuration: with the types of YAML 1.1 that go-yaml v2
 //! gives to plain scalars (`yes` is true, `017` is 15), dates left as text, keys made strings.
 //!
-//! Work and depth are bounded: length by [`YAML_BYTES_MAX`], nesting by [`DEPTH_MAX`], what aliases repeat by
+//! Work and depth are bounded: length by [`YAML_BYTES_MAX`], nesting by [`DOCUMENT_DEPTH_MAX`], what aliases repeat by
 //! [`ALIASED_BYTES_MAX`]. No recursion.
 
 mod text;
 
 use crate::codec::json::repaired;
 use crate::go::quote::go_quoted;
-use crate::limits::{BODY_BYTES_MAX, YAML_BYTES_MAX};
+use crate::limits::{BODY_BYTES_MAX, DOCUMENT_DEPTH_MAX, YAML_BYTES_MAX};
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 
-/// Most collections within each other: what `serde_json` reads.
-const DEPTH_MAX: usize = 127;
 /// Most bytes that all aliases of a document may repeat, by [`size`].
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
 /// Most repeated keys that are reported.
@@ -59,7 +57,8 @@ pub fn decode(text: &[u8]) -> Result<Document, Unread> {
     }
     text::check_start(text)?;
     let text = text::with_yaml_breaks(&String::from_utf8_lossy(text)).into_owned();
-    let options = granit_parser::options! { flow_nesting_limit: DEPTH_MAX, block_nesting_limit: DEPTH_MAX };
+    let options =
+        granit_parser::options! { flow_nesting_limit: DOCUMENT_DEPTH_MAX, block_nesting_limit: DOCUMENT_DEPTH_MAX };
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(&text, options) {
         let (event, span) = event.map_err(|error| format!("yaml: {error}"))?;
@@ -143,7 +142,7 @@ impl Builder {
     }
 
     fn open(&mut self, collection: Open) -> Result<(), String> {
-        if self.open.len() >= DEPTH_MAX {
+        if self.open.len() >= DOCUMENT_DEPTH_MAX {
             return Err("yaml: exceeded max depth".to_owned());
         }
         if self.takes_key() {
@@ -497,7 +496,7 @@ mod tests {
     fn depth_has_its_limit() {
         assert!(decode("[".repeat(100).as_bytes()).is_err());
         assert!(decode(format!("{}{}", "[".repeat(100), "]".repeat(100)).as_bytes()).is_ok());
-        for depth in [DEPTH_MAX + 1, 100_000] {
+        for depth in [DOCUMENT_DEPTH_MAX + 1, 100_000] {
             assert!(decode(format!("{}{}", "[".repeat(depth), "]".repeat(depth)).as_bytes()).is_err());
             assert!(decode("- ".repeat(depth).as_bytes()).is_err());
         }

@@ -14,7 +14,7 @@ use crate::api_error::{FieldError, FieldErrorKind};
 use crate::limits::METADATA_ENTRIES_MAX;
 use complaints::Complaints;
 use format::{is_qualified_name, qualified_name_complaints};
-pub(crate) use metadata::validate_field_manager;
+pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validate_field_manager};
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
 use render::json_quoted;
 

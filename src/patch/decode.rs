@@ -108,6 +108,7 @@ fn internal(error: &serde_json::Error) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::DOCUMENT_DEPTH_MAX;
 
     #[test]
     fn tells_syntax_errors_in_gos_words() {
@@ -133,8 +134,8 @@ mod tests {
     #[test]
     fn depth_has_its_limit() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
-        assert!(decode_patch(nested(super::super::DEPTH_MAX).as_bytes()).is_ok());
-        for depth in [super::super::DEPTH_MAX + 1, 1_000_000] {
+        assert!(decode_patch(nested(DOCUMENT_DEPTH_MAX).as_bytes()).is_ok());
+        for depth in [DOCUMENT_DEPTH_MAX + 1, 1_000_000] {
             let refusal = decode_patch(nested(depth).as_bytes()).expect_err("too deep").status();
             assert_eq!(refusal.code, 400);
             assert!(refusal.message.ends_with("exceeded max depth"), "{depth}: {}", refusal.message);

@@ -5,10 +5,10 @@
 //! stands before the first slash of a path is passed over; and nothing but `test` and `replace` takes the whole
 //! document. Unlike it, `test` compares values and not their spelling.
 
-use super::DEPTH_MAX;
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
 use crate::go::number::parse_int;
+use crate::limits::DOCUMENT_DEPTH_MAX;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
@@ -69,7 +69,7 @@ fn bad_type(value: &Value, target: &str) -> ApiError {
     bad_patch(&format!("json: cannot unmarshal {} into Go {target}", type_word(value)))
 }
 
-/// A document on its way, and what the patch has cost so far. Invariant: the document is at most [`DEPTH_MAX`] deep, so
+/// A document on its way, and what the patch has cost so far. Invariant: it is at most [`DOCUMENT_DEPTH_MAX`] deep, so
 /// that whatever recurses over it ends.
 struct Work {
     document: Value,
@@ -173,7 +173,7 @@ impl Work {
     fn check_depth(&mut self, path: &str, value: &Value) -> Option<()> {
         let above = path.bytes().filter(|&b| b == b'/').count();
         let below = height(value, &mut self.visits)?;
-        (above + below <= DEPTH_MAX).then_some(())
+        (above + below <= DOCUMENT_DEPTH_MAX).then_some(())
     }
 }
 
@@ -219,7 +219,7 @@ fn unescaped(token: &str) -> Cow<'_, str> {
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Levels of arrays and objects in `value`, counting every value as visited. Recursion ends at [`DEPTH_MAX`].
+/// Levels of arrays and objects in `value`, counting every value as visited. Recursion ends at [`DOCUMENT_DEPTH_MAX`].
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
     let mut highest = |below: &mut dyn Iterator<Item = &Value>| {
@@ -465,13 +465,13 @@ mod tests {
     fn depth_is_bounded() {
         // Three operations put the whole into a new object: /p becomes /p/p.
         let mut operations = vec![json!({"op": "add", "path": "/p", "value": {}})];
-        for _ in 0..DEPTH_MAX - 2 {
+        for _ in 0..DOCUMENT_DEPTH_MAX - 2 {
             operations.push(json!({"op": "add", "path": "/q", "value": {}}));
             operations.push(json!({"op": "move", "from": "/p", "path": "/q/p"}));
             operations.push(json!({"op": "move", "from": "/q", "path": "/p"}));
         }
         let deepest = patched(&json!({}), &Value::Array(operations.clone()));
-        assert_eq!(height(&deepest, &mut 0), Some(DEPTH_MAX));
+        assert_eq!(height(&deepest, &mut 0), Some(DOCUMENT_DEPTH_MAX));
         operations.push(json!({"op": "add", "path": "/q", "value": {}}));
         operations.push(json!({"op": "move", "from": "/p", "path": "/q/p"}));
         assert!(is_rejected(&json!({}), &Value::Array(operations)));

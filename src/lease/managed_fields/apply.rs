@@ -11,6 +11,7 @@ use super::update::Writer;
 use super::{ManagedFields, Operation, track};
 use crate::api_error::{ApiError, FieldManagerConflict};
 use crate::lease::Lease;
+use crate::lease::validation::ANNOTATION_BYTES_MAX;
 use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
@@ -21,8 +22,6 @@ const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const KUBECTL: &str = "kubectl";
 /// Where client-side apply keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Most bytes of all annotations together.
-const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 /// Puts `config` over `live`, or over nothing if there is none. The `resourceVersion` of the result is that of `live`
 /// or the one that `config` names. `json_of` encodes a Lease as `v1` has it.

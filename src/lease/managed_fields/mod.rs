@@ -28,6 +28,7 @@ pub(crate) use go_print::go_value;
 pub use update::{Writer, settle_times, time_after_renewal, track};
 
 use crate::go::quote::is_unprintable;
+use crate::lease::validation::FIELD_MANAGER_BYTES_MAX;
 use crate::timestamp::Time;
 use compact_str::CompactString;
 use set::Set;
@@ -337,9 +338,6 @@ impl SpecFields {
 
 use path_element::PathElement;
 
-/// Most bytes of a manager's name that is made of a user agent.
-const MANAGER_BYTES_MAX: usize = 128;
-
 /// The name of a manager that gave none: what stands before the first slash of its user agent, without characters
 /// that cannot be seen.
 #[must_use]
@@ -347,7 +345,7 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     let product = user_agent.split(|byte| *byte == b'/').next().unwrap_or_default();
     let mut manager = CompactString::default();
     for c in String::from_utf8_lossy(product).chars().filter(|c| !is_unprintable(*c)) {
-        if manager.len() + c.len_utf8() > MANAGER_BYTES_MAX {
+        if manager.len() + c.len_utf8() > FIELD_MANAGER_BYTES_MAX {
             break;
         }
         manager.push(c);
@@ -360,7 +358,7 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
 #[must_use]
 pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
     let plain = manager.as_bytes();
-    if plain.len() <= MANAGER_BYTES_MAX
+    if plain.len() <= FIELD_MANAGER_BYTES_MAX
         && plain.iter().all(|byte| (b' '..=b'~').contains(byte) && *byte != b'/')
         && let Some(rest) = user_agent.strip_prefix(plain)
         && !plain.is_empty()

@@ -141,7 +141,7 @@ fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
 }
 
 /// Most bytes of a field manager's name.
-const FIELD_MANAGER_BYTES_MAX: usize = 128;
+pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// A field manager has a short name of characters that can be seen.
 pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mut Complaints) {
@@ -174,7 +174,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
 }
 
 /// Most bytes of all keys and values of the annotations together.
-const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
     let mut bytes: usize = 0;
