@@ -81,8 +81,11 @@ impl Aggregated {
         reloader.follow(every, None, self.server.reload_sender()).expect("a thread can be started");
     }
 
+    /// Exchanges a file as cert-manager and kubelets do, so that it is whole whenever it is read.
     fn write(&self, name: &str, content: String) {
-        fs::write(self.files.path().join(name), content).expect("written");
+        let new = self.files.path().join("new");
+        fs::write(&new, content).expect("written");
+        fs::rename(new, self.files.path().join(name)).expect("renamed");
     }
 }
 
