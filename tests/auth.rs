@@ -322,20 +322,35 @@ fn a_creation_waits_a_moment_for_its_namespace() {
     assert!(begun.elapsed() >= WAIT, "answered after {:?}", begun.elapsed());
 
     // Of each protocol two creations wait, and nobody behind them.
-    client.send(request("POST", &collection("late"), &new("a"), &[]));
-    client.send(request("GET", "/version", "", &[]));
-    let mut streams = Http2Client::open(&server.endpoint());
-    let [never, post, put] =
-        [("POST", collection("never"), "b"), ("POST", collection("late"), "b"), ("PUT", path("late", "c"), "c")]
-            .map(|(method, target, name)| streams.queue(&Message::new(method, &target, &new(name))));
-    streams.call("GET", "/version", "").expect_status(200, "a stream beside those that wait");
-    assert!(namespaces.send(NamespaceChange::Present("late".into(), NamespacePhase::Active)));
-    client.recv("POST").expect_status(201, "over HTTP/1.1");
-    client.recv("GET").expect_status(200, "behind it");
-    streams.recv(post).expect_status(201, "over HTTP/2");
-    streams.recv(put).expect_status(201, "by PUT");
-    streams.recv(never).expect_failure(404, "NotFound", "one that never comes");
-    assert_eq!(streams.ended.last(), Some(&never), "the namespace wakes those that wait for it: {:?}", streams.ended);
+    let mut attempt = 0;
+    eventually("a namespace is told of while creations wait for it", || {
+        attempt += 1;
+        let late = format!("late-{attempt}");
+        let mut streams = Http2Client::open(&server.endpoint());
+        let begun = Instant::now();
+        client.send(request("POST", &collection(&late), &new("a"), &[]));
+        client.send(request("GET", "/version", "", &[]));
+        let [never, post, put] =
+            [("POST", collection("never"), "b"), ("POST", collection(&late), "b"), ("PUT", path(&late, "c"), "c")]
+                .map(|(method, target, name)| streams.queue(&Message::new(method, &target, &new(name))));
+        streams.call("GET", "/version", "").expect_status(200, "a stream beside those that wait");
+        let present = NamespaceChange::Present(late.as_str().into(), NamespacePhase::Active);
+        assert!(namespaces.send(present));
+        // The time of a machine that was busy with something else may have been over before.
+        let is_in_time = begun.elapsed() < WAIT / 2;
+        let answer = client.recv("POST");
+        client.recv("GET").expect_status(200, "behind it");
+        let [post, put] = [post, put].map(|stream| streams.recv(stream));
+        streams.recv(never).expect_failure(404, "NotFound", "one that never comes");
+        if is_in_time {
+            answer.expect_status(201, "over HTTP/1.1");
+            post.expect_status(201, "over HTTP/2");
+            put.expect_status(201, "by PUT");
+            let ended = &streams.ended;
+            assert_eq!(ended.last(), Some(&never), "the namespace wakes those that wait for it: {ended:?}");
+        }
+        is_in_time
+    });
 }
 
 #[test]
@@ -355,13 +370,15 @@ fn only_so_many_creations_wait() {
     assert!(server.namespace_sender().send(NamespaceChange::All(Vec::new())));
     let mut client = Http2Client::open(&server.endpoint());
     let message = Message::new("POST", &collection("never"), &new("a"));
-    let streams: Vec<_> = (0..=POSTPONED_MAX).map(|_| client.queue(&message)).collect();
-    let last = streams[POSTPONED_MAX];
-    client.recv(last).expect_failure(404, "NotFound", "one too many");
-    for stream in &streams[..POSTPONED_MAX] {
-        client.recv(*stream).expect_failure(404, "NotFound", "after the wait");
-    }
-    assert_eq!(client.ended.first(), Some(&last), "it waited too: {:?}", client.ended);
+    // On a machine that is busy with something else the first may have waited long enough when the last comes.
+    eventually("one too many is answered while the others wait", || {
+        client.ended.clear();
+        let streams: Vec<_> = (0..=POSTPONED_MAX).map(|_| client.queue(&message)).collect();
+        for stream in &streams {
+            client.recv(*stream).expect_failure(404, "NotFound", "one that never comes");
+        }
+        client.ended.first() == streams.last()
+    });
     // They count no longer.
     let begun = Instant::now();
     let one = client.queue(&message);
