@@ -15,7 +15,7 @@ mod strategic;
 
 pub use json_patch::apply_json_patch;
 pub use merge_patch::apply_merge_patch;
-pub use strategic::{StrategicMerge, apply_strategic_merge_patch};
+pub use strategic::{apply_strategic_merge_patch, decode_strategic_merge_patch};
 
 use crate::api_error::ApiError;
 

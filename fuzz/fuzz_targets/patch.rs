@@ -3,7 +3,7 @@
 
 use coordination_apiserver::codec::json::Decoder;
 use coordination_apiserver::resource::ApiVersion;
-use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, decode_strategic_merge_patch};
 use libfuzzer_sys::fuzz_target;
 
 const CURRENT: &[u8] = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"},"finalizers":["d/e"],"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}}"#;
@@ -16,5 +16,5 @@ fuzz_target!(|data: &[u8]| {
             _ = Decoder::new().decode_patched(&mut patched, ApiVersion::V1);
         }
     }
-    _ = apply_strategic_merge_patch(CURRENT, data);
+    _ = decode_strategic_merge_patch(data).and_then(|patch| apply_strategic_merge_patch(CURRENT, patch));
 });

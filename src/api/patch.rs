@@ -11,7 +11,9 @@ use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
 use crate::lease::validation::{COUNTED_FIELDS, validate_counts};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
-use crate::patch::{PatchType, StrategicMerge, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch};
+use crate::patch::{
+    PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, decode_strategic_merge_patch,
+};
 use crate::table::Table;
 use compact_str::CompactString;
 use serde_json::Value;
@@ -50,8 +52,10 @@ impl Api {
                 self.decode_patched(call, patched, complaints, &options)?
             }
             PatchType::Apply | PatchType::StrategicMerge => {
-                let merge = apply_strategic_merge_patch(&json, body)?;
-                converted(call, merge, self.complaints(patch_type, body, &options), &options)?
+                let patched = apply_strategic_merge_patch(&json, decode_strategic_merge_patch(body)?)?;
+                let complaints = self.complaints(patch_type, body, &options);
+                let converted = converted(call, &patched, complaints, &options);
+                converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?
             }
         };
         check_counts(&lease.metadata)?;
@@ -180,17 +184,16 @@ fn count_in(config: &Value, field: &str) -> usize {
     }
 }
 
-/// The Lease that a strategic merge patch led to.
+/// The Lease that a strategic merge patch led to, or why it is none.
 fn converted(
     call: &Call<'_>,
-    merge: StrategicMerge,
+    patched: &Value,
     mut complaints: Vec<String>,
     options: &WriteOptions,
-) -> Result<Lease, ApiError> {
-    let unfit = |why: String| unfit(&go_value(&merge.patch), why);
-    let Conversion { lease, unknown } = lease_from_value(&merge.patched).map_err(unfit)?;
+) -> Result<Lease, String> {
+    let Conversion { lease, unknown } = lease_from_value(patched)?;
     complaints.extend(unknown);
-    tell(call, &complaints, options).map_err(unfit)?;
+    tell(call, &complaints, options)?;
     Ok(lease)
 }
 

@@ -13,35 +13,31 @@ use std::collections::{HashMap, HashSet};
 
 type Object = Map<String, Value>;
 
-/// What a strategic merge patch leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StrategicMerge {
-    /// The object as it shall be.
-    pub patched: Value,
-    /// The patch, for the message that refuses what it leads to.
-    pub patch: Value,
-}
-
-/// Applies a strategic merge patch to a Lease.
+/// What the body of a strategic merge patch says. It is null, or an object.
 ///
 /// # Errors
-/// 400 if the patch is not a JSON object or a directive is malformed, 422 for a list of lists, 500 for a directive that
-/// makes no sense.
-pub fn apply_strategic_merge_patch(current: &[u8], patch: &[u8]) -> Result<StrategicMerge, ApiError> {
+/// 400 if it is anything else, or no JSON.
+pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
     let patch = decode_json(patch).map_err(|message| ApiError::BadRequest { message })?;
-    let members = match &patch {
-        Value::Object(members) => members.clone(),
-        Value::Null => Object::new(),
-        other => {
-            let message = bad_type_words(other, "value of type map[string]interface {}");
-            return Err(ApiError::BadRequest { message });
-        }
+    if patch.is_null() || patch.is_object() {
+        return Ok(patch);
+    }
+    Err(ApiError::BadRequest { message: bad_type_words(&patch, "value of type map[string]interface {}") })
+}
+
+/// Applies a strategic merge patch to a Lease: the object as it shall be.
+///
+/// # Errors
+/// 400 if a directive is malformed, 422 for a list of lists, 500 for a directive that makes no sense.
+pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value, ApiError> {
+    let members = match patch {
+        Value::Object(members) => members,
+        _ => Object::new(),
     };
     let Value::Object(document) = decode_current(current)? else {
         return Err(internal("the object is none"));
     };
-    let patched = merge_objects(document, members, Schema::Lease)?;
-    Ok(StrategicMerge { patched: Value::Object(patched), patch })
+    merge_objects(document, members, Schema::Lease).map(Value::Object)
 }
 
 const DIRECTIVE: &str = "$patch";
@@ -211,25 +207,24 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
         let order = patch.remove(&directive).unwrap_or_default();
         let order = elements(order)?;
         let key = listed_key(&directive, SET_ELEMENT_ORDER, MALFORMED)?;
-        let own = original.get(key).cloned().map(elements).transpose()?;
-        let theirs = patch.get(key).cloned().map(elements).transpose()?;
+        let own = original.remove(key).map(elements).transpose()?;
+        let theirs = patch.remove(key).map(elements).transpose()?;
         let field = schema.list_field(key)?;
         check_element_order(theirs.as_deref().unwrap_or_default(), &order, field.merge_key)?;
+        let live = places(own.as_deref().unwrap_or_default(), field.merge_key)?;
         let has_theirs = theirs.as_ref().is_some_and(|theirs| !theirs.is_empty());
-        let merged = match (own.clone(), theirs) {
+        let merged = match (own, theirs) {
             (None, None) => continue,
             (Some(own), None) => own,
             (None, Some(theirs)) => theirs.into_iter().filter_map(without_directives).collect(),
             (Some(own), Some(theirs)) if field.merges => merge_lists(own, theirs, &field, false)?,
             (Some(_), Some(theirs)) => theirs,
         };
-        let own = own.unwrap_or_default();
-        if own.is_empty() && !has_theirs {
+        if live.is_empty() && !has_theirs {
             return Err(internal("no elements in any of the given slices"));
         }
-        let merged = in_order(merged, &order, &own, field.merge_key)?;
+        let merged = in_order(merged, &places(&order, field.merge_key)?, &live, field.merge_key)?;
         original.insert(key.to_owned(), Value::Array(merged));
-        patch.remove(key);
     }
     Ok(())
 }
@@ -273,7 +268,7 @@ fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: 
         }
         let mut seen = HashSet::new();
         let both = own.iter().chain(&theirs).filter(|element| seen.insert(element.to_string())).cloned().collect();
-        return in_order(both, &theirs, &own, "");
+        return in_order(both, &places(&theirs, "")?, &places(&own, "")?, "");
     }
     let key = field.merge_key;
     if key.is_empty() {
@@ -298,44 +293,45 @@ fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: 
     } else {
         own.retain(|element| !element.get(key).is_some_and(|value| gone.contains(&value.to_string())));
     }
-    let before = own.clone();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    for (at, element) in own.iter().enumerate() {
-        if let Some(value) = element.get(key) {
-            places.entry(value.to_string()).or_insert(at);
-        }
-    }
-    for element in &patch {
-        let id = identity(element, key)?;
-        match places.get(&id).and_then(|at| own.get_mut(*at)).map(|place| (place.take(), place)) {
-            Some((Value::Object(members), place)) => {
-                let theirs = element.as_object().cloned().unwrap_or_default();
+    let live = places(&own, key)?;
+    let mut added = Places::new();
+    let mut order = Places::with_capacity(patch.len());
+    for (at, element) in patch.into_iter().enumerate() {
+        let id = identity(&element, key)?;
+        let found = live.get(&id).or_else(|| added.get(&id)).copied();
+        let place = found.and_then(|at| own.get_mut(at)).map(|place| (place.take(), place));
+        order.entry(id.clone()).or_insert(at);
+        match (place, element) {
+            (Some((Value::Object(members), place)), Value::Object(theirs)) => {
                 *place = Value::Object(merge_objects(members, theirs, field.schema)?);
             }
-            _ => {
-                places.insert(id, own.len());
-                own.push(element.clone());
+            (_, element) => {
+                added.insert(id, own.len());
+                own.push(element);
             }
         }
     }
-    in_order(own, &patch, &before, key)
+    in_order(own, &order, &live, key)
+}
+
+/// At which place of a list each of its elements stands first, by [`identity`].
+type Places = HashMap<String, usize>;
+
+fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
+    let mut places = Places::with_capacity(list.len());
+    for (at, element) in list.iter().enumerate() {
+        places.entry(identity(element, key)?).or_insert(at);
+    }
+    Ok(places)
 }
 
 /// `merged` with the elements that `order` names in its order, and between them the others as they stood in `live`.
-fn in_order(merged: Vec<Value>, order: &[Value], live: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
-    let places = |list: &[Value]| -> Result<HashMap<String, usize>, ApiError> {
-        let mut places = HashMap::new();
-        for (at, element) in list.iter().enumerate() {
-            places.entry(identity(element, key)?).or_insert(at);
-        }
-        Ok(places)
-    };
-    let (in_order, in_live) = (places(order)?, places(live)?);
+fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
         let id = identity(&element, key)?;
-        let live_place = in_live.get(&id).copied();
-        match in_order.get(&id) {
+        let live_place = live.get(&id).copied();
+        match order.get(&id) {
             Some(at) => named.push((*at, live_place, element)),
             None => others.push((live_place, element)),
         }

@@ -3,9 +3,12 @@
 use super::*;
 use serde_json::json;
 
+fn merged(current: &Value, patch: &[u8]) -> Result<Value, ApiError> {
+    apply_strategic_merge_patch(current.to_string().as_bytes(), decode_strategic_merge_patch(patch)?)
+}
+
 fn patched(current: &Value, patch: &Value) -> Value {
-    let merge = apply_strategic_merge_patch(current.to_string().as_bytes(), patch.to_string().as_bytes());
-    merge.expect("a patch").patched
+    merged(current, patch.to_string().as_bytes()).expect("a patch")
 }
 
 fn metadata(current: &Value, patch: &Value) -> Value {
@@ -13,8 +16,7 @@ fn metadata(current: &Value, patch: &Value) -> Value {
 }
 
 fn refusal(current: &Value, patch: &str) -> (u16, String) {
-    let status =
-        apply_strategic_merge_patch(current.to_string().as_bytes(), patch.as_bytes()).expect_err(patch).status();
+    let status = merged(current, patch.as_bytes()).expect_err(patch).status();
     (status.code, status.message)
 }
 
@@ -163,9 +165,6 @@ fn random_patches_end() {
         let patch: Object = (0..rng.usize(..5))
             .map(|_| ((*rng.choice(keys).expect("one")).to_owned(), rng.choice(&pieces).expect("one").clone()))
             .collect();
-        let _ = apply_strategic_merge_patch(
-            current.to_string().as_bytes(),
-            json!({"metadata": patch}).to_string().as_bytes(),
-        );
+        let _ = merged(&current, json!({"metadata": patch}).to_string().as_bytes());
     }
 }
