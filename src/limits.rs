@@ -30,6 +30,10 @@ pub const YAML_BYTES_MAX: usize = 512 * 1024;
 /// to; more is refused. It is what `serde_json` reads.
 pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
+/// Values in the JSON of a patch, counted by commas and brackets; more is 413. Each is made, merged, and made a part of a
+/// Lease, which takes most of a microsecond together, while everybody waits. A Lease that serves its purpose has some twenty.
+pub const PATCH_VALUES_MAX: usize = 64 * 1024;
+
 /// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which there
 /// bounds the whole request, of which all but the object is some hundred bytes.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;

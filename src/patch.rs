@@ -3,8 +3,8 @@
 //! JSON patch and merge patch follow the library that kube-apiserver uses (evanphx/json-patch v4) where it departs from
 //! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates it.
 //!
-//! The work is bounded whatever the patch: by its size, by the number of operations, by what `copy` adds and `move`
-//! carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`
+//! The work is bounded whatever the patch: by its size, by the number of values in it and of operations, by what `copy`
+//! adds and `move` carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`
 //! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)), and a patch cannot build anything deeper by moving pieces
 //! into each other. A Lease has no use for more than six.
 
@@ -12,10 +12,12 @@ mod decode;
 mod json_patch;
 mod merge_patch;
 mod strategic;
+mod values;
 
 pub use json_patch::apply_json_patch;
 pub use merge_patch::apply_merge_patch;
 pub use strategic::{apply_strategic_merge_patch, decode_strategic_merge_patch};
+pub use values::check_values;
 
 use crate::api_error::ApiError;
 

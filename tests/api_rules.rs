@@ -303,6 +303,7 @@ fn entries_are_counted_before_they_are_looked_at() {
             call("POST", &lease::collection("many"), &whole),
             call("PUT", &path, &whole),
             send("PATCH", &path, merge, &patch),
+            send("PATCH", &path, "Content-Type: application/strategic-merge-patch+json\r\n", &patch),
         ] {
             let causes = refused.expect_failure(422, "Invalid", field).json()["details"]["causes"].clone();
             let words = format!("Too many: {count}: must have at most {METADATA_ENTRIES_MAX} items");

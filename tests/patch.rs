@@ -1,10 +1,11 @@
-//! What `fieldValidation` makes of the fields of a patch itself: those that stand twice, and those that an operation of a
-//! JSON patch does not have.
+//! What is asked of a patch itself: what `fieldValidation` makes of its fields, those that stand twice and those that an
+//! operation of a JSON patch does not have; and how much it may hold.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
 mod support;
 
+use coordination_apiserver::limits::PATCH_VALUES_MAX;
 use support::lease;
 use support::response::Response;
 use support::server::TestServer;
@@ -142,5 +143,27 @@ fn a_strict_refusal_names_the_version_of_the_path() {
             "Lease in version \"{version}\" cannot be handled as a Lease: strict decoding error: unknown field \"spec.size\""
         );
         assert_eq!(refused["message"], words);
+    }
+}
+
+#[test]
+fn only_so_many_values_are_taken() {
+    let server = TestServer::start();
+    server.client().call("POST", &lease::collection("n"), &lease::new("a")).expect_status(201, "a");
+    // The list and what it is in are values too, and so is all of an operation.
+    let list = |count: usize| format!("[0{}]", ",0".repeat(count - 1));
+    let object = |count: usize| format!("{{\"zz\":{}}}", list(count - 2));
+    let operations = |count: usize| format!("[{{\"op\":\"add\",\"path\":\"/zz\",\"value\":{}}}]", list(count - 5));
+    let bodies = |count| [(JSON, operations(count)), (MERGE, object(count)), (STRATEGIC, object(count))];
+    for (media_type, body) in bodies(PATCH_VALUES_MAX) {
+        patch(&server, "", media_type, &body).expect_status(200, media_type);
+    }
+    let config = format!(
+        "{{\"metadata\":{{\"annotations\":{{\"a\":\"{}\"}}}},{}",
+        " ".repeat(512 * 1024),
+        &object(PATCH_VALUES_MAX)[1..]
+    );
+    for (media_type, body) in bodies(PATCH_VALUES_MAX + 1).into_iter().chain([(APPLY, config)]) {
+        patch(&server, "?fieldManager=m", media_type, &body).expect_failure(413, "RequestEntityTooLarge", media_type);
     }
 }

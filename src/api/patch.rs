@@ -12,7 +12,8 @@ use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value
 use crate::lease::validation::{COUNTED_FIELDS, validate_counts};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{
-    PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, decode_strategic_merge_patch,
+    PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, check_values,
+    decode_strategic_merge_patch,
 };
 use crate::table::Table;
 use compact_str::CompactString;
@@ -37,6 +38,7 @@ impl Api {
             return self.apply(table, body, (namespace, name), call, &Write::new(call, &options, form));
         }
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
+        check_values(body)?;
         let is_checked = options.field_validation != FieldValidation::Ignore;
         let mut json = Vec::new();
         current.push_json(&mut json, call.version);
@@ -52,7 +54,9 @@ impl Api {
                 self.decode_patched(call, patched, complaints, &options)?
             }
             PatchType::Apply | PatchType::StrategicMerge => {
-                let patched = apply_strategic_merge_patch(&json, decode_strategic_merge_patch(body)?)?;
+                let patch = decode_strategic_merge_patch(body)?;
+                valid(name, validate_counts(counts_in(&patch)))?;
+                let patched = apply_strategic_merge_patch(&json, patch)?;
                 let complaints = self.complaints(patch_type, body, &options);
                 let converted = converted(call, &patched, complaints, &options);
                 converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?
@@ -76,7 +80,7 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let options = write.options;
         let (config, duplicates) = self.decode_configuration(body, options)?;
-        valid(name, validate_counts(COUNTED_FIELDS.map(|field| count_in(&config, field))))?;
+        valid(name, validate_counts(counts_in(&config)))?;
         let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
         let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
         let is_there = live.is_some();
@@ -119,8 +123,9 @@ impl Api {
         let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
         let unread = |why: String| bad(format!("error converting YAML to JSON: {why}"));
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line.
-        let json = serde_json::from_slice::<Value>(body).ok();
+        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line, and
+        // what holds too much has the bound of YAML.
+        let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         let (value, duplicates) = match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
                 yaml::check_json(body).map_err(unread)?;
@@ -175,13 +180,14 @@ impl Api {
     }
 }
 
-/// Entries of a field of the metadata of an applied configuration.
-fn count_in(config: &Value, field: &str) -> usize {
-    match config.get("metadata").and_then(|metadata| metadata.get(field)) {
+/// Entries of the metadata of an applied configuration or a strategic merge patch, in the order of [`COUNTED_FIELDS`].
+fn counts_in(object: &Value) -> [usize; COUNTED_FIELDS.len()] {
+    let metadata = object.get("metadata");
+    COUNTED_FIELDS.map(|field| match metadata.and_then(|metadata| metadata.get(field)) {
         Some(Value::Array(elements)) => elements.len(),
         Some(Value::Object(members)) => members.len(),
         _ => 0,
-    }
+    })
 }
 
 /// The Lease that a strategic merge patch led to, or why it is none.

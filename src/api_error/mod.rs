@@ -141,6 +141,11 @@ pub enum ApiError {
         /// The most that are taken.
         count_max: usize,
     },
+    /// A patch of too many values.
+    TooManyPatchValues {
+        /// The most that are taken.
+        count_max: usize,
+    },
     /// As many long lists are under way as may be.
     TooManyRequests,
     /// No credentials that are accepted.
@@ -347,6 +352,11 @@ impl ApiError {
                 let message = format!(
                     "Request entity too large: The allowed maximum operations in a JSON patch is {count_max}, got {count}"
                 );
+                failure(413, "RequestEntityTooLarge", message, None)
+            }
+            Self::TooManyPatchValues { count_max } => {
+                let message =
+                    format!("Request entity too large: the allowed maximum of values in a patch is {count_max}");
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::TooManyRequests => {
