@@ -279,6 +279,43 @@ fn managers_cannot_make_a_lease_grow_without_bound() {
 }
 
 #[test]
+fn what_its_managers_alone_make_too_long_is_stored_without_them() {
+    let (collection, path) = (lease::collection("managed"), lease::path("managed", "a"));
+    let finalizers: Vec<_> = (0..METADATA_ENTRIES_MAX).map(|n| format!("finalizers.example.com/{n:060}")).collect();
+    let mut body = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", "finalizers": finalizers},
+    });
+    let apply = |body: &Value| {
+        let target = format!("{path}?fieldManager=m");
+        send("PATCH", &target, "Content-Type: application/apply-patch+yaml\r\n", &body.to_string())
+    };
+    apply(&body).expect_status(500, "apply");
+    let shown =
+        call("POST", &format!("{collection}?dryRun=All"), &body.to_string()).expect_status(201, "dry run").json();
+    let managers = &shown["metadata"]["managedFields"];
+    assert_eq!(managers.as_array().unwrap().len(), 1);
+
+    let created = call("POST", &collection, &body.to_string()).expect_status(201, "POST").json();
+    assert_eq!(
+        (&created["metadata"]["managedFields"], &created["metadata"]["finalizers"]),
+        (&Value::Null, &json!(finalizers))
+    );
+    apply(&body).expect_status(500, "apply");
+    let merge = "Content-Type: application/merge-patch+json\r\n";
+    let claim = json!({"metadata": {"managedFields": managers}, "spec": {"holderIdentity": "b"}}).to_string();
+    let patched = send("PATCH", &path, merge, &claim).expect_status(200, "PATCH").json();
+    assert_eq!(
+        (&patched["metadata"]["managedFields"], &patched["spec"]["holderIdentity"]),
+        (&Value::Null, &json!("b"))
+    );
+
+    // Without them it is what is there.
+    body = patched.clone();
+    body["metadata"]["managedFields"] = managers.clone();
+    assert_eq!(call("PUT", &path, &body.to_string()).expect_status(200, "PUT").json(), patched);
+}
+
+#[test]
 fn entries_are_counted_before_they_are_looked_at() {
     let count = METADATA_ENTRIES_MAX + 1;
     let map: Value = (0..count).map(|n| (format!("-{n}-"), json!("1"))).collect::<serde_json::Map<_, _>>().into();

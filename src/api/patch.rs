@@ -1,7 +1,7 @@
 //! patch: the four kinds, up to the object that they lead to.
 
 use super::negotiate::read_yaml;
-use super::write::{Write, check_counts, check_key, check_name, replace, take_namespace, valid, writer};
+use super::write::{Write, WriteKind, check_counts, check_key, check_name, replace, take_namespace, valid, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
@@ -35,7 +35,13 @@ impl Api {
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
         check_key(namespace, name)?;
         if patch_type == PatchType::Apply {
-            return self.apply(table, body, (namespace, name), call, &Write::new(call, &options, form));
+            return self.apply(
+                table,
+                body,
+                (namespace, name),
+                call,
+                &Write::new(call, WriteKind::Apply, &options, form),
+            );
         }
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
         check_values(body)?;
@@ -66,7 +72,7 @@ impl Api {
         track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        replace(table, lease, name, &Write::new(call, &options, form))
+        replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form))
     }
 
     /// Puts an applied configuration over what is there, or over nothing.
@@ -114,7 +120,7 @@ impl Api {
         }
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
-        self.insert(table, lease, write, true)
+        self.insert(table, lease, write)
     }
 
     /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored. It is

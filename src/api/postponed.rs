@@ -6,7 +6,7 @@
 
 use super::outcome::Outcome;
 use super::warnings::Warnings;
-use super::write::Write;
+use super::write::{Write, WriteKind};
 use super::{Api, Reply};
 use crate::api_error::ApiError;
 use crate::clock::Now;
@@ -24,7 +24,7 @@ pub struct Postponed {
     lease: Lease,
     options: WriteOptions,
     form: Form,
-    is_put: bool,
+    kind: WriteKind,
     answer_refused: Option<ApiError>,
     /// What the client is told besides.
     warnings: Warnings,
@@ -36,13 +36,13 @@ pub struct Postponed {
 }
 
 impl Postponed {
-    pub(super) fn new(lease: Lease, write: &Write<'_>, is_put: bool) -> Self {
+    pub(super) fn new(lease: Lease, write: &Write<'_>) -> Self {
         let due_ms = write.now.ms.saturating_add(NAMESPACE_WAIT_MS);
         Self {
             lease,
             options: write.options.clone(),
             form: write.form,
-            is_put,
+            kind: write.kind,
             answer_refused: write.answer_refused.clone(),
             warnings: Warnings::default(),
             outcome: None,
@@ -87,9 +87,9 @@ impl Api {
 
     /// Answers a request that was postponed, by what is known now.
     pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
-        let Postponed { lease, options, form, is_put, answer_refused, warnings, outcome, .. } = postponed;
-        let write = Write { now, options: &options, form, may_wait: false, warnings: &warnings, answer_refused };
-        let reply = self.insert(table, lease, &write, is_put).unwrap_or_else(|error| {
+        let Postponed { lease, options, form, kind, answer_refused, warnings, outcome, .. } = postponed;
+        let write = Write { now, kind, options: &options, form, may_wait: false, warnings: &warnings, answer_refused };
+        let reply = self.insert(table, lease, &write).unwrap_or_else(|error| {
             let refusal = outcome.map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error));
             Reply::Response(refusal)
         });

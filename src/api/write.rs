@@ -12,7 +12,7 @@ use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
 use crate::codec::protobuf::{self, lease_len};
 use crate::form::{Form, State};
 use crate::go::quote::go_quoted;
-use crate::lease::managed_fields::{Writer, manager_of_user_agent, settle_times, track};
+use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::format::path_segment_complaints;
 use crate::lease::validation::{validate_counts, validate_create, validate_update};
@@ -49,7 +49,7 @@ impl Api {
         check_counts(&lease.metadata)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
-        self.insert(table, lease, &Write::new(call, &options, form), false)
+        self.insert(table, lease, &Write::new(call, WriteKind::Create, &options, form))
     }
 
     /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
@@ -91,9 +91,9 @@ impl Api {
         match live {
             None => {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
-                self.insert(table, lease, &Write::new(call, &options, form), true)
+                self.insert(table, lease, &Write::new(call, WriteKind::Update, &options, form))
             }
-            Some(_) => replace(table, lease, name, &Write::new(call, &options, form)),
+            Some(_) => replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form)),
         }
     }
 
@@ -111,22 +111,16 @@ impl Api {
         }
     }
 
-    /// Puts a new Lease into the table, with a name of ours if the client left it to us. A creation by PUT may name a
-    /// version, which then does not matter.
-    pub(super) fn insert(
-        &mut self,
-        table: &mut Table,
-        mut lease: Lease,
-        write: &Write<'_>,
-        is_put: bool,
-    ) -> Result<Reply, ApiError> {
+    /// Puts a new Lease into the table, with a name of ours if the client left it to us. A creation by PUT or apply may
+    /// name a version, which then does not matter.
+    pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
         check_counts(&lease.metadata)?;
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
                 Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
-                    return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write, is_put))));
+                    return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write))));
                 }
                 admitted => admitted?,
             }
@@ -147,7 +141,7 @@ impl Api {
             }
             valid(&lease.metadata.name, validate_create(&lease))?;
             let dry_run = write.options.dry_run;
-            if !dry_run && !is_put && named_version.is_some_and(|version| version.0 != 0) {
+            if !dry_run && write.kind == WriteKind::Create && named_version.is_some_and(|version| version.0 != 0) {
                 let message = "resourceVersion should not be set on objects to be created".into();
                 return Err(ApiError::Unclassified { message });
             }
@@ -169,7 +163,7 @@ impl Api {
                 return write.reply(201, State::Loose(&lease, named_version));
             }
             lease.metadata.self_link = CompactString::default();
-            check_size(&lease)?;
+            fit_size(&mut lease, write.kind)?;
             return write.reply(201, State::Stored(&table.create(lease)));
         }
     }
@@ -213,17 +207,32 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
     }
     // Only storing it takes that away.
     lease.metadata.self_link = CompactString::default();
+    let mut is_same = lease == *live;
+    if !is_same && fit_size(&mut lease, write.kind)? {
+        is_same = lease == *live;
+    }
     // Nothing to write: the version stays, and no watcher hears of it.
-    if lease == *live {
+    if is_same {
         return write.reply(200, State::Stored(current));
     }
-    check_size(&lease)?;
     write.reply(200, State::Stored(&table.replace(slot, lease)))
+}
+
+/// What a client does to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriteKind {
+    /// It creates by POST.
+    Create,
+    /// It updates by PUT or a patch. A PUT may create.
+    Update,
+    /// It applies, which may create.
+    Apply,
 }
 
 /// A write, and what is wanted of its answer.
 pub(super) struct Write<'w> {
     pub(super) now: Now,
+    pub(super) kind: WriteKind,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
     /// Whether a creation may wait for its namespace to become known.
@@ -235,9 +244,10 @@ pub(super) struct Write<'w> {
 
 impl<'w> Write<'w> {
     /// What `call` asks for, for the first time.
-    pub(super) fn new(call: &'w Call<'_>, options: &'w WriteOptions, form: Form) -> Self {
+    pub(super) fn new(call: &'w Call<'_>, kind: WriteKind, options: &'w WriteOptions, form: Form) -> Self {
         Self {
             now: call.now,
+            kind,
             options,
             form,
             may_wait: true,
@@ -356,6 +366,22 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
 pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
     let counts = [meta.labels.len(), meta.annotations.len(), meta.owner_references.len(), meta.finalizers.len()];
     valid(&meta.name, validate_counts(counts))
+}
+
+/// Sees to it that what is to be stored is not too long: of all but an apply the list of managers is left out if it would be
+/// with them (apiserver `endpoints/handlers`, `isTooLargeError`). Whether it was.
+///
+/// # Errors
+/// 500 if that does not help.
+fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
+    match check_size(lease) {
+        Ok(()) => Ok(false),
+        Err(error) if kind == WriteKind::Apply => Err(error),
+        Err(_) => {
+            lease.metadata.managed_fields = ManagedFields::ABSENT;
+            check_size(lease).map(|()| true)
+        }
+    }
 }
 
 /// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little longer.
