@@ -5,6 +5,7 @@
 use super::*;
 use crate::lease::Lease;
 use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, SCAN_EVENTS_PER_FILL, SELECTOR_TERMS_PER_LOOK};
+use crate::media_type::negotiate;
 use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
@@ -326,6 +327,43 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
     }
     assert_eq!((bookmarks, ended_ms), (vec![61_000, 91_000], Some(91_000)));
     assert!(world.watchers.is_empty());
+}
+
+/// A form of lists has no event, and so no bookmark either.
+#[test]
+fn what_would_be_the_first_event_in_a_form_of_lists_ends_the_watch() {
+    let accept = b"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+    let representation = negotiate(Some(accept), true).expect("a form");
+    for (bookmarks, changes, wait_ms, expected) in [
+        (false, true, 0, Fill::Ended(WatchEnd::Unsuitable)),
+        (true, false, 0, Fill::Idle),
+        (true, false, 60_000, Fill::Ended(WatchEnd::Unsuitable)),
+        (false, false, 60_000, Fill::Idle),
+        (true, false, 90_000, Fill::Ended(WatchEnd::Unsuitable)),
+        (false, false, 90_000, Fill::Ended(WatchEnd::TimedOut)),
+    ] {
+        let mut world = World::new(1, usize::MAX);
+        let spec = WatchSpec {
+            range: Range::All,
+            selector: Selector::default(),
+            start: WatchStart::After(ResourceVersion(world.first)),
+            bookmarks,
+            timeout_ms: 90_000,
+            form: Form { representation, ..Form::default() },
+        };
+        let key = world.watchers.add(0, spec, world.now);
+        if changes {
+            world.write();
+        }
+        world.now.ms += wait_ms;
+        let mut out = Vec::new();
+        let fill = world.watchers.fill(key, &world.table, world.now, &mut out, 1000);
+        assert_eq!(
+            (fill, out.len(), world.watchers.events(), world.watchers.bytes()),
+            (expected, 0, 0, 0),
+            "{wait_ms}"
+        );
+    }
 }
 
 #[test]

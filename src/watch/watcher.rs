@@ -139,13 +139,18 @@ impl Watcher {
     ) -> Fill {
         let filled_from = out.len();
         let recent = recent.filter(|_| !matches!(self.range, Range::Name(_)));
+        let events_before = counts.events;
         let filled = self.push_events(table, now, out, bytes_max, counts, recent);
-        counts.bytes += (out.len() - filled_from) as u64;
-        if filled.is_ok() && out.len() > filled_from && self.form.is_of_lists() {
+        let over = now.ms >= self.end_ms;
+        let wants_bookmark = self.bookmarks && (over || now.ms >= self.bookmark_ms);
+        if self.form.is_of_lists()
+            && filled.as_ref().is_ok_and(|more| out.len() > filled_from || !more && wants_bookmark)
+        {
             out.truncate(filled_from);
+            counts.events = events_before;
             return Fill::Ended(WatchEnd::Unsuitable);
         }
-        let over = now.ms >= self.end_ms;
+        counts.bytes += (out.len() - filled_from) as u64;
         match filled {
             Ok(true) if !over => return Fill::More,
             // One that still gets what was there first has no version yet that a bookmark could name.
@@ -157,7 +162,7 @@ impl Watcher {
                 return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
             }
         }
-        if self.bookmarks && (over || now.ms >= self.bookmark_ms) {
+        if wants_bookmark {
             self.form.push_bookmark(out, self.cursor, false, self.wants_columns);
             counts.events += 1;
             self.wants_columns = false;
