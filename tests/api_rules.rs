@@ -107,6 +107,9 @@ fn a_timeout_that_is_no_duration_is_refused_before_all_else_but_not_of_a_watch()
     let by_path = "/apis/coordination.k8s.io/v1/watch/namespaces/timed/leases?timeout=x";
     Watch::open(&SERVER.endpoint(), by_path);
     call("POST", by_path, "").expect_status(405, "what is below /watch/ counts as a watch");
+    for (query, status) in [("watch=1&timeout=x", 405), ("timeout=x", 400)] {
+        call("HEAD", &format!("{}?{query}", lease::collection("timed")), "").expect_status(status, query);
+    }
 }
 
 #[test]

@@ -146,7 +146,9 @@ fn check_deadline(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), Ap
     let query = Query::new(request.query);
     let is_watch = || match route {
         Route::Watch { .. } => true,
-        Route::Namespace(_) | Route::AllNamespaces => request.method == Method::Get && asks_to_watch(&query),
+        Route::Namespace(_) | Route::AllNamespaces => {
+            matches!(request.method, Method::Get | Method::Head) && asks_to_watch(&query)
+        }
         _ => false,
     };
     if query.is_empty() || is_watch() { Ok(()) } else { check_timeout(&query) }
