@@ -71,7 +71,10 @@ impl<'a> Target<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// `/apis`
-    ApiGroups,
+    ApiGroups {
+        /// Whether a slash follows, and it is another handler's in kube-apiserver.
+        has_slash: bool,
+    },
     /// `/apis/coordination.k8s.io`
     ApiGroup,
     /// `/apis/coordination.k8s.io/v1`
@@ -140,7 +143,7 @@ impl<'a> Route<'a> {
         matches!(
             self,
             Self::ApiGroup
-                | Self::ApiGroups
+                | Self::ApiGroups { .. }
                 | Self::Health(_)
                 | Self::HealthCheck { .. }
                 | Self::Metrics
@@ -157,27 +160,30 @@ impl<'a> Route<'a> {
     }
 
     fn of_document(path: &'a str) -> Self {
-        match path.strip_suffix('/').unwrap_or(path) {
-            "/api" => Self::LegacyApi,
-            "/apis" => Self::ApiGroups,
-            "/apis/coordination.k8s.io" => Self::ApiGroup,
+        match path {
+            "/apis/" => Self::ApiGroups { has_slash: true },
             "/healthz" => Self::Health(Probe::Healthz),
             "/livez" => Self::Health(Probe::Livez),
             "/metrics" => Self::Metrics,
             "/openapi/v2" => Self::OpenApiV2,
             "/openapi/v3" => Self::OpenApiIndex,
             "/readyz" => Self::Health(Probe::Readyz),
-            "/version" => Self::Version,
-            path => Self::of_versioned(path).or_else(|| Self::of_check(path)).unwrap_or(Self::Unknown),
+            _ => Self::of_discovery(path).or_else(|| Self::of_check(path)).unwrap_or(Self::Unknown),
         }
     }
 
-    /// Documents of one version.
-    fn of_versioned(path: &str) -> Option<Self> {
+    /// What the router of kube-apiserver finds, behind which a slash may stand; and documents of one version.
+    fn of_discovery(path: &str) -> Option<Self> {
         let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
-        match path.strip_prefix("/openapi/v3/apis/") {
-            Some(name) => version(name).map(Self::OpenApiDocument),
-            None => version(path.strip_prefix("/apis/")?).map(Self::ApiResources),
+        match path.strip_suffix('/').unwrap_or(path) {
+            "/api" => Some(Self::LegacyApi),
+            "/apis" => Some(Self::ApiGroups { has_slash: false }),
+            "/apis/coordination.k8s.io" => Some(Self::ApiGroup),
+            "/version" => Some(Self::Version),
+            routed => match path.strip_prefix("/openapi/v3/apis/") {
+                Some(name) => version(name).map(Self::OpenApiDocument),
+                None => version(routed.strip_prefix("/apis/")?).map(Self::ApiResources),
+            },
         }
     }
 
@@ -223,7 +229,7 @@ impl<'a> Route<'a> {
     fn into_owned<'b>(self) -> Route<'b> {
         let owned = |part: Cow<'_, str>| Cow::Owned(part.into_owned());
         match self {
-            Self::ApiGroups => Route::ApiGroups,
+            Self::ApiGroups { has_slash } => Route::ApiGroups { has_slash },
             Self::ApiGroup => Route::ApiGroup,
             Self::ApiResources(version) => Route::ApiResources(version),
             Self::LegacyApi => Route::LegacyApi,
@@ -298,14 +304,23 @@ mod tests {
             ("/apis/coordination.k8s.io/v1/", Route::ApiResources(V1)),
             ("/apis/coordination.k8s.io/v1", Route::ApiResources(V1)),
             ("/apis/coordination.k8s.io/v1alpha1", Route::Unknown),
-            ("/apis/", Route::ApiGroups),
+            ("/apis", Route::ApiGroups { has_slash: false }),
+            ("/apis/", Route::ApiGroups { has_slash: true }),
+            ("/apis%2F", Route::ApiGroups { has_slash: true }),
+            ("/version/", Route::Version),
             ("/healthz", Route::Health(Probe::Healthz)),
-            ("/livez/", Route::Health(Probe::Livez)),
+            ("/livez", Route::Health(Probe::Livez)),
+            ("/livez/ping/", Route::HealthCheck { probe: Probe::Livez, name: "ping/".into() }),
+            ("/healthz/", Route::HealthCheck { probe: Probe::Healthz, name: "".into() }),
+            ("/metrics/", Route::Unknown),
+            ("/openapi/v2/", Route::Unknown),
             ("/readyz/shutdown", Route::HealthCheck { probe: Probe::Readyz, name: "shutdown".into() }),
             ("/livez/p%69ng", Route::HealthCheck { probe: Probe::Livez, name: "ping".into() }),
             ("/metrics", Route::Metrics),
             ("/openapi/v2", Route::OpenApiV2),
-            ("/openapi/v3/", Route::OpenApiIndex),
+            ("/openapi/v3", Route::OpenApiIndex),
+            ("/openapi/v3/", Route::Unknown),
+            ("/openapi/v3/apis/coordination.k8s.io/v1/", Route::Unknown),
             ("/openapi/v3/apis/coordination.k8s.io/v1", Route::OpenApiDocument(V1)),
             ("/openapi/v3/apis/coordination.k8s.io", Route::Unknown),
             ("/", Route::Unknown),

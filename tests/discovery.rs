@@ -127,7 +127,9 @@ fn discovery_aggregated_in_both_versions() {
         assert_eq!(api.json()["items"], json!([]));
     }
     // With a slash behind it the path has only the list of groups.
-    get("/apis/", &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
+    for path in ["/apis/", "/apis%2F"] {
+        get(path, &format!("Accept: {V2}\r\n")).expect_status(406, "aggregated alone");
+    }
     let groups = get("/apis/", &format!("Accept: {V2},application/json\r\n")).expect_status(200, "or the groups");
     assert_eq!(groups.json()["kind"], "APIGroupList");
 }

@@ -150,7 +150,7 @@ impl RequestKind {
             },
             (Route::Metrics, Method::Get | Method::Head) => Self::Metrics,
             (
-                Route::ApiGroup | Route::ApiGroups | Route::ApiResources(_) | Route::LegacyApi,
+                Route::ApiGroup | Route::ApiGroups { .. } | Route::ApiResources(_) | Route::LegacyApi,
                 Method::Get | Method::Head,
             ) => Self::Discovery,
             (Route::OpenApiDocument(_) | Route::OpenApiIndex | Route::OpenApiV2, Method::Get | Method::Head) => {

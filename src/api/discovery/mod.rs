@@ -111,10 +111,8 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             let form = pretty(negotiate_routed_discovery(call.head.accept, true), call)?;
             Ok(groups_or(&documents.legacy_versions, &documents.aggregated_legacy, form, call))
         }
-        Route::ApiGroups => {
-            // With a slash behind it, it is another handler's there.
-            let may_aggregate = !call.head.path.ends_with('/');
-            let form = pretty(negotiate_discovery(call.head.accept, may_aggregate), call)?;
+        Route::ApiGroups { has_slash } => {
+            let form = pretty(negotiate_discovery(call.head.accept, !has_slash), call)?;
             Ok(groups_or(&documents.group_list, &documents.aggregated, form, call))
         }
         Route::ApiGroup => Ok(documents.group.plain(pretty(negotiate_discovery(call.head.accept, false), call)?)),
