@@ -1,8 +1,8 @@
 //! delete and deletecollection.
 
-use super::job::{Deletion, Job};
+use super::deletion::{Deletion, Fate};
+use super::job::Job;
 use super::negotiate::{format_of_body, json_of_yaml};
-use super::preconditions::Preconditions;
 use super::read::{ListStart, list_start, range_of};
 use super::write::check_key;
 use super::{Api, Call, Reply};
@@ -10,10 +10,8 @@ use crate::api_error::{ApiError, Status};
 use crate::codec::Format;
 use crate::codec::json::DeleteOptions;
 use crate::codec::protobuf;
-use crate::form::Response;
-use crate::form::State;
+use crate::form::{Response, State};
 use crate::lease::Lease;
-use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
 
@@ -33,33 +31,26 @@ impl Api {
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
-        Preconditions::of(&options).check(current)?;
-        let dry_run = !options.dry_run.is_empty();
-        let meta = current.metadata();
-        let finalizers = deletion_finalizers(&meta.finalizers, propagation(&options));
-        // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out first.
-        if finalizers.is_empty() && dry_run && !meta.finalizers.is_empty() {
-            call.check_options_of(form)?;
-            return Reply::object(200, State::Loose(&Lease::default(), None), form, call.now);
-        }
-        if finalizers.is_empty() {
-            let body = form.of_status().status_body(&Status::deleted(name, &meta.uid));
-            if !dry_run {
-                table.remove(slot);
-            }
-            call.check_options_of(form)?;
-            return Ok(Reply::Response(Response::new(200, form.content_type(), body)));
-        }
+        let deletion = Deletion::of(&options);
         // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
-        let status = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-        let live = current.lease();
-        let marked = marked_for_deletion(&live, finalizers, call.now.wall);
-        let reply = if marked == *live {
-            Reply::object(status, State::Stored(current), form, call.now)
-        } else if dry_run {
-            Reply::object(status, State::Loose(&marked, Some(current.version)), form, call.now)
-        } else {
-            Reply::object(status, State::Stored(&table.replace(slot, marked)), form, call.now)
+        let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
+        let reply = match deletion.decide(current, call.now)? {
+            // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out first.
+            Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
+                Reply::object(200, State::Loose(&Lease::default(), None), form, call.now)
+            }
+            Fate::Gone => {
+                let body = form.of_status().status_body(&Status::deleted(name, &current.metadata().uid));
+                if !deletion.dry_run {
+                    table.remove(slot);
+                }
+                Ok(Reply::Response(Response::new(200, form.content_type(), body)))
+            }
+            Fate::Held(marked) if deletion.dry_run => {
+                Reply::object(held, State::Loose(&marked, Some(current.version)), form, call.now)
+            }
+            Fate::Held(marked) => Reply::object(held, State::Stored(&table.replace(slot, *marked)), form, call.now),
+            Fate::Unchanged => Reply::object(held, State::Stored(current), form, call.now),
         };
         call.check_options_of(form)?;
         reply
@@ -89,12 +80,7 @@ impl Api {
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
         // All pages are of the first one's version, and so one snapshot here.
         let limit = if is_paged { 0 } else { limit };
-        let deletion = Deletion {
-            propagation: propagation(&options),
-            preconditions: Preconditions::of(&options),
-            dry_run: !options.dry_run.is_empty(),
-        };
-        let job = Job::delete_collection(snapshot, list.selector, limit, deletion, form);
+        let job = Job::delete_collection(snapshot, list.selector, limit, Deletion::of(&options), form);
         Ok(Reply::Job(Box::new(job.of_state(state))))
     }
 
@@ -117,13 +103,3 @@ impl Api {
 
 /// kube-apiserver's `deleteCollectionPageSize`. Here it only says that there is a limit.
 const PAGE_ITEMS: i64 = 10_000;
-
-/// What the options ask for the dependents; `orphanDependents` is the older way to say it.
-fn propagation(options: &DeleteOptions) -> Propagation {
-    match (options.orphan_dependents, options.propagation_policy.as_deref()) {
-        (Some(true), _) | (None, Some("Orphan")) => Propagation::Orphan,
-        (Some(false), _) | (None, Some("Background")) => Propagation::Background,
-        (None, Some("Foreground")) => Propagation::Foreground,
-        (None, _) => Propagation::Unspecified,
-    }
-}

@@ -7,8 +7,7 @@
 mod deletion;
 mod found;
 
-pub use deletion::Deletion;
-
+use super::deletion::Deletion;
 use super::gzip::{self, Gzip};
 use super::outcome::Outcome;
 use super::read::AskedState;

@@ -4,6 +4,7 @@
 //! told. The rules themselves are in `lease`, `options`, `patch` and `selector`; how a reply is framed is `serve`'s.
 
 mod delete;
+mod deletion;
 mod discovery;
 mod gzip;
 pub mod job;

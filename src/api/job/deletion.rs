@@ -2,11 +2,10 @@
 
 use super::JobError;
 use super::found::Found;
-use crate::api::preconditions::Preconditions;
+use crate::api::deletion::{Deletion, Fate};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
-use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
@@ -14,22 +13,11 @@ use crate::table::event_log::Room;
 use crate::table::object::Object;
 use crate::watch::is_selected;
 
-/// How the Leases of a collection are to be deleted.
-#[derive(Clone, Debug)]
-pub struct Deletion {
-    /// What becomes of their dependents.
-    pub propagation: Propagation,
-    /// What must hold of each. The first of which it does not ends the deletion; those before it are gone.
-    pub preconditions: Preconditions,
-    /// Whether nothing is to be deleted really.
-    pub dry_run: bool,
-}
-
 impl Deletion {
     /// Deletes the next of what `selector` takes, and adds them to what was found; whether there may be more.
     ///
     /// # Errors
-    /// 409 if a precondition does not hold; or the log has forgotten what the rest needs.
+    /// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the rest needs.
     pub(super) fn step(
         &self,
         found: &mut Found,
@@ -72,19 +60,10 @@ fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> 
     if current.metadata().uid != object.metadata().uid {
         return Ok(());
     }
-    deletion.preconditions.check(current)?;
-    if deletion.dry_run {
-        return Ok(());
-    }
-    let finalizers = deletion_finalizers(&current.metadata().finalizers, deletion.propagation);
-    if finalizers.is_empty() {
-        table.remove(slot);
-        return Ok(());
-    }
-    let live = current.lease();
-    let marked = marked_for_deletion(&live, finalizers, now.wall);
-    if marked != *live {
-        table.replace(slot, marked);
+    match deletion.decide(current, now)? {
+        Fate::Gone if !deletion.dry_run => _ = table.remove(slot),
+        Fate::Held(marked) if !deletion.dry_run => _ = table.replace(slot, *marked),
+        Fate::Gone | Fate::Held(_) | Fate::Unchanged => {}
     }
     Ok(())
 }
