@@ -9,7 +9,7 @@ use crate::codec::json::{DecodedLease, encode_lease_into};
 use crate::codec::yaml;
 use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
-use crate::lease::validation::{COUNTED_FIELDS, validate_counts};
+use crate::lease::validation::validate_counts;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{
     PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, check_values,
@@ -115,6 +115,7 @@ impl Api {
         }
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
+        check_counts(&lease.metadata)?;
         if is_there {
             return replace(table, lease, name, write);
         }
@@ -186,13 +187,16 @@ impl Api {
     }
 }
 
-/// Entries of the metadata of an applied configuration or a strategic merge patch, in the order of [`COUNTED_FIELDS`].
-fn counts_in(object: &Value) -> [usize; COUNTED_FIELDS.len()] {
+/// Entries of the metadata of an applied configuration or a strategic merge patch, by field.
+fn counts_in(object: &Value) -> [(&'static str, usize); 4] {
     let metadata = object.get("metadata");
-    COUNTED_FIELDS.map(|field| match metadata.and_then(|metadata| metadata.get(field)) {
-        Some(Value::Array(elements)) => elements.len(),
-        Some(Value::Object(members)) => members.len(),
-        _ => 0,
+    ["labels", "annotations", "ownerReferences", "finalizers"].map(|field| {
+        let count = match metadata.and_then(|metadata| metadata.get(field)) {
+            Some(Value::Array(elements)) => elements.len(),
+            Some(Value::Object(members)) => members.len(),
+            _ => 0,
+        };
+        (field, count)
     })
 }
 

@@ -111,10 +111,9 @@ impl Api {
         }
     }
 
-    /// Puts a new Lease into the table, with a name of ours if the client left it to us. A creation by PUT or apply may
+    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to us. A creation by PUT or apply may
     /// name a version, which then does not matter.
     pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
-        check_counts(&lease.metadata)?;
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
         if !lease.metadata.namespace.is_empty() {
@@ -169,9 +168,8 @@ impl Api {
     }
 }
 
-/// Puts a changed Lease in the place of what is there, if the version that it was made from is still the present one.
+/// Puts a changed Lease, whose entries have been counted, in the place of what is there, if the version that it was made from is still the present one.
 pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &Write<'_>) -> Result<Reply, ApiError> {
-    check_counts(&lease.metadata)?;
     drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
     let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
         return Err(ApiError::NotFound { name: name.to_owned() });
@@ -362,9 +360,14 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
     Err(ApiError::BadRequest { message })
 }
 
-/// Bounds what is looked at one by one, before it is.
+/// Bounds what is looked at one by one, before it is: of each Lease that a client sends or a patch leads to.
 pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
-    let counts = [meta.labels.len(), meta.annotations.len(), meta.owner_references.len(), meta.finalizers.len()];
+    let counts = [
+        ("labels", meta.labels.len()),
+        ("annotations", meta.annotations.len()),
+        ("ownerReferences", meta.owner_references.len()),
+        ("finalizers", meta.finalizers.len()),
+    ];
     valid(&meta.name, validate_counts(counts))
 }
 

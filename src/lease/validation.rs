@@ -55,14 +55,11 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.all
 }
 
-/// Fields of the metadata whose entries are counted.
-pub const COUNTED_FIELDS: [&str; 4] = ["labels", "annotations", "ownerReferences", "finalizers"];
-
 /// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one. `counts`
-/// are those of [`COUNTED_FIELDS`].
+/// are those of fields of the metadata, with their names.
 #[must_use]
-pub fn validate_counts(counts: [usize; COUNTED_FIELDS.len()]) -> Vec<FieldError> {
-    let too_many = COUNTED_FIELDS.into_iter().zip(counts).filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
+pub fn validate_counts(counts: impl IntoIterator<Item = (&'static str, usize)>) -> Vec<FieldError> {
+    let too_many = counts.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
     let complaint = |(field, count): (&str, usize)| FieldError {
         field: format!("metadata.{field}"),
         kind: FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX },
