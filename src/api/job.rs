@@ -302,7 +302,7 @@ impl Job {
         let error = match error {
             JobError::Compression => ApiError::Unclassified { message: "the response cannot be compressed".into() },
             JobError::Forgotten => self.state.forgotten(),
-            JobError::Overtaken => ApiError::ServiceUnavailable { message: "overtaken".into() },
+            JobError::Overtaken => ApiError::overtaken(),
             JobError::Refused(error) => error,
         };
         self.outcome.as_ref().map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error))

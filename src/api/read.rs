@@ -44,8 +44,7 @@ impl AskedState {
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
-            // Others write faster than it is read; the next attempt may do better.
-            Self::Newest => ApiError::ServiceUnavailable { message: "overtaken".into() },
+            Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();
                 ApiError::Expired { message, next: None }

@@ -209,6 +209,12 @@ impl InvalidSubject {
 }
 
 impl ApiError {
+    /// The table changes faster than the client reads, or the answer is made; the next attempt may do better.
+    #[must_use]
+    pub fn overtaken() -> Self {
+        Self::ServiceUnavailable { message: "overtaken".into() }
+    }
+
     /// The `Status` that tells a client of this error. There is no catch-all arm: a new variant does not compile until
     /// it is answered here.
     #[cold]
