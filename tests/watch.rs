@@ -301,7 +301,7 @@ fn a_time_out_ends_the_stream_and_not_the_connection() {
     let mut watch = Watch::open(&SERVER.endpoint(), &target);
     assert_eq!(watch.rest(), [Value::Null; 0]);
     let waited = begun.elapsed();
-    assert!((Duration::from_millis(900)..Duration::from_secs(5)).contains(&waited), "1 s was {waited:?}");
+    assert!(waited >= Duration::from_millis(900), "1 s was {waited:?}");
     if !watch.head.connection_is("close") {
         watch.client.call("GET", "/healthz", "").expect_status(200, "a request after a watch");
     }

@@ -25,9 +25,7 @@ impl Call<'_> {
         let representation = representation.pretty_if(is_pretty(self.head, &self.query));
         Ok(Form { representation, include, version: self.version })
     }
-}
 
-impl Call<'_> {
     /// Checks the options of a Table. To be called where there is an answer: what the request was to change has been
     /// changed by then.
     ///

@@ -420,15 +420,9 @@ mod tests {
     use crate::auth::Credentials;
     use crate::clock::Now;
     use crate::form::Response;
-    use crate::http::{FieldLines, Method, RequestHead};
+    use crate::http::{Method, NoLines, RequestHead};
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
-
-    struct NoLines;
-
-    impl FieldLines for NoLines {
-        fn for_each(&self, _: &mut dyn FnMut(&[u8], &[u8])) {}
-    }
 
     fn create(api: &mut Api, table: &mut Table, body: &str) -> Response {
         let head = RequestHead {

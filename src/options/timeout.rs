@@ -10,9 +10,6 @@ use crate::go::quote::go_quoted_ascii;
 /// # Errors
 /// 400 in kube-apiserver's words.
 pub fn check_timeout(query: &Query<'_>) -> Result<(), ApiError> {
-    if query.is_empty() {
-        return Ok(());
-    }
     let timeout = query.value("timeout").unwrap_or_default();
     if timeout.is_empty() {
         return Ok(());
