@@ -9,7 +9,7 @@ use crate::auth::authorize_create;
 use crate::clock::Now;
 use crate::codec::Format;
 use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
-use crate::codec::protobuf::{self, lease_len};
+use crate::codec::protobuf::{self, lease_len, lease_len_max};
 use crate::form::{Form, State};
 use crate::go::quote::go_quoted;
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
@@ -21,7 +21,6 @@ use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
-use crate::table::object::encoded_bytes_max;
 use compact_str::CompactString;
 use memchr::memchr2;
 use uuid::Uuid;
@@ -390,7 +389,7 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
 /// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little longer.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
     // Nearly all: it costs less to see that one cannot be too long than how long it is.
-    if encoded_bytes_max(lease) <= OBJECT_BYTES_MAX {
+    if lease_len_max(lease) <= OBJECT_BYTES_MAX {
         return Ok(());
     }
     let length = lease_len(lease, ResourceVersion(0));

@@ -4,7 +4,7 @@ use super::Form;
 use crate::api_error::{ApiError, Status};
 use crate::codec::Format;
 use crate::http;
-use crate::table::object::{ESCAPED_BYTES, Object};
+use crate::table::object::Object;
 use bytes::Bytes;
 
 /// A response of the API.
@@ -77,16 +77,10 @@ impl Body {
     pub fn len_max(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Lease(object, format) if object.is_encoded_in(*format) => object.body_bytes(*format) + TIMES_BYTES,
-            Self::Lease(object, format) => object.body_bytes(*format) * ESCAPED_BYTES + SKELETON_BYTES,
+            Self::Lease(object, format) => object.body_bytes_max(*format),
         }
     }
 }
-
-/// Bytes by which one state of a Lease may be longer than another, between which there are renewals only.
-const TIMES_BYTES: usize = 16;
-/// Bytes of a Lease in JSON that are names of members and times.
-const SKELETON_BYTES: usize = 4096;
 
 impl Default for Body {
     fn default() -> Self {

@@ -1,6 +1,9 @@
 //! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 escaped too, so that the text can
 //! stand in HTML and JavaScript.
 
+/// Most bytes that a byte of text becomes: `\u003c`.
+pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
+
 /// Appends `text` with quotes and escapes.
 #[inline]
 pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {

@@ -26,6 +26,30 @@ pub struct Lease {
 }
 
 impl Lease {
+    /// An estimate of the memory that it takes besides its own size, in bytes: its texts, and the places in which they are.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
+        let (meta, spec) = (&self.metadata, &self.spec);
+        let maps = [&meta.labels, &meta.annotations];
+        let pairs: usize = maps.iter().flat_map(|map| map.iter()).map(|(k, v)| k.len() + v.len() + PAIR_BYTES).sum();
+        let owners: usize = meta
+            .owner_references
+            .iter()
+            .map(|owner| owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len())
+            .map(|text| text + size_of::<OwnerReference>())
+            .sum();
+        let finalizers: usize = meta.finalizers.iter().map(|name| name.len() + size_of::<CompactString>()).sum();
+        let spec: usize = [&spec.holder_identity, &spec.strategy, &spec.preferred_holder]
+            .into_iter()
+            .flatten()
+            .map(CompactString::len)
+            .sum();
+        let names = [&meta.name, &meta.generate_name, &meta.namespace, &meta.self_link, &meta.uid];
+        let names: usize = names.into_iter().map(CompactString::len).sum();
+        pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes()
+    }
+
     /// Gives back memory that was taken in advance, since there are very many of them and they stay.
     pub fn shrink_to_fit(&mut self) {
         let meta = &mut self.metadata;

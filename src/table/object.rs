@@ -7,10 +7,10 @@
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
 use crate::codec::template::{Template, Values, encode_into};
-use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
+use crate::go::json::ESCAPED_BYTES_MAX;
+use crate::lease::{Lease, ObjectMeta};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
-use compact_str::CompactString;
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
 use std::fmt;
@@ -90,12 +90,10 @@ pub struct RenewedTimes {
     pub managed_time: Option<Time>,
 }
 
-/// Bytes of the encoding that no string accounts for: names of members, times, numbers.
-const ENCODED_BYTES: usize = 512;
-/// Most bytes of the encoding of a byte of text: `\u003c` in JSON.
-pub(crate) const ESCAPED_BYTES: usize = 6;
-/// Bytes of a pair of a map besides its text.
-const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
+/// Bytes of the longest encoding, JSON, that no string accounts for: names of members, times, numbers.
+const ENCODED_BYTES: usize = 1024;
+/// Bytes by which one state may be longer than another, between which there are renewals only.
+const TIMES_BYTES: usize = 16;
 
 /// Bytes of the JSON object before the members that a list item has too: `{"kind":…,"apiVersion":…,`.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
@@ -203,16 +201,28 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
+    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the format.
+    #[must_use]
+    pub fn body_bytes(&self, format: Format) -> usize {
+        self.template(format).len_hint()
+    }
+
     /// Whether it is at hand in this format, and need not be encoded anew.
     #[must_use]
     pub fn is_encoded_in(&self, format: Format) -> bool {
         self.template(format).format() == format
     }
 
-    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the format.
+    /// Most bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the format, else several times
+    /// as many.
     #[must_use]
-    pub fn body_bytes(&self, format: Format) -> usize {
-        self.template(format).len_hint()
+    pub fn body_bytes_max(&self, format: Format) -> usize {
+        let template = self.template(format);
+        if template.format() == format {
+            template.len_hint() + TIMES_BYTES
+        } else {
+            encoded_bytes_max(template.len_hint())
+        }
     }
 
     /// Appends the JSON object alone, as `version` has it: the same but for the end of `apiVersion`.
@@ -271,42 +281,21 @@ impl Object {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let Base { lease, template, .. } = &*self.base;
-        let text_bytes = text_bytes(lease);
-        let most = || ENCODED_BYTES + ESCAPED_BYTES * text_bytes;
-        size_of::<Base>() + text_bytes + template.get().map_or_else(most, Template::len_hint)
+        let text_bytes = lease.text_bytes();
+        let encoded_bytes = template.get().map_or_else(|| encoded_bytes_max(text_bytes), Template::len_hint);
+        size_of::<Base>() + text_bytes + encoded_bytes
     }
 }
 
-/// Bytes that are more than the encoding of a Lease in protobuf takes, by a look at its texts.
-#[must_use]
-pub fn encoded_bytes_max(lease: &Lease) -> usize {
-    ENCODED_BYTES + 3 * text_bytes(lease)
-}
-
-/// Bytes of what an object has of any length.
-fn text_bytes(lease: &Lease) -> usize {
-    let (meta, spec): (&ObjectMeta, &LeaseSpec) = (&lease.metadata, &lease.spec);
-    let maps = [&meta.labels, &meta.annotations];
-    let pairs: usize = maps.iter().flat_map(|map| map.iter()).map(|(k, v)| k.len() + v.len() + PAIR_BYTES).sum();
-    let owners: usize = meta
-        .owner_references
-        .iter()
-        .map(|owner| owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len())
-        .map(|text| text + size_of::<OwnerReference>())
-        .sum();
-    let finalizers: usize = meta.finalizers.iter().map(|name| name.len() + size_of::<CompactString>()).sum();
-    let spec: usize = [&spec.holder_identity, &spec.strategy, &spec.preferred_holder]
-        .into_iter()
-        .flatten()
-        .map(CompactString::len)
-        .sum();
-    let names = meta.name.len() + meta.namespace.len() + meta.generate_name.len() + meta.uid.len();
-    pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes()
+/// Most bytes of an encoding of a Lease with so many bytes of text.
+fn encoded_bytes_max(text_bytes: usize) -> usize {
+    ENCODED_BYTES + ESCAPED_BYTES_MAX * text_bytes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::json::Decoder;
 
     #[test]
     fn keys_sort_as_etcd_sorts_them() {
@@ -339,6 +328,31 @@ mod tests {
             let estimate = object.memory_bytes();
             assert!((exact..exact + 1000).contains(&estimate), "{text:?} in {format:?}: {estimate}, not {exact}");
             assert!(before >= exact, "{text:?} in {format:?}: {before} while it may still be encoded");
+        }
+    }
+
+    #[test]
+    fn no_encoding_is_longer_than_it_may_be() {
+        let full = r#"{"metadata":{"name":"n","generateName":"<","namespace":"s","uid":"u","generation":9223372036854775807,
+            "creationTimestamp":"2026-01-02T03:04:05Z","deletionTimestamp":"2026-01-02T03:04:05Z",
+            "deletionGracePeriodSeconds":9223372036854775807,"labels":{"a":"<"},"annotations":{"b":"<"},"finalizers":["<"],
+            "ownerReferences":[{"apiVersion":"<","kind":"","name":"","uid":"","controller":true,"blockOwnerDeletion":false}],
+            "managedFields":[{"manager":"<","operation":"Update","apiVersion":"v","time":"2026-01-02T03:04:05Z",
+            "fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}}}]},
+            "spec":{"holderIdentity":"<","leaseDurationSeconds":2147483647,"acquireTime":"2026-01-02T03:04:05.678901Z",
+            "renewTime":"2026-01-02T03:04:05.678901Z","leaseTransitions":2147483647,"strategy":"<","preferredHolder":"<"}}"#;
+        let decoded = Decoder::new().decode_lease(&mut full.as_bytes().to_vec(), ApiVersion::V1).expect("a Lease");
+        for lease in [decoded.lease, Lease::default()] {
+            for at_hand in [Format::Json, Format::Protobuf] {
+                let object = Object::new(Key::new("s", "n"), ResourceVersion(u64::MAX), lease.clone());
+                let unencoded = object.memory_bytes();
+                for format in [at_hand, Format::Json, Format::Protobuf] {
+                    let mut body = Vec::new();
+                    object.push_body(&mut body, format);
+                    assert!(body.len() <= object.body_bytes_max(format), "{format:?}, {at_hand:?} is at hand");
+                    assert!(body.len() <= unencoded - lease.text_bytes() - size_of::<Base>(), "{format:?}");
+                }
+            }
         }
     }
 

@@ -32,7 +32,8 @@ pub use discovery::{DiscoveryMessage, encode_discovery_into};
 pub use encode::{encode_lease_into, encode_partial_into, encode_status_into};
 pub use envelope::raw_message;
 pub use list::{
-    ListForm, ListHead, lease_len, partial_len, push_lease_item, push_partial_item, push_raw_item, raw_item_len,
+    ListForm, ListHead, lease_len, lease_len_max, partial_len, push_lease_item, push_partial_item, push_raw_item,
+    raw_item_len,
 };
 pub use marks::Marks;
 pub use watch::push_watch_event;

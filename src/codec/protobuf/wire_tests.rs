@@ -260,6 +260,7 @@ fn random_leases_round_trip() {
         assert_eq!((&decoded, found), (&lease, Some(version)));
         let message = raw_message(&body);
         assert_eq!(lease_len(&lease, version), raw_item_len(message));
+        assert!(lease_len(&lease, version) <= lease_len_max(&lease), "{lease:?}");
         let partial = bytes(|out| encode_partial_into(out, &lease.metadata, Some(version), MetaVersion::V1));
         assert_eq!(partial_len(&lease.metadata, version), raw_item_len(raw_message(&partial)));
         let older = bytes(|out| encode_lease_into(out, &lease, Some(version), "coordination.k8s.io/v1beta1"));
