@@ -24,7 +24,6 @@ use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;
 use crate::table::snapshot::{Forgotten, Snapshot};
-use crate::watch::is_selected;
 use bytes::Bytes;
 use found::{Found, OwnedMeta};
 
@@ -130,7 +129,7 @@ impl Stream {
             form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
         }
         let more = snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            if is_selected(selector, object) {
+            if object.is_selected_by(selector) {
                 form.push_list_item(out, object, *items_sent == 0, now.wall);
                 *items_sent += 1;
             }

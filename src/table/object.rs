@@ -10,6 +10,7 @@ use crate::codec::template::{Template, Values, encode_into};
 use crate::go::json::ESCAPED_BYTES_MAX;
 use crate::lease::{Lease, ObjectMeta};
 use crate::resource::{ApiVersion, ResourceVersion};
+use crate::selector::Selector;
 use crate::timestamp::{MicroTime, Time};
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
@@ -166,6 +167,13 @@ impl Object {
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
+    }
+
+    /// Whether `selector` takes it.
+    #[must_use]
+    pub fn is_selected_by(&self, selector: &Selector) -> bool {
+        let meta = self.metadata();
+        selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
     }
 
     /// `spec.renewTime`

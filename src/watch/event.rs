@@ -5,7 +5,6 @@ use crate::clock::Now;
 use crate::form::{Form, State};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
-use crate::table::object::Object;
 
 /// Appends what a watcher with `selector` sees of `event`, if anything; whether there was something. To a selector a
 /// change can bring an object into view or take it out of it (apiserver `storage/cacher`, `convertToWatchEvent`).
@@ -19,11 +18,11 @@ pub(super) fn push_change(
     now: Now,
     recent: Option<&mut Recent>,
 ) -> bool {
-    let takes_after = is_selected(selector, &event.after);
+    let takes_after = event.after.is_selected_by(selector);
     let after = !event.deleted && takes_after;
     let before = event.before.as_ref().filter(|before| {
         // No selector sees a renewal.
-        if before.is_renewal_of(&event.after) { takes_after } else { is_selected(selector, before) }
+        if before.is_renewal_of(&event.after) { takes_after } else { before.is_selected_by(selector) }
     });
     let known;
     let (kind, state) = match (before, after) {
@@ -45,10 +44,4 @@ pub(super) fn push_change(
         _ => form.push_event(out, kind, state, columns, now.wall),
     }
     true
-}
-
-/// Whether `selector` takes `object`.
-pub(crate) fn is_selected(selector: &Selector, object: &Object) -> bool {
-    let meta = object.metadata();
-    selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
 }

@@ -19,7 +19,6 @@ mod event;
 mod recent;
 mod watcher;
 
-pub(crate) use event::is_selected;
 use recent::Recent;
 use watcher::Watcher;
 

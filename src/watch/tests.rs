@@ -118,7 +118,7 @@ impl World {
 
     /// What a client should have seen of the whole history.
     fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
-        let takes = |object: &Object| client.range.contains(object.key()) && is_selected(&client.selector, object);
+        let takes = |object: &Object| client.range.contains(object.key()) && object.is_selected_by(&client.selector);
         let mut expected = Vec::new();
         for event in self.history.iter().filter(|event| event.version().0 > client.after) {
             let before = event.before.as_ref().is_some_and(takes);

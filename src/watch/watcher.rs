@@ -1,6 +1,6 @@
 //! One watcher: from where it learns of changes, how far it has come, and what it is given next.
 
-use super::event::{self, is_selected};
+use super::event;
 use super::recent::Recent;
 use super::{Counts, Fill, WatchEnd, WatchSpec, WatchStart};
 use crate::api_error::ApiError;
@@ -192,7 +192,7 @@ impl Watcher {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let more = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
-                if is_selected(&self.selector, object) {
+                if object.is_selected_by(&self.selector) {
                     form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
                     *events_given += 1;
                     *columns = false;

@@ -11,7 +11,6 @@ use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::event_log::Room;
 use crate::table::object::Object;
-use crate::watch::is_selected;
 
 impl Deletion {
     /// Deletes the next of what `selector` takes, and adds them to what was found; whether there may be more.
@@ -34,7 +33,7 @@ impl Deletion {
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let mut doomed = Vec::new();
         let more = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            if is_selected(selector, object) {
+            if object.is_selected_by(selector) {
                 bytes_left = bytes_left.saturating_sub(object.memory_bytes());
                 doomed.push(object.clone());
             }

@@ -10,7 +10,6 @@ use crate::table::Table;
 use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot};
-use crate::watch::is_selected;
 
 /// Items of a list, from where on there may be more, and the bytes that they will take as far as that must be known.
 #[derive(Debug)]
@@ -67,7 +66,7 @@ impl Found {
         let Self { snapshot, limit, items, bytes, .. } = self;
         let bytes_max = *bytes + COLLECTED_BYTES_PER_STEP;
         snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            if is_selected(selector, object) {
+            if object.is_selected_by(selector) {
                 *bytes += form.list_item_len(object);
                 items.push_back(object.clone());
             }
