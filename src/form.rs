@@ -153,7 +153,8 @@ impl Form {
         self.representation.format == Format::Protobuf
     }
 
-    /// Appends what stands before the items of a list. `items` are those that follow, where they must be known.
+    /// Appends what stands before the items of a list. `items_len` are the bytes of those that follow, by
+    /// [`Form::list_item_len`]; they matter only if [`Form::needs_whole_list`].
     pub fn push_list_head(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, items_len: usize) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len }.push(out);

@@ -1,5 +1,5 @@
-//! Requests that may be long: lists and deletions of a collection. Cut into steps, so that none of them holds a
-//! renewal up.
+//! Work that may be long: lists, deletions of a collection, and bodies that are compressed. Cut into steps, so that none of
+//! it holds a renewal up.
 //!
 //! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps then
 //! append nothing. From there on only the end of the connection can say that something went wrong.
@@ -27,7 +27,7 @@ use crate::table::snapshot::{Forgotten, Snapshot};
 use bytes::Bytes;
 use found::{Found, OwnedMeta};
 
-/// A request that is worked on in steps, and whose response is a list.
+/// A response that is made in steps: a list, that of a deletion of a collection, or one that is at hand and is compressed.
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
@@ -85,7 +85,8 @@ impl Printer {
     }
 }
 
-/// Stages follow each other in this order; a job begins at the first that it needs.
+/// What the next step does. From [`Stage::Collect`] and [`Stage::Delete`] a job goes on to [`Stage::Send`]; the others it stays
+/// in to its end, unless its time is over.
 #[derive(Debug)]
 enum Stage {
     /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.

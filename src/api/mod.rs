@@ -84,7 +84,7 @@ struct Call<'r> {
 pub enum Reply {
     /// One that is at hand.
     Response(Response),
-    /// A list, made in steps.
+    /// One that is made in steps: a list, that of a deletion of a collection, or one that is compressed.
     Job(Box<Job>),
     /// A stream of events.
     Watch(Box<WatchSpec>),
