@@ -156,9 +156,9 @@ fn check_deadline(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), Ap
 
 /// What a request that fails is answered with.
 #[cold]
-fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Reply {
+fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Response {
     let form = form_of_error(request, &Query::new(request.query));
-    Reply::Response(Response::from_status(&error.status(), form))
+    Response::from_status(&error.status(), form)
 }
 
 impl fmt::Debug for Api {
@@ -209,12 +209,12 @@ impl Api {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, version, query, caller: &caller, now, warnings };
             let reply = self.route(table, &call, &route, body);
-            let reply = reply.unwrap_or_else(|error| refusal(request, &error));
+            let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.with_warnings(call.warnings)
         });
-        let mut reply = reply.unwrap_or_else(|error| refusal(request, &error));
+        let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
         if let Err(error) = self.admit(table, &mut reply) {
-            reply = refusal(request, &error);
+            reply = Reply::Response(refusal(request, &error));
         }
         if route.is_resource()
             && reply.may_be_compressed()
@@ -231,6 +231,15 @@ impl Api {
             (None, _) => {}
         }
         reply
+    }
+
+    /// Answers a request whose body is not taken, and counts it.
+    #[cold]
+    pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
+        let Target { version, route } = Target::of(request.path);
+        let response = refusal(request, error);
+        self.metrics.count_request(RequestKind::of(&route, request), version, response.status);
+        response
     }
 
     /// Lets a list or a watch begin, unless it is one of those of which too many are under way.

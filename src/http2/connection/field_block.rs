@@ -2,9 +2,9 @@
 
 use super::{Connection, Event, Role, Shutdown, Turn};
 use crate::hpack::Decoded;
-use crate::http2::error::{ConnectionError, ErrorCode, Flood, FrameError, Malformed, StreamError};
+use crate::http2::error::{ConnectionError, Flood, FrameError, Malformed, StreamError};
+use crate::http2::frame::FrameHead;
 use crate::http2::frame::headers::{Headers, begin_headers_into, finish_headers};
-use crate::http2::frame::{FrameHead, rst_stream};
 use crate::http2::head::{RequestHead, ResponseHead, check_trailers};
 use crate::http2::limits;
 use crate::http2::stream::State;
@@ -149,8 +149,10 @@ impl Connection {
         self.encoder.encode_status(431, turn.out);
         finish_headers(start.stream_id, at, turn.out);
         if !start.end_stream {
-            rst_stream::encode_into(start.stream_id, ErrorCode::NO_ERROR, turn.out);
-            self.reset_memory.insert(start.stream_id);
+            let mut stream = self.new_stream(start.stream_id, State::HalfClosedLocal);
+            (stream.head_received, stream.head_sent) = (true, true);
+            let key = self.streams.insert(stream);
+            self.refuse_rest(key, turn.now_ms);
         }
         Ok(())
     }

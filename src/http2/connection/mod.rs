@@ -29,6 +29,7 @@ use super::streams::{Store, StreamKey};
 use crate::hpack::{Decoder, DecoderLimits, Encoder, FieldBuf};
 use field_block::PendingBlock;
 use head_memo::HeadMemo;
+use std::collections::VecDeque;
 
 /// One connection, server or client.
 ///
@@ -48,7 +49,8 @@ use head_memo::HeadMemo;
 /// They are the caller's: for the preface and the first request, a request whose end has not come (an event without
 /// `end_stream`), a field block that has not ended ([`awaits_continuation`](Self::awaits_continuation)), streams that
 /// wait for a window ([`send_data`](Self::send_data) that sent less, until `poll_writable` names the stream), an idle
-/// connection ([`stream_count`](Self::stream_count)). [`reset`](Self::reset) and [`abort`](Self::abort) enforce them.
+/// connection ([`stream_count`](Self::stream_count)), a request whose rest is not wanted
+/// ([`refused_since_ms`](Self::refused_since_ms)). [`reset`](Self::reset) and [`abort`](Self::abort) enforce them.
 ///
 /// # Invariants
 /// Slab and index of streams agree. Who wants to write and whose window is open is queued; who does not want to write
@@ -76,6 +78,8 @@ pub struct Connection {
     /// Streams above this will not be served by the peer: its GOAWAY.
     remote_goaway: Option<StreamId>,
     pending_block: Option<PendingBlock>,
+    /// When each request was answered before its end, oldest first; some may be over.
+    refused: VecDeque<(u64, StreamKey)>,
     reset_memory: ResetMemory,
 }
 
@@ -183,6 +187,7 @@ impl Connection {
             next_local_id: Some(StreamId::FIRST),
             remote_goaway: None,
             pending_block: None,
+            refused: VecDeque::new(),
             reset_memory: ResetMemory::default(),
         }
     }

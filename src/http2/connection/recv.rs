@@ -37,17 +37,19 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
+        // Who has answered wants no more of the request.
+        let is_wanted = self.role == Role::Client || stream.state == State::Open;
         if end_stream {
             self.end_remote(key);
         } else {
-            if let Some(increment) = stream.recv_window.poll_update() {
+            if is_wanted && let Some(increment) = stream.recv_window.poll_update() {
                 window_update::encode_into(head.stream_id, increment, turn.out);
             }
             if data.is_empty() {
                 return Ok(None);
             }
         }
-        Ok(Some(Event::Data { stream: key, data, end_stream }))
+        Ok(is_wanted.then_some(Event::Data { stream: key, data, end_stream }))
     }
 
     #[cold]

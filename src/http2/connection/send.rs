@@ -198,6 +198,28 @@ impl Connection {
         self.check_invariants();
     }
 
+    /// The rest of a request that is answered is not wanted (RFC 9113 §8.1). What comes of it all the same goes through the
+    /// connection's window and is dropped; the stream's window is not opened again. To reset the stream at once could
+    /// destroy the answer: libcurl drops what it has not handed on when it reads the reset.
+    pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
+        if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
+            let streams = &self.streams;
+            self.refused.retain(|(_, key)| streams.get(*key).is_some());
+        }
+        self.refused.push_back((now_ms, key));
+    }
+
+    /// Milliseconds at which the first of the requests was answered whose rest is not wanted.
+    #[must_use]
+    pub fn refused_since_ms(&self) -> Option<u64> {
+        self.refused.front().map(|(since_ms, _)| *since_ms)
+    }
+
+    /// The stream of the first of those, to be reset, if it was answered by `until_ms`. It may be over.
+    pub fn pop_refused(&mut self, until_ms: u64) -> Option<StreamKey> {
+        self.refused.pop_front_if(|(since_ms, _)| *since_ms <= until_ms).map(|(_, key)| key)
+    }
+
     pub(in crate::http2) fn begin_block(&mut self, out: &mut Vec<u8>) {
         self.encoder.begin_block(out);
     }
@@ -226,6 +248,9 @@ impl Connection {
 /// A frame that a window cut short at less than this allows for no more WINDOW_UPDATEs: or a peer that opens its
 /// window by one octet at a time would pay with one frame for one.
 const LARGE_DATA: usize = 1024;
+
+/// Streams that are over and may stand among the refused, beside as many as twice those that are open.
+const REFUSED_MIN: usize = 64;
 
 /// WINDOW_UPDATE frames that a DATA frame may bring however short it is: one for the stream, one for the connection.
 const WINDOW_UPDATES_FOR_DATA: u32 = 2;

@@ -19,7 +19,8 @@ use crate::clock::Now;
 use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
 use crate::limits::{
-    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, QUEUED_BYTES_HIGH, RECEIVED_BYTES_LOW, WRITE_STALL_MS_MAX,
+    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, RECEIVED_BYTES_LOW,
+    WRITE_STALL_MS_MAX,
 };
 use crate::table::Table;
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
@@ -223,7 +224,8 @@ impl Http2 {
     }
 
     /// Milliseconds at which somebody has had their time: a peer that began a head since `since_ms`, the oldest
-    /// request without its body, the oldest response without a window, or a connection without streams.
+    /// request without its body, the oldest response without a window, whoever was told first that the rest of a body is not
+    /// wanted, or a connection without streams.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         let connection_ms = if !self.connection.is_open() || self.is_within_message(input) {
@@ -239,11 +241,12 @@ impl Http2 {
         connection_ms
             .min(after(self.receiving.front(), BODY_MS_MAX))
             .min(after(self.stalled.front(), WRITE_STALL_MS_MAX))
+            .min(self.connection.refused_since_ms().map_or(u64::MAX, |since_ms| since_ms.saturating_add(LINGER_MS_MAX)))
     }
 
     /// Resets the streams that have had their time. Whether it is the connection that has.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
-        let mut is_about_a_stream = false;
+        let mut is_about_a_stream = self.reset_refused(service, now, output);
         while let Some((began_ms, key)) = self.receiving.front().copied() {
             if began_ms.saturating_add(BODY_MS_MAX) > now.ms {
                 break;

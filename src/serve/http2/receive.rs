@@ -13,6 +13,7 @@ use crate::form::Response;
 use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
+use crate::limits::LINGER_MS_MAX;
 use crate::serve::pace::is_plain;
 use crate::serve::{self, Budget, Service};
 use crate::table::WANTED_MAX;
@@ -118,7 +119,10 @@ impl Http2 {
             .content_length
             .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
         if is_too_large {
-            return self.refuse_body(key, &self.too_large(), turn);
+            let fields = std::mem::take(&mut turn.service.scratch.fields);
+            self.refuse(key, head, &fields, &self.too_large(), turn);
+            turn.service.scratch.fields = fields;
+            return;
         }
         let fields = &turn.service.scratch.fields;
         let is_continue = |value: &[u8]| value.eq_ignore_ascii_case(b"100-continue");
@@ -145,7 +149,6 @@ impl Http2 {
         // Data on a stream that was answered early is of no use any more.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
-            self.forget(key);
             return self.refuse_body(key, &self.too_large(), turn);
         }
         self.make_room(key, data.len(), turn);
@@ -194,7 +197,8 @@ impl Http2 {
         table.look_ahead(self.whole.iter().filter_map(wanted));
     }
 
-    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of them would take minutes.
+    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of them
+    /// would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -221,29 +225,11 @@ impl Http2 {
         turn: &mut Turn<'_>,
     ) {
         let lines = Lines { fields, head };
-        let Ok(target) = std::str::from_utf8(head.path(fields)) else {
+        let Some(request) = lines.request() else {
             let error = ApiError::BadRequest { message: "the request target is not UTF-8".into() };
             let reply = Reply::Response(Response::from_error(&error));
             return self.respond(key, reply, false, turn);
         };
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let mut request = RequestHead {
-            method: Method::from_bytes(head.method(fields)),
-            path,
-            query,
-            accept: None,
-            content_type: None,
-            user_agent: None,
-            fields: &lines,
-        };
-        for field in head.regular_fields(fields) {
-            match field.id {
-                NameId::ACCEPT => _ = request.accept.get_or_insert(field.value),
-                NameId::CONTENT_TYPE => _ = request.content_type.get_or_insert(field.value),
-                NameId::USER_AGENT => _ = request.user_agent.get_or_insert(field.value),
-                _ => {}
-            }
-        }
         let (method, body_bytes) = (request.method, body.len());
         let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.credentials, turn.now);
         let is_plain = is_plain(method, body_bytes, &reply);
@@ -293,7 +279,6 @@ impl Http2 {
             && let Some(Some(Stream { key: greatest, .. })) = self.streams.get(slot)
         {
             let greatest = *greatest;
-            self.forget(greatest);
             self.refuse_body(greatest, &ApiError::TooManyRequests, turn);
             if greatest == key {
                 return;
@@ -305,13 +290,45 @@ impl Http2 {
         ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max }
     }
 
-    /// Answers a request of whose body the rest is not wanted (RFC 9113 §8.1).
+    /// Answers a request whose body is awaited and of which the rest is not wanted.
     #[cold]
     fn refuse_body(&mut self, key: StreamKey, error: &ApiError, turn: &mut Turn<'_>) {
-        let response = Response::from_error(error);
-        let mut scratch = Vec::new();
-        let _ = self.send_whole(key, &response, response.body.bytes(&mut scratch), false, turn);
-        self.connection.reset(key, ErrorCode::NO_ERROR, turn.output);
+        let Some((head, unserved)) = self.take_receiving(key) else { return };
+        self.received_bytes -= unserved.bytes();
+        self.refuse(key, head, &unserved.fields, error, turn);
+        turn.service.scratch.spare.give(unserved);
+    }
+
+    /// Answers a request with this head, of whose body the rest is not wanted (RFC 9113 §8.1). The reset that says so comes
+    /// [later](Http2::reset_refused), so that the answer is read before.
+    fn refuse(
+        &mut self,
+        key: StreamKey,
+        head: http2::RequestHead,
+        fields: &FieldBuf,
+        error: &ApiError,
+        turn: &mut Turn<'_>,
+    ) {
+        let lines = Lines { fields, head };
+        let (response, head_only) = match lines.request() {
+            Some(request) => (turn.service.api.refuse(&request, error), request.method == Method::Head),
+            None => (Response::from_error(error), false),
+        };
+        self.respond(key, Reply::Response(response), head_only, turn);
+        self.connection.refuse_rest(key, turn.now.ms);
+    }
+
+    /// Resets the streams whose peers have had time to read why the rest of the request is not wanted. Whether there were any.
+    pub(super) fn reset_refused(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
+        let mut is_any = false;
+        while let Some(until_ms) = now.ms.checked_sub(LINGER_MS_MAX)
+            && let Some(key) = self.connection.pop_refused(until_ms)
+        {
+            is_any = true;
+            self.connection.reset(key, ErrorCode::NO_ERROR, output);
+            self.on_reset(key, service);
+        }
+        is_any
     }
 
     /// A request stands in the queue until it is the first in line and has its body; those that stand for nothing any more
@@ -347,6 +364,33 @@ impl Http2 {
 struct Lines<'f> {
     fields: &'f FieldBuf,
     head: http2::RequestHead,
+}
+
+impl Lines<'_> {
+    /// The request that has them. `None` if its target is not UTF-8.
+    fn request(&self) -> Option<RequestHead<'_>> {
+        let Self { fields, head } = self;
+        let target = std::str::from_utf8(head.path(fields)).ok()?;
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let mut request = RequestHead {
+            method: Method::from_bytes(head.method(fields)),
+            path,
+            query,
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: self,
+        };
+        for field in head.regular_fields(fields) {
+            match field.id {
+                NameId::ACCEPT => _ = request.accept.get_or_insert(field.value),
+                NameId::CONTENT_TYPE => _ = request.content_type.get_or_insert(field.value),
+                NameId::USER_AGENT => _ = request.user_agent.get_or_insert(field.value),
+                _ => {}
+            }
+        }
+        Some(request)
+    }
 }
 
 impl FieldLines for Lines<'_> {

@@ -93,7 +93,7 @@ impl Http2 {
     }
 
     /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
-    pub(super) fn send_whole(
+    fn send_whole(
         &mut self,
         key: StreamKey,
         response: &Response,
