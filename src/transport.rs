@@ -22,8 +22,34 @@ pub(crate) struct Transport {
     is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
+    /// The first bytes that came where TLS is spoken.
+    first: First,
     /// The peer speaks HTTP in the clear where TLS is spoken.
     is_misdirected: bool,
+}
+
+/// The bytes with which a connection begins: as many as a record of TLS has before its content.
+#[derive(Debug, Default)]
+struct First {
+    bytes: [u8; 5],
+    len: usize,
+}
+
+impl First {
+    fn push(&mut self, read: &[u8]) {
+        let left = &mut self.bytes[self.len..];
+        let taken = left.len().min(read.len());
+        left[..taken].copy_from_slice(&read[..taken]);
+        self.len += taken;
+    }
+
+    /// Whether a request in the clear begins so (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`), as far as it has
+    /// come: rustls may refuse a record before its head is whole. No record of TLS begins with a letter.
+    fn begins_like_http(&self) -> bool {
+        let begun = &self.bytes[..self.len];
+        !begun.is_empty()
+            && [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].iter().any(|http| http.starts_with(begun))
+    }
 }
 
 /// Plaintext that is encrypted before the socket has taken what was encrypted before it.
@@ -49,6 +75,7 @@ impl Transport {
             writable: true,
             is_end_near: false,
             is_eof: false,
+            first: First::default(),
             is_misdirected: false,
         }
     }
@@ -139,15 +166,12 @@ impl Transport {
             self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
-        if tls.protocol_version().is_none() && begins_like_http(&self.socket) {
-            self.is_misdirected = true;
-            return Err(io::Error::new(ErrorKind::InvalidData, "HTTP in the clear"));
-        }
         let mut source = SocketReader {
             socket: &self.socket,
             readable: &mut self.readable,
             is_end_near: self.is_end_near,
             is_eof: &mut self.is_eof,
+            first: &mut self.first,
         };
         let read = match tls.read_tls(&mut source) {
             Ok(read) => read,
@@ -155,7 +179,13 @@ impl Transport {
             Err(e) => return Err(e),
         };
         if read > 0 {
-            let state = tls.process_new_packets().map_err(tls_error)?;
+            let state = match tls.process_new_packets() {
+                Ok(state) => state,
+                Err(error) => {
+                    self.is_misdirected = self.first.begins_like_http();
+                    return Err(tls_error(error));
+                }
+            };
             let mut left = state.plaintext_bytes_to_read();
             self.is_eof |= state.peer_has_closed();
             while left > 0 {
@@ -298,13 +328,6 @@ impl Output {
     }
 }
 
-/// Whether what waits on the socket begins as a request in the clear does (Go, `net/http/server.go`,
-/// `tlsRecordHeaderLooksLikeHTTP`): no record of TLS does.
-fn begins_like_http(socket: &TcpStream) -> bool {
-    let mut first = [0; 5];
-    matches!(socket.peek(&mut first), Ok(5)) && [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"OPTIO"].contains(&&first)
-}
-
 /// One read, retried when a signal interrupts it. 0 with the flags telling why.
 fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_eof: &mut bool) -> io::Result<usize> {
     loop {
@@ -346,6 +369,7 @@ struct SocketReader<'a> {
     readable: &'a mut bool,
     is_end_near: bool,
     is_eof: &'a mut bool,
+    first: &'a mut First,
 }
 
 impl Read for SocketReader<'_> {
@@ -353,6 +377,7 @@ impl Read for SocketReader<'_> {
         match read_socket(self.socket, into, self.readable, self.is_eof)? {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
             read => {
+                self.first.push(&into[..read]);
                 // As in cleartext: a short read saves the one that would find nothing.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)

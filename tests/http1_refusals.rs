@@ -12,6 +12,7 @@ use coordination_apiserver::limits::{
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::LazyLock;
+use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
 use support::response::Response;
@@ -323,18 +324,26 @@ fn a_path_with_a_broken_escape_is_refused() {
 #[test]
 fn http_in_the_clear_is_told_that_the_port_speaks_tls() {
     let server = TestServer::start_secure();
-    let answer = |sent: &[u8]| {
+    let answer = |pieces: &[&[u8]]| {
         let mut socket = TcpStream::connect(server.secure_address()).unwrap();
+        socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        socket.write_all(sent).unwrap();
+        for piece in pieces {
+            socket.write_all(piece).unwrap();
+            thread::sleep(Duration::from_millis(50));
+        }
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer).unwrap();
         answer
     };
-    let told = answer(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let expected = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-    assert_eq!(String::from_utf8_lossy(&told), expected);
-    assert_eq!(answer(b"what is this\r\n\r\n").first(), Some(&21), "an alert of TLS");
+    let rest = b" /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for pieces in
+        [&[&[b"GET", &rest[..]].concat()[..]][..], &[b"GE", b"T", rest], &[b"PUT", b" ", b"/ HTTP/1.1\r\n\r\n"]]
+    {
+        assert_eq!(String::from_utf8_lossy(&answer(pieces)), expected, "{pieces:?}");
+    }
+    assert_eq!(answer(&[b"what is this\r\n\r\n"]).first(), Some(&21), "an alert of TLS");
 }
 
 /// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some of
@@ -357,7 +366,7 @@ fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
     };
     let await_gauge = |is_met: &dyn Fn(usize) -> bool| {
         let is_in_time = (0..400).any(|_| {
-            std::thread::sleep(Duration::from_millis(25));
+            thread::sleep(Duration::from_millis(25));
             is_met(gauge())
         });
         assert!(is_in_time, "{}", gauge());
