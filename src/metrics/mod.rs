@@ -269,8 +269,8 @@ impl Metrics {
         self.turns.encode(out, TURNS, &[]);
         out.histogram(
             TURNS_CPU,
-            "Processor time of those turns that went on with what the one before had left: lists, deletions, handshakes, \
-             watches that catch up. Where a turn's duration is far above it, something else had the core.",
+            "Processor time of those turns that went on with what the one before had left: requests, connections to be \
+             accepted, handshakes, lists, deletions, watches that catch up. Where a turn's duration is far above it, something else had the core.",
         );
         self.turns_cpu.encode(out, TURNS_CPU, &[]);
         out.single_gauge("coordination_connections", "Open connections.", self.last.connections);
