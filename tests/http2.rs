@@ -367,6 +367,9 @@ fn what_cannot_be_upgraded_is_answered_in_http_1_1() {
         (SERVER.endpoint(), ask("")),
         (SERVER.endpoint(), ask(&good.repeat(2))),
         (SERVER.endpoint(), ask("HTTP2-Settings: *\r\n")),
+        // 2 is no value of SETTINGS_ENABLE_PUSH; and half a setting.
+        (SERVER.endpoint(), ask("HTTP2-Settings: AAIAAAAC\r\n")),
+        (SERVER.endpoint(), ask("HTTP2-Settings: AAIA\r\n")),
     ];
     for (endpoint, sent) in cases {
         let mut client = Client::open(&endpoint);

@@ -33,7 +33,7 @@ pub use client::{OpenError, RequestLine};
 pub use connection::{Connection, Event, Received, SendField};
 pub use error::{ConnectionError, ErrorCode, Initiator, StreamGone};
 pub use head::{RequestHead, ResponseHead};
-pub use settings::Config;
+pub use settings::{Config, UpgradeSettings};
 pub use stream_id::StreamId;
 pub use streams::StreamKey;
 

@@ -105,6 +105,26 @@ impl PeerSettings {
     }
 }
 
+/// The settings of a client that asks to go on in HTTP/2, as `HTTP2-Settings` has them decoded (RFC 7540 §3.2.1).
+#[derive(Debug)]
+pub struct UpgradeSettings(Vec<u8>);
+
+impl UpgradeSettings {
+    /// `None` if they would be refused in a SETTINGS frame.
+    #[must_use]
+    pub fn parse(payload: Vec<u8>) -> Option<Self> {
+        let settings = Self(payload);
+        let is_whole = settings.0.len().is_multiple_of(settings::SETTING_BYTES);
+        let mut encoder = Encoder::new(limits::TABLE_SIZE_MAX);
+        (is_whole && PeerSettings::default().apply(&settings.0, false, &mut encoder).is_ok()).then_some(settings)
+    }
+
+    /// As they would stand in a SETTINGS frame.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The values that `SETTINGS_MAX_FRAME_SIZE` can have.
 const MAX_FRAME_SIZES: std::ops::RangeInclusive<u32> = 1 << 14..=(1 << 24) - 1;
 

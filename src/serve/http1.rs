@@ -1,6 +1,6 @@
 //! HTTP/1.1: one request after the other, and the one response that may be long.
 
-use super::pace::is_plain;
+use super::job::{self, Begun};
 use super::{Budget, Owner, Peer, Served, Service};
 use crate::api::Reply;
 use crate::api::job::Job;
@@ -12,6 +12,7 @@ use crate::form::{Body, Response};
 use crate::http::RequestHead;
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
+use crate::http2::UpgradeSettings;
 use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::media_type::TEXT;
 use crate::table::{Table, Wanted};
@@ -49,8 +50,8 @@ enum InProgress {
 /// A request that asked to go on in HTTP/2 (RFC 7540 §3.2).
 #[derive(Debug)]
 pub(super) struct Upgrade {
-    /// `HTTP2-Settings`, decoded.
-    pub(super) settings: Vec<u8>,
+    /// `HTTP2-Settings`.
+    pub(super) settings: UpgradeSettings,
     /// The answer to it, which is the first stream's.
     pub(super) reply: Reply,
     /// Method was HEAD.
@@ -109,9 +110,7 @@ impl Http1 {
             let step = self.parser.next(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let body_bytes = body.len();
-                let reply = service.api.handle(&mut service.table, request, body, from.credentials, now);
-                let is_plain = is_plain(request.method, body_bytes, &reply);
+                let reply = service.handle(request, body, from, now);
                 // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1).
                 if after.wants_h2c
                     && from.credentials.is_insecure()
@@ -120,15 +119,14 @@ impl Http1 {
                     output.extend_from_slice(SWITCHING_PROTOCOLS);
                     return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
                 }
-                let in_progress = respond(reply, after, service, from.connection, now, output);
-                service.pace.count(is_plain);
-                in_progress
+                respond(reply, after, service, from.connection, now, output)
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
                     if input.len() > service.received_room_for(from.credentials) {
-                        refuse(&Response::from_error(&ApiError::TooManyRequests), service, output);
+                        let response = self.refusal_of_body(&ApiError::TooManyRequests, input, service);
+                        refuse(&response, service, output);
                         self.is_last = true;
                         return Served::Close;
                     }
@@ -136,6 +134,14 @@ impl Http1 {
                         output.extend_from_slice(CONTINUE);
                     }
                     return Served::Starved;
+                }
+                // The one refusal by the parser that comes of a request which could be read.
+                Err(RequestError::BodyTooLarge) => {
+                    let error = ApiError::RequestEntityTooLarge { bytes_max: BODY_BYTES_MAX };
+                    let response = self.refusal_of_body(&error, input, service);
+                    refuse(&response, service, output);
+                    self.is_last = true;
+                    return Served::Close;
                 }
                 Err(error) => {
                     service.api.metrics.count_malformed_request();
@@ -146,6 +152,15 @@ impl Http1 {
                     return Served::Close;
                 }
             }
+        }
+    }
+
+    /// What the first request in `input` is answered with, whose body is not taken.
+    #[cold]
+    fn refusal_of_body(&self, error: &ApiError, input: &ByteBuf, service: &mut Service) -> Response {
+        match self.parser.refused_head(input) {
+            Some(request) => service.api.refuse(&request, error),
+            None => Response::from_error(error),
         }
     }
 
@@ -328,14 +343,15 @@ impl Http1 {
 /// The agreement to go on in HTTP/2; its frames follow.
 const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1).
-fn http2_settings(request: &RequestHead<'_>) -> Option<Vec<u8>> {
+/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1). Where they are no good none was asked
+/// for: once the request has been served it is too late to refuse.
+fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     let mut settings = None;
     let mut lines = 0;
     request.fields.for_each(&mut |name, value| {
         if name.eq_ignore_ascii_case(b"http2-settings") {
             lines += 1;
-            settings = URL_SAFE_NO_PAD.decode(value.trim_ascii_end()).ok();
+            settings = URL_SAFE_NO_PAD.decode(value.trim_ascii_end()).ok().and_then(UpgradeSettings::parse);
         }
     });
     settings.filter(|_| lines == 1)
@@ -373,8 +389,7 @@ fn respond(
     }
 }
 
-/// A step of a list or a deletion of a collection whose head is not out. Most are short: those are sent whole, with their
-/// length.
+/// A step of a list or a deletion of a collection whose head is not out.
 fn begin_job(
     mut job: Box<Job>,
     after: Persistence,
@@ -382,22 +397,15 @@ fn begin_job(
     now: Now,
     output: &mut Vec<u8>,
 ) -> InProgress {
-    let mut body = Vec::new();
-    let stepped = job.step(&mut service.table, now, &mut body, LIST_WHOLE_BYTES_MAX);
-    let is_whole = !matches!(stepped, Ok(false));
-    let response = match stepped {
-        Ok(false) if !job.has_head() => return InProgress::Begun(job, after),
-        Ok(false) => job.head(),
-        Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
-        Err(error) => job.refusal(error),
+    let (head, body) = match job::begin(&mut job, service, now, LIST_WHOLE_BYTES_MAX) {
+        Begun::Nothing => return InProgress::Begun(job, after),
+        Begun::Whole(response) => {
+            push_response(&response, after, service, output);
+            return InProgress::Nothing;
+        }
+        Begun::Part(head, body) => (head, body),
     };
-    job.count_begin(&mut service.api.metrics, response.status);
-    if is_whole {
-        job.count_end(&mut service.api.metrics, now);
-        push_response(&response, after, service, output);
-        return InProgress::Nothing;
-    }
-    let stream = push_head_of_stream(&response, after, service, output);
+    let stream = push_head_of_stream(&head, after, service, output);
     if after.head_only {
         return InProgress::Nothing;
     }
@@ -420,12 +428,10 @@ fn push_head_of_stream(head: &Response, after: Persistence, service: &Service, o
 /// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
 fn continue_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
     let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    let stepped = job.step(&mut service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
+    let bytes_max = QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES;
+    let stepped = job::go_on(job, &mut service.table, &mut service.api.metrics, now, output, bytes_max);
     if let Some(chunk) = chunk {
         chunk.end(output);
-    }
-    if !matches!(stepped, Ok(false)) {
-        job.count_end(&mut service.api.metrics, now);
     }
     let done = stepped.ok()?;
     if done && stream.chunks {
@@ -445,17 +451,9 @@ fn push_response(response: &Response, after: Persistence, service: &mut Service,
 /// What is said to what never became a request.
 #[cold]
 fn refusal_of(error: RequestError) -> Response {
-    match error {
-        // The one refusal that comes of a request which could be read.
-        RequestError::BodyTooLarge => {
-            Response::from_error(&ApiError::RequestEntityTooLarge { bytes_max: BODY_BYTES_MAX })
-        }
-        error => {
-            let status = error.status();
-            let text = format!("{status} {}: {}\n", crate::http::reason_phrase(status), error.detail());
-            Response::new(status, TEXT, text.into())
-        }
-    }
+    let status = error.status();
+    let text = format!("{status} {}: {}\n", crate::http::reason_phrase(status), error.detail());
+    Response::new(status, TEXT, text.into())
 }
 
 /// Answers where no request can follow.

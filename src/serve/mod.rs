@@ -3,6 +3,7 @@
 
 mod http1;
 mod http2;
+mod job;
 mod pace;
 
 pub use http1::Http1;
@@ -15,6 +16,7 @@ use crate::auth::Credentials;
 use crate::buffer::ByteBuf;
 use crate::clock::{HttpDate, Now};
 use crate::hpack::FieldBuf;
+use crate::http::RequestHead;
 use crate::http2::limits::STREAMS_MAX;
 use crate::http2::{Config, PREFACE, StreamKey};
 use crate::limits::{
@@ -28,6 +30,7 @@ use crate::table::{Table, Wanted};
 use crate::tls::trust::Trust;
 use crate::watch::{Fill, WatcherKey, Watchers};
 use mio::Token;
+use pace::is_plain;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -114,6 +117,14 @@ impl Service {
     /// Whether so much waits on all connections that none is to get much more.
     fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
+    }
+
+    /// Has the API serve a request, in the time of this turn.
+    fn handle(&mut self, request: &RequestHead<'_>, body: &mut [u8], from: Peer<'_>, now: Now) -> Reply {
+        let body_bytes = body.len();
+        let reply = self.api.handle(&mut self.table, request, body, from.credentials, now);
+        self.pace.count(is_plain(request.method, body_bytes, &reply));
+        reply
     }
 
     /// Takes note that a request on `connection` waits; answers it if too many do already.
@@ -239,10 +250,7 @@ impl Protocol {
                     match http1.take_upgrade() {
                         None => return served,
                         Some(upgrade) => {
-                            let Some(http2) = Http2::upgraded(upgrade, service, from, now, output) else {
-                                return Served::Close;
-                            };
-                            *self = Self::Http2(Box::new(http2));
+                            *self = Self::Http2(Box::new(Http2::upgraded(upgrade, service, from, now, output)));
                         }
                     }
                 }

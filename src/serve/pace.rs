@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Pace {
     /// Until when they may be served; none if for ever.
     end: Option<Instant>,
+    /// Plain requests since the last look at the clock; [`REQUESTS_PER_CLOCK`] or more if one is due.
     unlooked: u32,
     is_over: bool,
 }
@@ -21,18 +22,18 @@ impl Pace {
         *self = Self { end: Some(moment + Duration::from_micros(REQUEST_US_PER_TURN)), unlooked: 0, is_over: false };
     }
 
-    /// One has been served; whether it was [plain](is_plain).
+    /// One is served; whether it is [plain](is_plain). Its answer may still have to be written.
     pub(super) fn count(&mut self, is_plain: bool) {
-        self.unlooked += 1;
-        if !is_plain || self.unlooked == REQUESTS_PER_CLOCK {
-            self.unlooked = 0;
-            self.is_over = self.end.is_some_and(|end| Instant::now() >= end);
-        }
+        self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
     }
 
     /// Whether no other is to be served in this turn.
     #[must_use]
-    pub fn is_over(&self) -> bool {
+    pub fn is_over(&mut self) -> bool {
+        if self.unlooked >= REQUESTS_PER_CLOCK {
+            self.unlooked = 0;
+            self.is_over = self.end.is_some_and(|end| Instant::now() >= end);
+        }
         self.is_over
     }
 }

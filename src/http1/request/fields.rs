@@ -4,7 +4,8 @@
 //! kept with what it says, and the same bytes are compared and not read again: of a renewal's instructions a third.
 
 use super::error::RequestError;
-use crate::http::FieldLines;
+use super::line::RequestLine;
+use crate::http::{FieldLines, RequestHead};
 use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
 
 /// The field section of the last request, read.
@@ -112,19 +113,19 @@ impl Fields {
         &self.said
     }
 
-    /// `Accept`, the first line of that name.
-    pub(super) fn accept(&self) -> Option<&[u8]> {
-        self.said.accept.map(|span| self.part(span))
-    }
-
-    /// `Content-Type`, the first line of that name.
-    pub(super) fn content_type(&self) -> Option<&[u8]> {
-        self.said.content_type.map(|span| self.part(span))
-    }
-
-    /// `User-Agent`, the first line of that name.
-    pub(super) fn user_agent(&self) -> Option<&[u8]> {
-        self.said.user_agent.map(|span| self.part(span))
+    /// The head that they make with `line`.
+    pub(super) fn under<'h>(&'h self, line: &RequestLine<'h>) -> RequestHead<'h> {
+        let (path, query) = line.path_and_query();
+        let value = |span: Option<Span>| span.map(|span| self.part(span));
+        RequestHead {
+            method: line.method,
+            path,
+            query,
+            accept: value(self.said.accept),
+            content_type: value(self.said.content_type),
+            user_agent: value(self.said.user_agent),
+            fields: self,
+        }
     }
 
     /// Gives back the memory of a section that is too long to be kept until the next request.
@@ -256,6 +257,7 @@ fn is_known_coding(coding: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Method;
 
     const RENEWAL: &[u8] =
         b"Host: h:1\r\nuser-agent: u\r\nAccept: a\r\naccept: b\r\nContent-Type: c\r\nContent-Length: 12\r\n\r\n";
@@ -270,9 +272,10 @@ mod tests {
     fn what_a_section_says_is_picked_out_and_its_lines_are_there() {
         let mut fields = Fields::default();
         fields.read(RENEWAL, true).expect("well-formed");
-        assert_eq!(fields.accept(), Some(&b"a"[..]));
-        assert_eq!(fields.content_type(), Some(&b"c"[..]));
-        assert_eq!(fields.user_agent(), Some(&b"u"[..]));
+        let line = RequestLine::parse(b"PUT /a?b HTTP/1.1\r\n").expect("a request line");
+        let head = fields.under(&line);
+        assert_eq!((head.method, head.path, head.query), (Method::Put, "/a", "b"));
+        assert_eq!([head.accept, head.content_type, head.user_agent], [Some(&b"a"[..]), Some(b"c"), Some(b"u")]);
         assert_eq!(fields.said().body, BodyLength::Bytes(12));
         assert!(fields.said().keep_alive);
         assert_eq!(lines(&fields).len(), 6);
@@ -289,7 +292,8 @@ mod tests {
         fields.read(RENEWAL, false).expect("well-formed");
         assert!(!fields.said().keep_alive, "HTTP/1.0 says another thing with it");
         fields.read(b"\r\n", false).expect("no field at all");
-        assert_eq!((fields.accept(), lines(&fields)), (None, vec![]));
+        let line = RequestLine::parse(b"GET / HTTP/1.0\r\n").expect("a request line");
+        assert_eq!((fields.under(&line).accept, lines(&fields)), (None, vec![]));
         assert_eq!(fields.said().body, BodyLength::Bytes(0));
     }
 

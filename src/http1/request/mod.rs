@@ -159,20 +159,19 @@ impl RequestParser {
             head_only: line.method == Method::Head,
             wants_h2c: said.wants_h2c,
         };
-        let (path, query) = line.path_and_query();
-        let request = RequestHead {
-            method: line.method,
-            path,
-            query,
-            accept: self.fields.accept(),
-            content_type: self.fields.content_type(),
-            user_agent: self.fields.user_agent(),
-            fields: &self.fields,
-        };
+        let request = self.fields.under(&line);
         let result = serve(&request, &mut rest[..body_bytes], after);
         buf.consume(head_bytes + framed_bytes);
         self.fields.shrink();
         Ok(Step::Served { result, after })
+    }
+
+    /// The head of the first message in `buf`, whose body is awaited or was found to be too large.
+    #[must_use]
+    pub fn refused_head<'b>(&'b self, buf: &'b ByteBuf) -> Option<RequestHead<'b>> {
+        let line_end = memchr(b'\n', buf.filled())?;
+        let line = RequestLine::parse(&buf.filled()[..=line_end]).ok()?;
+        Some(self.fields.under(&line))
     }
 
     /// Whether a message has begun and is not whole: what tells a slow client from an idle one.

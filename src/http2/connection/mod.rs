@@ -22,7 +22,7 @@ use super::frame::ping::Ping;
 use super::frame::{self, FrameHead, FrameType};
 use super::limits;
 use super::reset_memory::ResetMemory;
-use super::settings::{Config, PeerSettings};
+use super::settings::{Config, PeerSettings, UpgradeSettings};
 use super::stream::{State, Stream};
 use super::stream_id::StreamId;
 use super::streams::{Store, StreamKey};
@@ -125,28 +125,23 @@ impl Connection {
         Self::new(Role::Server, config, now_ms, out)
     }
 
-    /// The server's side of a connection that was HTTP/1.1 until `Upgrade: h2c` (RFC 7540 §3.2). `settings` is the
-    /// decoded value of `HTTP2-Settings`. The request that asked for it, which has no more body, is the stream that
-    /// this gives; its response goes there. The caller has put the 101 into `out` already.
-    ///
-    /// # Errors
-    /// The settings are refused.
+    /// The server's side of a connection that was HTTP/1.1 until `Upgrade: h2c` (RFC 7540 §3.2). The request
+    /// that asked for it, which has no more body, is the stream that this gives; its response goes there. The caller has
+    /// put the 101 into `out` already.
     pub fn server_upgraded(
         config: Config,
-        settings: &[u8],
+        settings: &UpgradeSettings,
         now_ms: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(Self, StreamKey), ConnectionError> {
-        if !settings.len().is_multiple_of(6) {
-            return Err(ConnectionError::FrameSize);
-        }
+    ) -> (Self, StreamKey) {
         let mut connection = Self::server(config, now_ms, out);
-        connection.peer.apply(settings, false, &mut connection.encoder)?;
+        let applied = connection.peer.apply(settings.payload(), false, &mut connection.encoder);
+        debug_assert!(applied.is_ok(), "they have been applied before, for a trial");
         connection.last_remote_id = StreamId::FIRST;
         let mut stream = connection.new_stream(StreamId::FIRST, State::HalfClosedRemote);
         stream.head_received = true;
         let key = connection.streams.insert(stream);
-        Ok((connection, key))
+        (connection, key)
     }
 
     /// The client's side of a new connection. Preface and SETTINGS go to `out`.

@@ -54,7 +54,7 @@ pub(in crate::http2) fn encode_ack_into(out: &mut Vec<u8>) {
     encode_head_into(0, FrameType::Settings, ACK, StreamId::CONNECTION, out);
 }
 
-const SETTING_BYTES: usize = 6;
+pub(in crate::http2) const SETTING_BYTES: usize = 6;
 
 #[cfg(test)]
 mod tests {

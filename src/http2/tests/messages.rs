@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::http2::limits::{FRAME_SIZE_MAX, STREAM_WINDOW, STREAMS_MAX};
-use crate::http2::{RequestLine, SendField, StreamGone};
+use crate::http2::{RequestLine, SendField, StreamGone, UpgradeSettings};
 
 fn rst(id: u32, code: ErrorCode) -> Vec<u8> {
     frame(RST_STREAM, 0, id, &code.0.to_be_bytes())
@@ -331,7 +331,8 @@ fn a_graceful_end_serves_what_was_on_its_way() {
 fn an_upgraded_connection_begins_with_the_response() {
     let mut out = Vec::new();
     let settings = &setting(4, 3)[HEAD_BYTES..];
-    let (connection, key) = Connection::server_upgraded(Config::default(), settings, 0, &mut out).unwrap();
+    let asked = UpgradeSettings::parse(settings.to_vec()).unwrap();
+    let (connection, key) = Connection::server_upgraded(Config::default(), &asked, 0, &mut out);
     let mut end = End::new(connection, out);
     end.take_frames();
     end.connection.send_head(key, 200, &[], false, &mut end.out).unwrap();
@@ -342,7 +343,9 @@ fn an_upgraded_connection_begins_with_the_response() {
     assert_eq!(end.connection.send_data(key, b"def", true, &mut end.out), Ok(3));
     assert!(!end.connection.has_stream(key));
     end.recv_request(&headers(END_STREAM, 3, GET));
-    assert!(Connection::server_upgraded(Config::default(), &[0; 5], 0, &mut Vec::new()).is_err());
+    for refused in [&[0; 5][..], &setting(2, 2)[HEAD_BYTES..], &setting(4, 1 << 31)[HEAD_BYTES..]] {
+        assert!(UpgradeSettings::parse(refused.to_vec()).is_none(), "{refused:?}");
+    }
 }
 
 #[test]

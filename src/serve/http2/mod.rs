@@ -67,20 +67,19 @@ impl Http2 {
         Self::of(Connection::server(config, now.ms, output), body_bytes_max)
     }
 
-    /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it. `None` if the
-    /// client's settings are no good.
+    /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it.
     pub(super) fn upgraded(
         upgrade: Upgrade,
         service: &mut Service,
         from: Peer<'_>,
         now: Now,
         output: &mut Vec<u8>,
-    ) -> Option<Self> {
+    ) -> Self {
         let config = http2::Config::default();
-        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output).ok()?;
+        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output);
         let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
         http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
-        Some(http2)
+        http2
     }
 
     fn of(connection: Connection, body_bytes_max: usize) -> Self {

@@ -14,7 +14,6 @@ use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::limits::LINGER_MS_MAX;
-use crate::serve::pace::is_plain;
 use crate::serve::{self, Budget, Service};
 use crate::table::WANTED_MAX;
 use std::collections::BinaryHeap;
@@ -230,11 +229,8 @@ impl Http2 {
             let reply = Reply::Response(Response::from_error(&error));
             return self.respond(key, reply, false, turn);
         };
-        let (method, body_bytes) = (request.method, body.len());
-        let reply = turn.service.api.handle(&mut turn.service.table, &request, body, turn.from.credentials, turn.now);
-        let is_plain = is_plain(method, body_bytes, &reply);
-        self.respond(key, reply, method == Method::Head, turn);
-        turn.service.pace.count(is_plain);
+        let reply = turn.service.handle(&request, body, turn.from, turn.now);
+        self.respond(key, reply, request.method == Method::Head, turn);
     }
 
     /// Goes on with requests that were postponed.

@@ -15,6 +15,7 @@ use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
 };
+use crate::serve::job::{self, Begun};
 use crate::serve::{Owner, Service};
 use bytes::{Buf, Bytes};
 
@@ -113,26 +114,17 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        let mut body = Vec::new();
         // No more than the windows let through, or a client that opens none would have much kept for it.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
-        let stepped = job.step(&mut turn.service.table, turn.now, &mut body, bytes_max);
-        let is_whole = !matches!(stepped, Ok(false));
-        let response = match stepped {
-            Ok(false) if !job.has_head() => {
+        let (head, mut body) = match job::begin(&mut job, turn.service, turn.now, bytes_max) {
+            Begun::Nothing => {
                 self.put_begun(key, job, head_only);
                 return Ok(());
             }
-            Ok(false) => job.head(),
-            Ok(true) => Response { body: std::mem::take(&mut body).into(), ..job.head() },
-            Err(error) => job.refusal(error),
+            Begun::Whole(response) => return self.send_response(key, &response, head_only, turn),
+            Begun::Part(head, body) => (head, body),
         };
-        job.count_begin(&mut turn.service.api.metrics, response.status);
-        if is_whole {
-            job.count_end(&mut turn.service.api.metrics, turn.now);
-            return self.send_response(key, &response, head_only, turn);
-        }
-        self.send_head(key, &response, None, head_only, turn)?;
+        self.send_head(key, &head, None, head_only, turn)?;
         if !head_only {
             if !body.is_empty() {
                 let sent = self.connection.send_data(key, &body, false, turn.output)?;
@@ -249,11 +241,9 @@ impl Http2 {
         }
         let piece = &mut turn.service.scratch.body;
         piece.clear();
-        let stepped = job.step(&mut turn.service.table, turn.now, piece, room.min(QUEUED_BYTES_HIGH));
-        if !matches!(stepped, Ok(false)) {
-            job.count_end(&mut turn.service.api.metrics, turn.now);
-        }
-        let Ok(is_done) = stepped else {
+        let bytes_max = room.min(QUEUED_BYTES_HIGH);
+        let (table, metrics) = (&mut turn.service.table, &mut turn.service.api.metrics);
+        let Ok(is_done) = job::go_on(job, table, metrics, turn.now, piece, bytes_max) else {
             // The body cannot be finished; a reset is the way to say so.
             return self.cancel(key, turn.service, turn.output);
         };
