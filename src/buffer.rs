@@ -105,7 +105,7 @@ impl ByteBuf {
 /// Bytes of the longest buffer that a pool takes back.
 const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Buffers of [`BUFFER_BYTES`] to lend. A connection that waits holds none, so a hundred thousand idle ones cost no
+/// Buffers of [`BUFFER_BYTES`] to lend, or of up to [`POOLED_BYTES_MAX`] that have grown. A connection that waits holds none, so a hundred thousand idle ones cost no
 /// buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {

@@ -1,4 +1,5 @@
-//! The time, read once a turn and handed down, so that nothing below the loop has a clock.
+//! The time, read once a turn and handed down: whatever is decided by it is decided by the turn's. Who bounds the work of a
+//! turn looks at the clock again, and nobody else does (`server`, `serve::pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

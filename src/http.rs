@@ -42,16 +42,24 @@ impl Method {
     }
 }
 
-/// Whether each `%` in the path of `target` begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out
-/// what is none.
+/// Whether `target` can stand in a request line: it has no space or control character, which would end it in HTTP/1.1, and
+/// each `%` in its path begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out what is none. Bytes
+/// beyond ASCII are let through.
 #[must_use]
-pub fn is_escaped_well(target: &[u8]) -> bool {
-    let Some(first) = memchr(b'%', target) else { return true };
+pub fn is_target_well(target: &[u8]) -> bool {
+    // Of all bytes, without a branch for each.
+    let (mut has_bad, mut has_escape) = (false, false);
+    for &byte in target {
+        has_bad |= (byte <= b' ') | (byte == 0x7f);
+        has_escape |= byte == b'%';
+    }
+    !has_bad && (!has_escape || is_escaped_well(target))
+}
+
+fn is_escaped_well(target: &[u8]) -> bool {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
-    let escapes = path.get(first..).unwrap_or_default().split(|byte| *byte == b'%').skip(1);
-    escapes
-        .into_iter()
-        .all(|rest| matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
+    let mut escapes = path.split(|byte| *byte == b'%').skip(1);
+    escapes.all(|rest| matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
 }
 
 /// All field lines of a request, for the few that look past the ones picked out in [`RequestHead`].
@@ -183,10 +191,8 @@ pub fn reason_phrase(status: u16) -> &'static str {
         404 => "Not Found",
         405 => "Method Not Allowed",
         406 => "Not Acceptable",
-        408 => "Request Timeout",
         409 => "Conflict",
         410 => "Gone",
-        411 => "Length Required",
         413 => "Content Too Large",
         414 => "URI Too Long",
         415 => "Unsupported Media Type",

@@ -1,7 +1,6 @@
 //! Response heads and chunks into a connection's output (RFC 9112 §4, §7.1), the server's side.
 
-use crate::http::Response;
-use crate::http::reason_phrase;
+use crate::http::{Response, reason_phrase};
 
 /// The interim response that asks for a body (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -2,7 +2,7 @@
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
-use crate::http::is_escaped_well;
+use crate::http::is_target_well;
 
 /// A valid request head: places in the [`FieldBuf`] that it was checked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,13 +118,7 @@ impl RequestHead {
         }
         let path = self.path(fields);
         let is_path = path.first() == Some(&b'/') || (path == b"*" && method == b"OPTIONS");
-        // A space or control character would end the target of a request line in HTTP/1.1.
-        let (mut has_bad, mut has_escape) = (false, false);
-        for &octet in path {
-            has_bad |= (octet <= b' ') | (octet == 0x7f);
-            has_escape |= octet == b'%';
-        }
-        if is_path && !has_bad && (!has_escape || is_escaped_well(path)) { Ok(()) } else { Err(Malformed::Path) }
+        if is_path && is_target_well(path) { Ok(()) } else { Err(Malformed::Path) }
     }
 }
 

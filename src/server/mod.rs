@@ -1,13 +1,6 @@
 //! The reactor: the only owner of `Poll`, of the connections and of the turn.
 //!
-//! One turn is, in this order (`Server::turn`):
-//!
-//! ```text
-//!   wait ─► take in what helper threads found out, requests put aside that are due, the order to stop
-//!        ─► accept ─► read and serve the ready connections ─► some handshakes ─► some steps of lists and deletions
-//!        ─► fan out the turn's events ─► flush every connection that was touched, one write each; close what is over
-//!        ─► timers ─► let go of some of what abandoned lists held ─► count
-//! ```
+//! docs/architecture.md, "The turn", says in which order `Server::turn` does what, and why.
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
 //! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has its
@@ -152,7 +145,7 @@ impl Server {
         Ok(())
     }
 
-    /// One turn of the loop; the order is the module's.
+    /// One turn of the loop; docs/architecture.md draws its order.
     fn turn(&mut self, events: &mut Events) -> io::Result<()> {
         let timeout = self.timeout();
         match self.poll.poll(events, timeout) {

@@ -1,7 +1,7 @@
 //! Request lines (RFC 9112 §3): method, target and version.
 
 use super::error::RequestError;
-use crate::http::{Method, is_escaped_well};
+use crate::http::{Method, is_target_well};
 use crate::http1::chunked::is_token_byte;
 use crate::limits::TARGET_BYTES_MAX;
 use memchr::{memchr, memrchr};
@@ -74,14 +74,7 @@ fn malformed(line: &[u8]) -> RequestError {
 /// they are UTF-8, as Go does; what may be in a path is for whoever routes it.
 fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
     let malformed = RequestError::Malformed("malformed request target");
-    // Of all bytes, without a branch for each.
-    let (mut has_bad, mut has_escape) = (false, false);
-    for &byte in target {
-        has_bad |= (byte <= b' ') | (byte == 0x7f);
-        has_escape |= byte == b'%';
-    }
-    let is_well = !has_bad && (!has_escape || is_escaped_well(target));
-    let text = if is_well { str::from_utf8(target).ok() } else { None }.ok_or(malformed)?;
+    let text = if is_target_well(target) { str::from_utf8(target).ok() } else { None }.ok_or(malformed)?;
     if text.starts_with('/') || text == "*" || text.contains("://") { Ok(text) } else { Err(malformed) }
 }
 

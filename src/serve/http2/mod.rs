@@ -19,8 +19,8 @@ use crate::clock::Now;
 use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
 use crate::http2::{self, Connection, ErrorCode, StreamKey};
 use crate::limits::{
-    BODY_MS_MAX, BUFFER_BYTES, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, RECEIVED_BYTES_LOW,
-    WRITE_STALL_MS_MAX,
+    BODY_MS_MAX, BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH,
+    RECEIVED_BYTES_LOW, WRITE_STALL_MS_MAX,
 };
 use crate::table::Table;
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
@@ -364,6 +364,8 @@ impl Http2 {
 /// Streams that may stand in a queue for nothing, beside as many as twice those that are open.
 const QUEUED_STREAMS_MIN: usize = 64;
 
+// The fields of a head are bounded alike in both protocols.
+const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
 // Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
 const _: () = assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);
