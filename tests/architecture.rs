@@ -59,6 +59,27 @@ fn protocols_and_the_api_know_nothing_of_each_other() {
     assert_none(&edges.iter().filter(is_wrong).collect::<Vec<_>>());
 }
 
+/// A path by `super::` that leaves a module for its neighbour would be no edge above.
+#[test]
+fn a_module_names_its_neighbours_by_crate() {
+    let outside: Vec<_> = sources()
+        .into_iter()
+        .filter(|(file, source)| leaves_module(file.components().count(), source))
+        .map(|(file, _)| file)
+        .collect();
+    assert!(outside.is_empty(), "crate:: in the place of super:: in {outside:?}");
+    for (depth, source, is_wrong) in [
+        (1, "use super::table::Table;", true),
+        (1, "fn f() -> super::D {}", true),
+        (1, "pub(super) fn f() {}", false),
+        (1, "#[cfg(test)]\nmod tests {\n    use super::*;\n}\n", false),
+        (2, "use super::table::Table;", false),
+        (2, "use super::super::table::Table;", true),
+    ] {
+        assert_eq!(leaves_module(depth, source), is_wrong, "{source}");
+    }
+}
+
 #[test]
 fn paths_are_found_in_code_and_not_in_tests() {
     let source = "\
@@ -92,10 +113,28 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Of the library; the program's `main.rs` is no module of it.
 fn edges() -> Vec<Edge> {
-    let src = root().join("src");
     let mut edges = Vec::new();
+    for (file, source) in sources() {
+        let first = file.iter().next().and_then(|first| first.to_str()).expect("a name in ASCII");
+        let from = first.trim_end_matches(".rs");
+        let used = used_modules(&source).into_iter().filter(|to| to != from);
+        edges.extend(used.map(|to| (from.to_owned(), to, Path::new("src").join(&file))));
+    }
+    edges
+}
+
+/// Whether more `super::` stand behind one another, outside of tests, than a file that is so deep below `src` has parents
+/// within its module.
+fn leaves_module(depth: usize, source: &str) -> bool {
+    without_tests(source).contains(&"super::".repeat(depth))
+}
+
+/// The files of the library below `src`, with what is in them, those left out that are for tests alone. The program's
+/// `main.rs` is no module of it.
+fn sources() -> Vec<(PathBuf, String)> {
+    let src = root().join("src");
+    let mut sources = Vec::new();
     let mut folders = vec![src.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder") {
@@ -108,17 +147,12 @@ fn edges() -> Vec<Edge> {
             if path.extension().is_none_or(|extension| extension != "rs") || is_test(&file) {
                 continue;
             }
-            let first = file.iter().next().and_then(|first| first.to_str()).expect("a name in ASCII");
-            let from = first.trim_end_matches(".rs");
-            if matches!(from, "lib" | "main") {
-                continue;
+            if file != Path::new("lib.rs") && file != Path::new("main.rs") {
+                sources.push((file, fs::read_to_string(&path).expect("a source file")));
             }
-            let source = fs::read_to_string(&path).expect("a source file");
-            let used = used_modules(&source).into_iter().filter(|to| to != from);
-            edges.extend(used.map(|to| (from.to_owned(), to, Path::new("src").join(&file))));
         }
     }
-    edges
+    sources
 }
 
 /// Whether a file holds tests alone.
