@@ -14,17 +14,22 @@ pub struct Pace {
     /// Plain requests since the last look at the clock; [`REQUESTS_PER_CLOCK`] or more if one is due.
     unlooked: u32,
     is_over: bool,
+    /// The last look at the clock.
+    looked: Option<Instant>,
+    /// Whether one has taken a turn's time alone, of those that were counted since [`Pace::take_slow`].
+    is_slow: Option<bool>,
 }
 
 impl Pace {
     /// The requests of a turn begin at this moment.
     pub fn begin(&mut self, moment: Instant) {
-        *self = Self { end: Some(moment + Duration::from_micros(REQUEST_US_PER_TURN)), unlooked: 0, is_over: false };
+        *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
     /// One is served; whether it is [plain](is_plain). Its answer may still have to be written.
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
+        self.is_slow.get_or_insert(false);
     }
 
     /// Whether no other is to be served in this turn.
@@ -32,11 +37,25 @@ impl Pace {
     pub fn is_over(&mut self) -> bool {
         if self.unlooked >= REQUESTS_PER_CLOCK {
             self.unlooked = 0;
-            self.is_over = self.end.is_some_and(|end| Instant::now() >= end);
+            let moment = Instant::now();
+            self.is_over = self.end.is_some_and(|end| moment >= end);
+            let before = self.looked.replace(moment);
+            if before.is_some_and(|before| moment.duration_since(before) >= TIME) {
+                self.is_slow = Some(true);
+            }
         }
         self.is_over
     }
+
+    /// Whether one of the requests that have been served since the last call has taken a turn's time alone. `None` if there
+    /// were none.
+    pub fn take_slow(&mut self) -> Option<bool> {
+        self.is_slow.take()
+    }
 }
+
+/// What the requests of a turn have.
+const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 
 /// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short as a
 /// Lease's. `body_bytes` are those of the request.

@@ -23,12 +23,14 @@ pub(super) struct Entry {
     pub(super) conn: Conn,
     /// Milliseconds at which a timer is set for it.
     pub(super) armed_ms: u64,
-    /// It stands among those that can go on, or whose handshake can.
+    /// It stands among those that can go on, in whichever queue.
     is_queued: bool,
     /// It stands among those that may have something to send.
     is_touched: bool,
     /// It stands among those with a job that can go on.
     is_in_jobs: bool,
+    /// The last of its requests that was served took a turn's time alone.
+    pub(super) is_slow: bool,
     /// Bytes that waited to be sent when they were counted last.
     queued_bytes: usize,
     /// Bytes of requests that were not served yet when they were counted last.
@@ -63,6 +65,7 @@ impl Connections {
             is_queued: false,
             is_touched: false,
             is_in_jobs: false,
+            is_slow: false,
             queued_bytes: 0,
             received_bytes: 0,
         }))
@@ -114,7 +117,8 @@ impl Connections {
 }
 
 impl Entry {
-    /// Puts it in the queue of those that can go on, unless it stands there or waits for a step of its handshake.
+    /// Puts it in the queue of those that can go on, unless it stands there, waits for a step of its handshake, or is slow and
+    /// waits for its turn.
     pub(super) fn enqueue(&mut self, queue: &mut Vec<Token>) {
         if !std::mem::replace(&mut self.is_queued, true) {
             queue.push(self.token);

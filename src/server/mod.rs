@@ -74,6 +74,11 @@ pub struct Server {
     /// Connections whose next step in the TLS handshake can be taken, those first that have taken one. They are marked as
     /// those in the run queue are.
     handshakes: VecDeque<Token>,
+    /// Connections that can go on and whose last request took a turn's time alone. They are marked as those in the run queue
+    /// are.
+    slow: VecDeque<Token>,
+    /// The one of those that stands in the run queue.
+    slow_next: Option<Token>,
     /// Connections with a list or a deletion of a collection that can go on.
     jobs: VecDeque<Token>,
     /// Connections that may have something to send at the end of this turn.
@@ -173,6 +178,10 @@ impl Server {
             self.on_event(event, &mut ready);
         }
         self.accept(now, &mut ready);
+        if self.slow_next.is_none() {
+            self.slow_next = self.slow.pop_front();
+            ready.extend(self.slow_next);
+        }
         self.service.pace.begin(Instant::now());
         self.serve_ready(&ready, now);
         ready.clear();
@@ -208,7 +217,9 @@ impl Server {
             self.look_ahead(group, now);
             rest = behind;
             for (at, token) in group.iter().enumerate() {
+                let is_slow_next = self.slow_next.take_if(|next| next == token).is_some();
                 match self.conns.get_mut(*token) {
+                    Some(entry) if entry.is_slow && !is_slow_next => self.slow.push_back(*token),
                     Some(entry) if entry.conn.is_handshake_step() => {
                         if entry.conn.await_handshake_turn(now) {
                             self.handshakes.push_front(*token);
@@ -218,7 +229,11 @@ impl Server {
                     }
                     _ => self.on_ready(*token, now),
                 }
-                if self.service.pace.is_over() {
+                let is_over = self.service.pace.is_over();
+                if let (Some(is_slow), Some(entry)) = (self.service.pace.take_slow(), self.conns.get_mut(*token)) {
+                    entry.is_slow = is_slow;
+                }
+                if is_over {
                     // Before those that have had their turn, so that nobody waits for ever.
                     self.run_queue.extend_from_slice(&group[at + 1..]);
                     break;
@@ -313,7 +328,8 @@ impl Server {
     fn timeout(&mut self) -> Option<Duration> {
         let may_accept = self.has_place();
         let can_accept = may_accept && self.listeners.iter().any(Listener::is_readable);
-        let can_go_on = !self.run_queue.is_empty() || !self.handshakes.is_empty() || !self.jobs.is_empty();
+        let queues = [&self.handshakes, &self.slow, &self.jobs];
+        let can_go_on = !self.run_queue.is_empty() || queues.iter().any(|queue| !queue.is_empty());
         let can_discard = !self.service.table.discard().is_empty();
         if can_accept || can_go_on || can_discard || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);

@@ -118,6 +118,8 @@ impl Server {
             clock: Clock::start(),
             run_queue: Vec::new(),
             handshakes: VecDeque::new(),
+            slow: VecDeque::new(),
+            slow_next: None,
             jobs: VecDeque::new(),
             touched: Vec::new(),
             with_jobs: Vec::new(),
