@@ -19,8 +19,8 @@ pub use timeout::check_timeout;
 pub use write::{FieldValidation, WriteOptions};
 
 use crate::api_error::{ApiError, FieldError, FieldErrorKind, InvalidSubject};
+use crate::go::json::json_strings;
 use crate::go::number::{parse_int, parse_uint};
-use crate::lease::validation::render::json_strings;
 use std::borrow::Cow;
 
 /// The `resourceVersion` of a list. None and `0` are 0.

@@ -17,6 +17,31 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
+/// `text` with quotes and escapes: how kube-apiserver shows a string of a named type or behind a pointer in a complaint.
+pub(crate) fn json_quoted(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len() + 2);
+    push_string(&mut out, text);
+    into_text(out)
+}
+
+/// A list of strings.
+pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
+    let mut out = vec![b'['];
+    for (index, text) in strings.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
+        }
+        push_string(&mut out, text.as_ref());
+    }
+    out.push(b']');
+    into_text(out)
+}
+
+/// What was written by [`push_string`] and the writers of times and numbers, as text.
+pub(crate) fn into_text(json: Vec<u8>) -> String {
+    String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
+}
+
 /// Copies runs of plain bytes and puts an escape between them.
 #[inline(never)]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -104,6 +129,13 @@ mod tests {
         assert_eq!(string("\0\u{1}\u{b}\u{1f}"), r#""\u0000\u0001\u000b\u001f""#);
         assert_eq!(string("<a>&</a>"), r#""\u003ca\u003e\u0026\u003c/a\u003e""#);
         assert_eq!(string("a\u{2028}b\u{2029}c\u{2027}d"), "\"a\\u2028b\\u2029c\u{2027}d\"");
+    }
+
+    #[test]
+    fn texts_are_quoted_alone_and_in_lists() {
+        assert_eq!(json_quoted("a\"<é"), "\"a\\\"\\u003cé\"");
+        assert_eq!(json_strings(&["a", "&"]), "[\"a\",\"\\u0026\"]");
+        assert_eq!(json_strings::<&str>(&[]), "[]");
     }
 
     #[test]

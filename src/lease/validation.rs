@@ -7,16 +7,16 @@
 pub(crate) mod complaints;
 pub mod format;
 mod metadata;
-pub(crate) mod render;
+mod render;
 
 use super::{Lease, LeaseSpec};
 use crate::api_error::{FieldError, FieldErrorKind};
+use crate::go::json::json_quoted;
 use crate::limits::METADATA_ENTRIES_MAX;
 use complaints::Complaints;
 use format::{is_qualified_name, qualified_name_complaints};
 pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validate_field_manager};
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
-use render::json_quoted;
 
 /// Everything that forbids to create `lease`; empty if nothing does.
 ///

@@ -3,7 +3,7 @@
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
 use crate::codec::json::DeleteOptions;
-use crate::lease::validation::render::json_quoted;
+use crate::go::json::json_quoted;
 use compact_str::CompactString;
 
 /// Ways to treat what the deleted object owns, and `nil`, as kube-apiserver lists them.

@@ -2,7 +2,7 @@
 
 use super::{Query, integer, is_true, keep_first, text_or_empty, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
-use crate::lease::validation::render::json_quoted;
+use crate::go::json::json_quoted;
 use crate::selector::Selector;
 use crate::selector::field::FieldTerms;
 use crate::selector::label::LabelSelector;

@@ -10,6 +10,7 @@ use super::typed::{compare, field_set, merge, remove, validate};
 use super::update::Writer;
 use super::{ManagedFields, Operation, track};
 use crate::api_error::{ApiError, FieldManagerConflict};
+use crate::go::json::json_quoted;
 use crate::lease::Lease;
 use crate::lease::validation::ANNOTATION_BYTES_MAX;
 use crate::resource::{KIND, ResourceVersion};
@@ -303,11 +304,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
 
 /// Appends a value as Go's encoder writes it. Its depth is that of a validated configuration.
 fn push_go_json(out: &mut String, value: &Value) {
-    let push_text = |out: &mut String, text: &str| {
-        let mut bytes = Vec::new();
-        crate::go::json::push_string(&mut bytes, text);
-        out.push_str(&String::from_utf8_lossy(&bytes));
-    };
+    let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {
         for (at, (name, member)) in members.iter().enumerate() {
             if at > 0 {

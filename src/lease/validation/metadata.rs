@@ -6,8 +6,9 @@ use super::format::{
     is_dns_subdomain, is_label_value, is_path_segment, is_qualified_name, label_value_complaints,
     path_segment_complaints, qualified_name_complaints,
 };
-use super::render::{json_owner, json_owners, json_quoted, json_strings, json_time};
+use super::render::{json_owner, json_owners, json_time};
 use crate::api_error::{FieldError, FieldErrorKind};
+use crate::go::json::{json_quoted, json_strings};
 use crate::go::quote::{go_quoted, is_unprintable};
 use crate::lease::managed_fields::ManagedFields;
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};

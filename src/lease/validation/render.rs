@@ -3,91 +3,55 @@
 //! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else, a string of a
 //! named type or behind a pointer too, goes through Go's `json.Marshal`, which is what these functions write.
 
+use crate::go::json::{into_text, push_string};
 use crate::lease::OwnerReference;
-use crate::timestamp::Time;
-use std::fmt::Write as _;
-
-/// A string as Go's `json.Marshal` writes it, which is how a message shows a value of a named type or behind a pointer.
-pub(crate) fn json_quoted(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    push_json_quoted(&mut out, s);
-    out
-}
-
-fn push_json_quoted(out: &mut String, s: &str) {
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => _ = write!(out, "\\u{:04x}", u32::from(c)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-/// A list of strings as Go's `json.Marshal` writes it.
-pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
-    let mut out = String::from("[");
-    for s in strings {
-        if out.len() > 1 {
-            out.push(',');
-        }
-        push_json_quoted(&mut out, s.as_ref());
-    }
-    out.push(']');
-    out
-}
+use crate::timestamp::{Time, is_zero_time, push_time};
 
 /// An owner as Go's `json.Marshal` writes it.
 pub(crate) fn json_owner(owner: &OwnerReference) -> String {
-    let mut out = String::new();
+    let mut out = Vec::new();
     push_json_owner(&mut out, owner);
-    out
+    into_text(out)
 }
 
 /// A list of owners as Go's `json.Marshal` writes it.
 pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
-    let mut out = String::from("[");
-    for (i, owner) in owners.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
+    let mut out = vec![b'['];
+    for (index, owner) in owners.iter().enumerate() {
+        if index > 0 {
+            out.push(b',');
         }
         push_json_owner(&mut out, owner);
     }
-    out.push(']');
-    out
+    out.push(b']');
+    into_text(out)
 }
 
-fn push_json_owner(out: &mut String, owner: &OwnerReference) {
-    out.push_str("{\"apiVersion\":");
-    push_json_quoted(out, &owner.api_version);
-    for (key, value) in [("kind", &owner.kind), ("name", &owner.name), ("uid", &owner.uid)] {
-        _ = write!(out, ",\"{key}\":");
-        push_json_quoted(out, value);
+fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
+    out.extend_from_slice(b"{\"apiVersion\":");
+    push_string(out, &owner.api_version);
+    for (key, value) in [(",\"kind\":", &owner.kind), (",\"name\":", &owner.name), (",\"uid\":", &owner.uid)] {
+        out.extend_from_slice(key.as_bytes());
+        push_string(out, value);
     }
-    for (key, value) in [("controller", owner.controller), ("blockOwnerDeletion", owner.block_owner_deletion)] {
+    for (key, value) in
+        [(",\"controller\":", owner.controller), (",\"blockOwnerDeletion\":", owner.block_owner_deletion)]
+    {
         if let Some(value) = value {
-            _ = write!(out, ",\"{key}\":{value}");
+            out.extend_from_slice(key.as_bytes());
+            out.extend_from_slice(if value { b"true" } else { b"false" });
         }
     }
-    out.push('}');
+    out.push(b'}');
 }
 
-/// A time as Go's `json.Marshal` writes it; `null` for none.
+/// A time as Go's `json.Marshal` writes it; `null` for none and for Go's zero time.
 pub(crate) fn json_time(time: Option<Time>) -> String {
-    let Some(at) = time.and_then(|Time(seconds)| time::OffsetDateTime::from_unix_timestamp(seconds).ok()) else {
-        return "null".to_owned();
-    };
-    let (year, month, day) = at.to_calendar_date();
-    let (hour, minute, second) = at.to_hms();
-    format!("\"{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z\"", u8::from(month))
+    let Some(time) = time.filter(|time| !is_zero_time(*time)) else { return "null".to_owned() };
+    let mut out = vec![b'"'];
+    push_time(&mut out, time);
+    out.push(b'"');
+    into_text(out)
 }
 
 #[cfg(test)]
@@ -95,16 +59,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quotes_as_gos_json_encoder_does() {
-        assert_eq!(json_quoted("a\"\\<\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\u003c\\n\\u0001\\u2028é\u{7f}\"");
-        assert_eq!(json_strings(&["a", "&"]), "[\"a\",\"\\u0026\"]");
-        assert_eq!(json_strings::<&str>(&[]), "[]");
-    }
-
-    #[test]
     fn writes_times_as_rfc_3339_and_none_as_null() {
-        assert_eq!(json_time(Some(Time(978_307_200))), "\"2001-01-01T00:00:00Z\"");
-        assert_eq!(json_time(Some(Time(i64::MAX))), "null", "no calendar date has so many seconds");
+        for (seconds, text) in [
+            (978_307_200, "\"2001-01-01T00:00:00Z\""),
+            // Both can be sent: one by an offset, the other in protobuf.
+            (253_402_304_399, "\"10000-01-01T00:59:59Z\""),
+            (300_000_000_000, "\"11476-08-15T05:20:00Z\""),
+            (-62_135_596_800, "null"),
+        ] {
+            assert_eq!(json_time(Some(Time(seconds))), text);
+        }
         assert_eq!(json_time(None), "null");
     }
 
