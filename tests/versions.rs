@@ -116,6 +116,15 @@ fn a_body_of_the_other_version_is_refused() {
         let words = format!("invalid object type: {group}/{version}, Kind=Lease");
         assert_eq!(apply.expect_failure(400, "BadRequest", "apply").json()["message"], words);
     }
+    // It is read all the same, and what a strict reading minds comes first.
+    let unknown = format!(r#"{{"apiVersion":"{V1BETA1}","kind":"Lease","metadata":{{"name":"a"}},"nope":1}}"#);
+    let refused = client.call("POST", &collection(V1), &unknown).expect_failure(400, "BadRequest", &unknown);
+    assert_eq!(refused.head.field("warning"), Some(r#"299 - "unknown field \"nope\"""#));
+    let strict = collection(V1) + "?fieldValidation=Strict";
+    let refused = client.call("POST", &strict, &unknown).expect_failure(400, "BadRequest", &unknown).json();
+    let words =
+        r#"Lease in version "v1beta1" cannot be handled as a Lease: strict decoding error: unknown field "nope""#;
+    assert_eq!(refused["message"], words);
     let spec = r#"{"spec":5}"#;
     let refused = client.call("POST", &collection(V1BETA1), spec).expect_failure(400, "BadRequest", spec).json();
     let words = r#"Lease in version "v1beta1" cannot be handled as a Lease: json: cannot unmarshal number into Go struct field Lease.spec of type v1beta1.LeaseSpec"#;

@@ -9,7 +9,7 @@ use crate::codec::json::{DecodedLease, encode_lease_into};
 use crate::codec::yaml;
 use crate::lease::Lease;
 use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
-use crate::lease::validation::validate_counts;
+use crate::lease::validation::{EntryCounts, validate_counts};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{
     PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, check_values,
@@ -180,24 +180,28 @@ impl Api {
     ) -> Result<Lease, ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
         let decoded = self.decoder.decode_patched(&mut patched, call.version);
-        let DecodedLease { lease, warnings } = decoded.map_err(|why| unfit(&patched, why))?;
+        let DecodedLease { lease, counts, warnings, .. } = decoded.map_err(|why| unfit(&patched, why))?;
         complaints.extend(warnings.messages().map(str::to_owned));
         tell(call, &complaints, options).map_err(|why| unfit(&patched, why))?;
+        valid(&lease.metadata.name, validate_counts(counts))?;
         Ok(lease)
     }
 }
 
-/// Entries of the metadata of an applied configuration or a strategic merge patch, by field.
-fn counts_in(object: &Value) -> [(&'static str, usize); 4] {
+/// Entries of the metadata of an applied configuration or a strategic merge patch.
+fn counts_in(object: &Value) -> EntryCounts {
     let metadata = object.get("metadata");
-    ["labels", "annotations", "ownerReferences", "finalizers"].map(|field| {
-        let count = match metadata.and_then(|metadata| metadata.get(field)) {
-            Some(Value::Array(elements)) => elements.len(),
-            Some(Value::Object(members)) => members.len(),
-            _ => 0,
-        };
-        (field, count)
-    })
+    let count = |field: &str| match metadata.and_then(|metadata| metadata.get(field)) {
+        Some(Value::Array(elements)) => elements.len(),
+        Some(Value::Object(members)) => members.len(),
+        _ => 0,
+    };
+    EntryCounts {
+        labels: count("labels"),
+        annotations: count("annotations"),
+        owner_references: count("ownerReferences"),
+        finalizers: count("finalizers"),
+    }
 }
 
 /// The Lease that a strategic merge patch led to, or why it is none.

@@ -8,18 +8,18 @@ use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::clock::Now;
 use crate::codec::Format;
-use crate::codec::json::{DecodedLease, FieldWarnings, unrecognized};
+use crate::codec::json::{FieldWarnings, other_version, unrecognized};
 use crate::codec::protobuf::{self, lease_len, lease_len_max};
 use crate::form::{Form, State};
 use crate::go::quote::go_quoted;
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::format::path_segment_complaints;
-use crate::lease::validation::{validate_counts, validate_create, validate_update};
+use crate::lease::validation::{EntryCounts, validate_counts, validate_create, validate_update};
 use crate::lease::{Lease, ObjectMeta};
 use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
-use crate::resource::ResourceVersion;
+use crate::resource::{ApiVersion, ResourceVersion};
 use crate::table::Table;
 use compact_str::CompactString;
 use memchr::memchr2;
@@ -40,12 +40,10 @@ impl Api {
         let form = call.form(false)?;
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-        let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        strictness(call, &options, &warnings)?;
+        let mut lease = self.decode_lease(call, &options, body)?;
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
-        check_counts(&lease.metadata)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
         track(None, &mut lease, &writer(call, &options, &mut CompactString::default()));
         self.insert(table, lease, &Write::new(call, WriteKind::Create, &options, form))
@@ -65,11 +63,9 @@ impl Api {
         if let Some(renewed) = self.renew(table, call, body, (namespace, name), &options, form) {
             return renewed;
         }
-        let DecodedLease { mut lease, warnings } = self.decode_lease(call, body)?;
-        strictness(call, &options, &warnings)?;
+        let mut lease = self.decode_lease(call, &options, body)?;
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        check_counts(&lease.metadata)?;
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
@@ -96,22 +92,28 @@ impl Api {
         }
     }
 
-    /// The Lease in a body, whichever format that has.
-    fn decode_lease(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DecodedLease, ApiError> {
-        match format_of_body(call.head)? {
-            Format::Json => self.decoder.decode_lease(body, call.version),
+    /// The Lease in a body, whichever format that has. kube-apiserver minds the version only when all else has been read.
+    fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &mut [u8]) -> Result<Lease, ApiError> {
+        let decoded = match format_of_body(call.head)? {
+            Format::Json => self.decoder.decode_lease(body, call.version)?,
             Format::Yaml => {
                 let (json, duplicates) = json_of_yaml(body, |words| unrecognized(words, body))?;
                 let mut decoded = self.decoder.decode_lease_of(&json, body, call.version)?;
                 decoded.warnings.put_yaml_first(duplicates);
-                Ok(decoded)
+                decoded
             }
-            Format::Protobuf => protobuf::decode_lease(body, call.version),
+            Format::Protobuf => protobuf::decode_lease(body, call.version)?,
+        };
+        strictness(call, options, decoded.version, &decoded.warnings)?;
+        if decoded.version != call.version {
+            return Err(other_version(decoded.version, call.version));
         }
+        valid(&decoded.lease.metadata.name, validate_counts(decoded.counts))?;
+        Ok(decoded.lease)
     }
 
-    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to us. A creation by PUT or apply may
-    /// name a version, which then does not matter.
+    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to us. A
+    /// creation by PUT or apply may name a version, which then does not matter.
     pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
@@ -259,14 +261,19 @@ impl<'w> Write<'w> {
     }
 }
 
-/// What `fieldValidation` makes of unknown and repeated fields: an error, warnings, or nothing.
-fn strictness(call: &Call<'_>, options: &WriteOptions, found: &FieldWarnings) -> Result<(), ApiError> {
+/// What `fieldValidation` makes of unknown and repeated fields in a Lease of `version`: an error, warnings, or nothing.
+fn strictness(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    version: ApiVersion,
+    found: &FieldWarnings,
+) -> Result<(), ApiError> {
     if found.is_empty() {
         return Ok(());
     }
     match options.field_validation {
         FieldValidation::Ignore => {}
-        FieldValidation::Strict => return found.strict_error(call.version).map_or(Ok(()), Err),
+        FieldValidation::Strict => return found.strict_error(version).map_or(Ok(()), Err),
         FieldValidation::Warn => found.messages().for_each(|message| call.warnings.add(message)),
     }
     Ok(())
@@ -361,13 +368,7 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
 
 /// Bounds what is looked at one by one, before it is: of each Lease that a client sends or a patch leads to.
 pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
-    let counts = [
-        ("labels", meta.labels.len()),
-        ("annotations", meta.annotations.len()),
-        ("ownerReferences", meta.owner_references.len()),
-        ("finalizers", meta.finalizers.len()),
-    ];
-    valid(&meta.name, validate_counts(counts))
+    valid(&meta.name, validate_counts(EntryCounts::of(meta)))
 }
 
 /// Sees to it that what is to be stored is not too long: of all but an apply the list of managers is left out if it would be

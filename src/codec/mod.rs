@@ -6,6 +6,7 @@
 pub mod bookmark;
 pub mod discovery;
 mod format;
+mod gathered;
 pub mod json;
 pub mod list_meta;
 pub mod partial;

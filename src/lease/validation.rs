@@ -9,7 +9,7 @@ pub mod format;
 mod metadata;
 mod render;
 
-use super::{Lease, LeaseSpec};
+use super::{Lease, LeaseSpec, ObjectMeta};
 use crate::api_error::{FieldError, FieldErrorKind};
 use crate::go::json::json_quoted;
 use crate::limits::METADATA_ENTRIES_MAX;
@@ -55,16 +55,46 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.all
 }
 
-/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one. `counts`
-/// are those of fields of the metadata, with their names.
+/// How many entries an object's metadata has of what is bounded by [`METADATA_ENTRIES_MAX`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryCounts {
+    /// Of labels.
+    pub labels: usize,
+    /// Of annotations.
+    pub annotations: usize,
+    /// Of owners.
+    pub owner_references: usize,
+    /// Of finalizers.
+    pub finalizers: usize,
+}
+
+impl EntryCounts {
+    /// Those of `meta`.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            labels: meta.labels.len(),
+            annotations: meta.annotations.len(),
+            owner_references: meta.owner_references.len(),
+            finalizers: meta.finalizers.len(),
+        }
+    }
+}
+
+/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one.
 #[must_use]
-pub fn validate_counts(counts: impl IntoIterator<Item = (&'static str, usize)>) -> Vec<FieldError> {
-    let too_many = counts.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX);
+pub fn validate_counts(counts: EntryCounts) -> Vec<FieldError> {
+    let by_field = [
+        ("metadata.labels", counts.labels),
+        ("metadata.annotations", counts.annotations),
+        ("metadata.ownerReferences", counts.owner_references),
+        ("metadata.finalizers", counts.finalizers),
+    ];
     let complaint = |(field, count): (&str, usize)| FieldError {
-        field: format!("metadata.{field}"),
+        field: field.to_owned(),
         kind: FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX },
     };
-    too_many.map(complaint).collect()
+    by_field.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX).map(complaint).collect()
 }
 
 fn validate_spec(spec: &LeaseSpec, complaints: &mut Complaints) {

@@ -21,6 +21,7 @@ use super::type_meta::{Refusal, TypeMeta, check_lease, not_registered_internally
 use super::warnings::{Complaint, FieldWarnings};
 use crate::api_error::ApiError;
 use crate::lease::Lease;
+use crate::lease::validation::EntryCounts;
 use crate::resource::{ApiVersion, KIND};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 
@@ -29,6 +30,10 @@ use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 pub struct DecodedLease {
     /// The object.
     pub lease: Lease,
+    /// The version that it is of, which need not be that of the path.
+    pub version: ApiVersion,
+    /// How many entries its metadata came with. If there are too many not all are in the object.
+    pub counts: EntryCounts,
     /// Unknown and repeated fields.
     pub warnings: FieldWarnings,
 }
@@ -59,11 +64,11 @@ impl Decoder {
         }
     }
 
-    /// Reads a Lease that was sent to be created or updated in `version`. `body` is scratch memory and may be changed.
+    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group. `body` is scratch memory
+    /// and may be changed.
     ///
     /// # Errors
-    /// What kube-apiserver answers to a body that is no JSON, no Lease of that version, or a Lease with a field of the
-    /// wrong type.
+    /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
     pub fn decode_lease(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.decode_lease_of(body, body, version)
     }
@@ -73,11 +78,7 @@ impl Decoder {
     /// # Errors
     /// See [`Decoder::decode_lease`].
     pub fn decode_lease_of(&mut self, json: &[u8], body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
-        match self.read_lease(json, version) {
-            Ok((decoded, found)) if found == version => Ok(decoded),
-            Ok((_, found)) => Err(Refusal::OtherVersion { found, wanted: version }.into_api_error(body)),
-            Err(refusal) => Err(refusal.into_api_error(body)),
-        }
+        self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
     /// Reads a Lease that a patch made, of `version` if it does not say; it may be of another version of the group.
@@ -88,14 +89,14 @@ impl Decoder {
     pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
         let body = &*body;
         let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
-            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(Ok(of_no_version(root))),
+            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(Ok(of_no_version(root, version))),
             Ok(TypeMeta { group: "", version: "", kind }) => Some(Err(not_registered_internally(kind))),
             _ => None,
         };
         if let Ok(Some(outcome)) = self.read(body, read) {
             return outcome;
         }
-        self.read_lease(body, version).map(|(decoded, _)| decoded).map_err(Refusal::into_words)
+        self.read_lease(body, version).map_err(Refusal::into_words)
     }
 
     /// The fields that stand twice in a patch that has been applied, and so is JSON of bounded depth.
@@ -122,14 +123,12 @@ impl Decoder {
             .map_err(|message| ApiError::Unclassified { message })
     }
 
-    /// A Lease, and its version: `wanted` if it does not say.
-    fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<(DecodedLease, ApiVersion), Refusal> {
+    /// A Lease, of `wanted` if it does not say.
+    fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
         let read = |root: Value<'_, '_>| {
             let meta = TypeMeta::interpret(root).map_err(|words| Refusal::Unrecognized { words })?;
             let version = check_lease(meta, wanted)?;
-            let (lease, warnings) =
-                read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))?;
-            Ok((DecodedLease { lease, warnings }, version))
+            read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))
         };
         self.read(body, read).map_err(|words| Refusal::Unrecognized { words: unread_syntax(&words) }).flatten()
     }
@@ -171,14 +170,14 @@ impl Decoder {
 /// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version, of
 /// which none of these fields is known, and finds no name.
 #[cold]
-fn of_no_version(root: Value<'_, '_>) -> DecodedLease {
+fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();
     if let Value::Object(members) = root {
         members
             .filter(|(key, _)| !matches!(*key, "kind" | "apiVersion"))
             .for_each(|(key, _)| warnings.report(Complaint::Unknown, key));
     }
-    DecodedLease { lease: Lease::default(), warnings }
+    DecodedLease { lease: Lease::default(), version, counts: EntryCounts::default(), warnings }
 }
 
 /// Copies `text` into `input` and its values onto `tape`; says whether that went well.
@@ -208,6 +207,7 @@ mod tests {
     use super::super::encode_lease_into;
     use super::*;
     use crate::lease::managed_fields::ManagedFields;
+    use crate::limits::METADATA_ENTRIES_MAX;
     use crate::resource::ApiVersion::V1;
     use crate::resource::ResourceVersion;
 
@@ -298,10 +298,6 @@ mod tests {
     #[test]
     fn bodies_of_another_kind_are_refused() {
         for (body, words) in [
-            (
-                r#"{"apiVersion":"coordination.k8s.io/v1beta1","kind":"Lease","metadata":{"name":"a"}}"#,
-                "the API version in the data (coordination.k8s.io/v1beta1) does not match the expected API version (coordination.k8s.io/v1)",
-            ),
             (
                 r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#,
                 r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
@@ -435,7 +431,8 @@ mod tests {
         );
         let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}null]}}}}"#, "{},".repeat(count));
         let decoded = decoder.decode_lease(&mut owners.into_bytes(), V1).expect("a Lease");
-        assert_eq!(decoded.lease.metadata.owner_references.len(), count + 1);
+        assert_eq!(decoded.counts, EntryCounts { owner_references: count + 1, ..EntryCounts::default() });
+        assert_eq!(decoded.lease.metadata.owner_references.len(), METADATA_ENTRIES_MAX + 1);
     }
 
     #[test]

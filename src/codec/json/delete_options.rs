@@ -3,6 +3,7 @@
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
 use super::type_meta::{TypeMeta, not_registered};
+use crate::codec::gathered::Gathered;
 use compact_str::CompactString;
 
 /// What a client asks of a deletion, decoded and not yet checked.
@@ -79,7 +80,11 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                 "propagationPolicy" => {
                     reader.optional_text(scope, &PROPAGATION_POLICY, value, &mut options.propagation_policy);
                 }
-                "dryRun" => reader.texts(scope, &DRY_RUN, value, &mut options.dry_run),
+                "dryRun" => {
+                    let mut values = Gathered::default();
+                    reader.texts(scope, &DRY_RUN, value, &mut values);
+                    options.dry_run = values.into_kept();
+                }
                 "ignoreStoreReadErrorWithClusterBreakingPotential" => {
                     reader.optional_bool(scope, &IGNORE_STORE_READ_ERROR, value, &mut options.ignore_store_read_error);
                 }

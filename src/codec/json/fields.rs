@@ -7,6 +7,7 @@
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
 use super::warnings::{Complaint, FieldWarnings};
+use crate::codec::gathered::Gathered;
 use crate::go::json::push_string;
 use crate::lease::StringMap;
 use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
@@ -270,10 +271,10 @@ impl FieldReader {
         scope: &mut Scope,
         field: &Field,
         value: Value<'_, '_>,
-        into: &mut Vec<CompactString>,
+        into: &mut Gathered<CompactString>,
     ) {
         let Some(elements) = self.array(scope, field, value) else { return };
-        into.clear();
+        *into = Gathered::default();
         for element in elements {
             let mut text = CompactString::default();
             match element {

@@ -3,12 +3,15 @@
 //! The tables say what Go's types say: path, type, and (by the reader that is used) whether the field is a pointer.
 //! Objects that come twice are read one into the other, as Go does; a list that comes twice is replaced.
 
+use super::decode::DecodedLease;
 use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
 use super::tape::{Members, Value};
-use super::warnings::FieldWarnings;
+use crate::codec::gathered::Gathered;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
+use crate::lease::validation::EntryCounts;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
 use crate::resource::ApiVersion;
+use compact_str::CompactString;
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
@@ -59,22 +62,17 @@ const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 ///
 /// # Errors
 /// Why it does not decode, in Go's words.
-pub(super) fn read_lease(
-    root: Value<'_, '_>,
-    text: &[u8],
-    version: ApiVersion,
-) -> Result<(Lease, FieldWarnings), String> {
+pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) -> Result<DecodedLease, String> {
     let mut lease = Lease::default();
     let mut reader = FieldReader::default();
-    let (mut labels, mut annotations) = (Pairs::new(), Pairs::new());
+    let mut entries = Entries::default();
     if let Value::Object(members) = root {
         let scope = &mut Scope::new("Lease", Place::Root);
         for (key, value) in members {
             match key {
                 "metadata" => {
                     if let Some(members) = reader.object(scope, &METADATA, value) {
-                        let maps = (&mut labels, &mut annotations);
-                        read_object_meta(&mut reader, members, &mut lease.metadata, maps)?;
+                        read_object_meta(&mut reader, members, &mut lease.metadata, &mut entries)?;
                     }
                 }
                 "spec" => {
@@ -94,18 +92,34 @@ pub(super) fn read_lease(
         }
     }
     let warnings = reader.finish(text)?;
-    lease.metadata.labels = string_map(labels);
-    lease.metadata.annotations = string_map(annotations);
-    Ok((lease, warnings))
+    let meta = &mut lease.metadata;
+    meta.labels = string_map(entries.labels);
+    meta.annotations = string_map(entries.annotations);
+    let counts = EntryCounts {
+        owner_references: entries.owners.count(),
+        finalizers: entries.finalizers.count(),
+        ..EntryCounts::of(meta)
+    };
+    meta.owner_references = entries.owners.into_kept();
+    meta.finalizers = entries.finalizers.into_kept();
+    Ok(DecodedLease { lease, version, counts, warnings })
 }
 
-/// The two maps are gathered in `maps` and made when all is read: what comes in many pieces must not be sorted many
-/// times.
+/// The maps and lists of the metadata. They are put into it when all is read: what comes in many pieces must not be sorted
+/// many times.
+#[derive(Default)]
+struct Entries<'i> {
+    labels: Pairs<'i>,
+    annotations: Pairs<'i>,
+    owners: Gathered<OwnerReference>,
+    finalizers: Gathered<CompactString>,
+}
+
 fn read_object_meta<'i>(
     reader: &mut FieldReader,
     members: Members<'_, 'i>,
     meta: &mut ObjectMeta,
-    (labels, annotations): (&mut Pairs<'i>, &mut Pairs<'i>),
+    entries: &mut Entries<'i>,
 ) -> Result<(), String> {
     let scope = &mut Scope::new("ObjectMeta", Place::At("metadata"));
     for (key, value) in members {
@@ -125,10 +139,10 @@ fn read_object_meta<'i>(
                 let into = &mut meta.deletion_grace_period_seconds;
                 reader.optional_integer(scope, &DELETION_GRACE_PERIOD_SECONDS, value, into);
             }
-            "labels" => reader.pairs(scope, &LABELS, value, labels),
-            "annotations" => reader.pairs(scope, &ANNOTATIONS, value, annotations),
-            "ownerReferences" => read_owner_references(reader, scope, value, &mut meta.owner_references),
-            "finalizers" => reader.texts(scope, &FINALIZERS, value, &mut meta.finalizers),
+            "labels" => reader.pairs(scope, &LABELS, value, &mut entries.labels),
+            "annotations" => reader.pairs(scope, &ANNOTATIONS, value, &mut entries.annotations),
+            "ownerReferences" => read_owner_references(reader, scope, value, &mut entries.owners),
+            "finalizers" => reader.texts(scope, &FINALIZERS, value, &mut entries.finalizers),
             "managedFields" => read_managed_fields(reader, scope, value, &mut meta.managed_fields)?,
             _ => reader.unknown(scope, key),
         }
@@ -140,10 +154,10 @@ fn read_owner_references(
     reader: &mut FieldReader,
     scope: &mut Scope,
     value: Value<'_, '_>,
-    into: &mut Vec<OwnerReference>,
+    into: &mut Gathered<OwnerReference>,
 ) {
     let Some(elements) = reader.array(scope, &OWNER_REFERENCES, value) else { return };
-    into.clear();
+    *into = Gathered::default();
     for (index, element) in elements.enumerate() {
         let mut owner = OwnerReference::default();
         match element {
@@ -246,7 +260,7 @@ fn read_spec(reader: &mut FieldReader, members: Members<'_, '_>, spec: &mut Leas
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DecodedLease, Decoder};
+    use super::super::Decoder;
     use super::*;
     use crate::api_error::ApiError;
     use crate::timestamp::{MicroTime, Time};

@@ -106,10 +106,12 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     Err(Refusal::unhandled(meta.kind, meta.version, words))
 }
 
-/// Words for a body of another version than that of the path.
-pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> String {
+/// 400 for a body of another version than that of the path.
+#[cold]
+pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     let (found, wanted) = (found.group_version(), wanted.group_version());
-    format!("the API version in the data ({found}) does not match the expected API version ({wanted})")
+    let message = format!("the API version in the data ({found}) does not match the expected API version ({wanted})");
+    ApiError::BadRequest { message }
 }
 
 /// runtime's `NotRegisteredError`.
@@ -142,8 +144,6 @@ const GO_STRUCT: &str =
 /// Why a body is not taken for a Lease.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It is a Lease of another version.
-    OtherVersion { found: ApiVersion, wanted: ApiVersion },
     /// Its kind is known, and it does not decode.
     Unhandled { kind: String, version: String, words: String },
     /// Not even its kind could be found out.
@@ -160,7 +160,6 @@ impl Refusal {
     #[cold]
     pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
-            Self::OtherVersion { found, wanted } => other_version(found, wanted),
             Self::Unhandled { kind, version, words } => {
                 format!("{kind} in version {} cannot be handled as a {KIND}: {words}", go_quoted(&version))
             }
@@ -174,10 +173,8 @@ impl Refusal {
     /// The bare error, for those who put something else before it.
     #[cold]
     pub(super) fn into_words(self) -> String {
-        match self {
-            Self::OtherVersion { found, wanted } => other_version(found, wanted),
-            Self::Unhandled { words, .. } | Self::Unrecognized { words } => words,
-        }
+        let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
+        words
     }
 }
 

@@ -1,30 +1,27 @@
 //! Protobuf bodies to Leases, with the checks and the words of kube-apiserver.
 
 use super::envelope::PREFIX;
-use super::meta::{read_micro_time, read_object_meta};
+use super::meta::{Entries, read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
-use crate::codec::json::{DecodedLease, FieldWarnings, other_version};
+use crate::codec::json::{DecodedLease, FieldWarnings};
 use crate::go::quote::go_quoted;
+use crate::lease::validation::EntryCounts;
 use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Reads a Lease that was sent to be created or updated in `version`. There are never warnings: a strict reading of
-/// protobuf does not exist in Go either.
+/// Reads a Lease, of `version` if it does not say. There are never warnings: a strict reading of protobuf does not exist
+/// in Go either.
 ///
 /// # Errors
-/// What kube-apiserver answers to a body that is no protobuf, no Lease of that version, or a Lease with a malformed
-/// field.
+/// What kube-apiserver answers to a body that is no protobuf, no Lease, or a Lease with a malformed field.
 pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
     let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
     let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
-    let found = check_kind(&meta)?;
-    let lease = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
-    if found != version {
-        return Err(ApiError::BadRequest { message: other_version(found, version) });
-    }
-    Ok(DecodedLease { lease, warnings: FieldWarnings::default() })
+    let version = check_kind(&meta)?;
+    let (lease, counts) = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
+    Ok(DecodedLease { lease, version, counts, warnings: FieldWarnings::default() })
 }
 
 /// What stands in the envelope.
@@ -169,21 +166,20 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-pub(super) fn read_lease(message: &[u8]) -> Result<Lease, WireError> {
+/// A Lease, and how many entries its metadata came with.
+fn read_lease(message: &[u8]) -> Result<(Lease, EntryCounts), WireError> {
     let mut lease = Lease::default();
-    let mut managed_fields = None;
+    let mut entries = Entries::default();
     let mut reader = Reader::new("Lease", message);
     while let Some(field) = reader.next()? {
         match field {
-            1 => read_object_meta(reader.bytes("ObjectMeta")?, &mut lease.metadata, &mut managed_fields)?,
+            1 => read_object_meta(reader.bytes("ObjectMeta")?, &mut lease.metadata, &mut entries)?,
             2 => read_spec(reader.bytes("Spec")?, &mut lease.spec)?,
             _ => reader.skip()?,
         }
     }
-    if let Some(list) = managed_fields {
-        lease.metadata.managed_fields = list.finish();
-    }
-    Ok(lease)
+    let counts = entries.finish(&mut lease.metadata);
+    Ok((lease, counts))
 }
 
 fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
@@ -206,7 +202,9 @@ fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
 #[cfg(test)]
 mod tests {
     use super::super::envelope::put_body;
+    use super::super::sink::Sink;
     use super::*;
+    use crate::limits::METADATA_ENTRIES_MAX;
     use crate::resource::API_VERSION;
 
     fn refusal(body: &[u8]) -> String {
@@ -253,11 +251,6 @@ mod tests {
                 "Lease",
                 "Lease in version \"v2\" cannot be handled as a Lease: no kind \"Lease\" is registered for version \"coordination.k8s.io/v2\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
             ),
-            (
-                "coordination.k8s.io/v1beta1",
-                "Lease",
-                "the API version in the data (coordination.k8s.io/v1beta1) does not match the expected API version (coordination.k8s.io/v1)",
-            ),
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
@@ -271,7 +264,7 @@ mod tests {
             );
         }
         let older = body("coordination.k8s.io/v1beta1", "Lease", &[]);
-        assert!(decode_lease(&older, ApiVersion::V1Beta1).is_ok());
+        assert_eq!(decode_lease(&older, ApiVersion::V1).expect("a Lease").version, ApiVersion::V1Beta1);
     }
 
     #[test]
@@ -287,6 +280,26 @@ mod tests {
             let found = refusal(&body(API_VERSION, "Lease", message));
             assert_eq!(found, format!("Lease in version \"v1\" cannot be handled as a Lease: {words}"));
         }
+    }
+
+    /// Both took minutes, or as much memory, in some wrong way of doing it.
+    #[test]
+    fn many_entries_take_linear_time_and_little_memory() {
+        let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);
+        let decoded = decoded.expect("a Lease");
+        assert_eq!(decoded.counts, EntryCounts { owner_references: 150_000, ..EntryCounts::default() });
+        assert_eq!(decoded.lease.metadata.owner_references.len(), METADATA_ENTRIES_MAX + 1);
+        let label = |n: u32| [&[0x5a, 7, 0x0a, 5][..], format!("{n:05}").as_bytes()].concat();
+        let pieces: Vec<_> = (0..90_000).flat_map(|n| metadata(&label(n % 10_000))).collect();
+        let decoded = decode_lease(&body(API_VERSION, "Lease", &pieces), ApiVersion::V1).expect("a Lease");
+        assert_eq!(decoded.counts, EntryCounts { labels: 90_000, ..EntryCounts::default() });
+    }
+
+    /// Of a Lease.
+    fn metadata(fields: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_bytes(1, fields);
+        out
     }
 
     #[test]
