@@ -1,7 +1,7 @@
 //! `metav1.ManagedFieldsEntry`: who set which fields. What a list that makes no sense counts for, the model says.
 
 use super::meta::{put_time, read_time};
-use super::reader::{Reader, WireError, repaired};
+use super::reader::{Reader, WireError};
 use super::sink::{LONG, SHORT, Sink};
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, ManagedFieldsEntry, SentEntry, SentManagedFields};
 
@@ -45,16 +45,13 @@ pub(super) fn read_entry(bytes: &[u8], list: &mut SentManagedFields) -> Result<(
             _ => reader.skip()?,
         }
     }
-    entry.fields = fields.map(fields_v1);
+    entry.fields = fields.map(fields_v1).transpose()?;
     list.push(entry);
     Ok(())
 }
 
-fn fields_v1(json: &[u8]) -> FieldsV1 {
-    match std::str::from_utf8(json) {
-        Ok(json) => FieldsV1::from_client(json),
-        Err(_) => FieldsV1::from_client(&repaired(json)),
-    }
+fn fields_v1(json: &[u8]) -> Result<FieldsV1, WireError> {
+    std::str::from_utf8(json).map(FieldsV1::from_client).map_err(|_| WireError::NotUtf8 { field: "Raw" })
 }
 
 fn read_fields<'b>(bytes: &'b [u8], fields: &mut Option<&'b [u8]>) -> Result<(), WireError> {
@@ -97,17 +94,13 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_are_no_text_are_survived() {
+    fn fields_that_are_no_text_are_refused() {
         let mut list = SentManagedFields::default();
         let mut bytes = Vec::new();
         bytes.put_bytes(2, b"Apply");
         bytes.put_bytes(3, b"v1");
         bytes.put_bytes(6, b"FieldsV1");
         bytes.put_message(7, SHORT, |out: &mut Vec<u8>| out.put_bytes(1, b"{\xff}"));
-        read_entry(&bytes, &mut list).expect("an entry");
-        assert_eq!(
-            list.finish().entries().first().map(|entry| entry.fields.as_json().into_owned()).as_deref(),
-            Some("{\u{fffd}}")
-        );
+        assert_eq!(read_entry(&bytes, &mut list), Err(WireError::NotUtf8 { field: "Raw" }));
     }
 }

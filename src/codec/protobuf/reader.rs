@@ -246,7 +246,7 @@ fn utf8(bytes: &[u8], field: &'static str) -> Result<CompactString, WireError> {
 }
 
 /// Bytes as text, with U+FFFD for each byte that is none: what a client of kube-apiserver sees of them in JSON.
-pub(super) fn repaired(bytes: &[u8]) -> CompactString {
+fn repaired(bytes: &[u8]) -> CompactString {
     let mut out = CompactString::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         out.push_str(chunk.valid());
