@@ -161,6 +161,11 @@ fn who_has_a_document_does_not_get_it_again() {
 #[test]
 fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
     const PATH: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
+    // The index looks at no `Accept`, and says no JSON though it is.
+    for accept in ["", "Accept: application/yaml\r\n", "Accept: text/plain\r\n"] {
+        let index = get("/openapi/v3", accept).expect_status(200, accept);
+        assert_eq!(index.head.field("content-type"), Some("text/plain; charset=utf-8"));
+    }
     let index = get("/openapi/v3", "").expect_status(200, "/openapi/v3").json();
     let url = index["paths"]["apis/coordination.k8s.io/v1"]["serverRelativeURL"].as_str().expect("a URL").to_owned();
     assert!(url.starts_with(&format!("{PATH}?hash=")), "{url}");

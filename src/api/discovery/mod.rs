@@ -120,8 +120,12 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             let form = pretty(negotiate_routed_discovery(call.head.accept, false), call)?;
             Ok(documents.of_version(*version)?.resource_list.plain(form))
         }
-        Route::OpenApiV2 => validated_json(&documents.openapi_v2, call),
-        Route::OpenApiIndex => validated_json(&documents.openapi_v3_index, call),
+        Route::OpenApiV2 => {
+            check_json(call)?;
+            Ok(Reply::Response(documents.openapi_v2.validated(call.head, Format::Json.media_type())))
+        }
+        // Whatever the client accepts, and without a type of its own (kube-openapi `handler3`): Go calls it text.
+        Route::OpenApiIndex => Ok(Reply::Response(documents.openapi_v3_index.validated(call.head, TEXT))),
         Route::OpenApiDocument(version) => {
             let document = &documents.of_version(*version)?.openapi_v3;
             check_json(call)?;
@@ -151,11 +155,6 @@ fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, cal
     };
     let response = document.validated(call.head, form);
     Reply::Response(Response { cache_control: CacheControl::Public, ..response })
-}
-
-fn validated_json(document: &Document, call: &Call<'_>) -> Result<Reply, ApiError> {
-    check_json(call)?;
-    Ok(Reply::Response(document.validated(call.head, Format::Json.media_type())))
 }
 
 fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
