@@ -28,8 +28,8 @@ pub(crate) fn go_quoted(s: &str) -> String {
     out
 }
 
-/// A text as Go's `time` package quotes it in errors: bytes that are not printable ASCII in hex. This is not
-/// `strconv.Quote`.
+/// A text as Go's `time` package quotes it in errors: control characters and bytes past ASCII in hex, DEL as it is. This is
+/// not `strconv.Quote`.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -47,8 +47,9 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     out
 }
 
-/// The characters past ASCII that Go calls not printable and that a message could carry: controls, separators and
-/// format characters, private use. The full Unicode tables are not worth a message that nobody parses.
+/// Whether Go's `unicode.IsPrint` says no, of characters that Unicode has assigned for long: controls, separators,
+/// format characters, private use. It decides how a text is quoted, and whether a field manager's name is refused. Go
+/// says no of what its version of Unicode has not assigned, too; those tables are not kept here.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')
@@ -62,5 +63,6 @@ mod tests {
     #[test]
     fn quotes_as_go_does() {
         assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
+        assert_eq!(go_quoted_ascii("a\"\\\n\u{7f}é".as_bytes()), "\"a\\\"\\\\\\x0a\u{7f}\\xc3\\xa9\"");
     }
 }
