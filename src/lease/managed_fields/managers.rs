@@ -270,7 +270,6 @@ mod tests {
     use super::super::set::tests::text;
     use super::*;
     use crate::resource::API_VERSION;
-    use std::time::{Duration, Instant};
 
     fn updater(name: &str, time: i64, json: &str) -> Manager {
         let mut manager = Manager::new(name, Operation::Update, API_VERSION, Set::parse(json).expect("a set"));
@@ -337,16 +336,14 @@ mod tests {
         assert_eq!(with_bucket_at(5, 10), ["m00 0 {\"f:x00\":{}}", "m01 10 {\"f:x01\":{}}", "m02 20 {\"f:x02\":{}}"]);
     }
 
+    /// One after the other they take minutes.
     #[test]
     fn many_small_updates_are_joined_with_a_large_one_in_one_go() {
         let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();
         let mut managers = vec![updater("0", 0, &format!("{{{}}}", wide.join(",")))];
-        managers.extend((1..3_000).map(|n| updater(&n.to_string(), n, "{\"f:x\":{}}")));
+        managers.extend((1..30_000).map(|n| updater(&n.to_string(), n, "{\"f:x\":{}}")));
         let mut managers = Managers(managers);
-        let before = Instant::now();
         managers.cap_updaters();
-        // One after the other they take ten seconds in a build for tests.
-        assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
         assert_eq!(managers.0.len(), UPDATERS_MAX);
         assert_eq!(managers.0.iter().map(|manager| manager.set.members().len()).max(), Some(50_001));
     }

@@ -6,7 +6,6 @@ use crate::lease::managed_fields::{FieldsV1, ManagedFieldsEntry, Subresource};
 use crate::resource::API_VERSION;
 use crate::timestamp::{MicroTime, Time};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 
 fn by(manager: &str, now: i64) -> Writer<'_> {
     Writer { manager, api_version: API_VERSION, now: Time(now) }
@@ -271,6 +270,7 @@ fn elements_of_both_keep_the_order_of_the_configuration() {
     assert_eq!(finalizers(&["a", "b", "c"], &["x", "b", "y"]), ["a", "x", "b", "c", "y"]);
 }
 
+/// One after the other they take minutes.
 #[test]
 fn an_apply_over_many_managers_takes_their_fields_together() {
     let entry = |manager: &str, fields: String| ManagedFieldsEntry {
@@ -283,14 +283,11 @@ fn an_apply_over_many_managers_takes_their_fields_together() {
     };
     let wide: Vec<_> = (0..50_000).map(|n| format!("\"f:{n}\":{{}}")).collect();
     let mut entries = vec![entry("0", format!("{{\"f:spec\":{{{}}}}}", wide.join(",")))];
-    entries.extend((1..3_000).map(|n| entry(&n.to_string(), "{\"f:spec\":{\"f:a\":{}}}".to_owned())));
+    entries.extend((1..30_000).map(|n| entry(&n.to_string(), "{\"f:spec\":{\"f:a\":{}}}".to_owned())));
     let mut live = Lease::default();
     live.metadata.managed_fields = ManagedFields::stored(entries);
-    let before = Instant::now();
     let lease = applied(Some(&live), json!({}), json!({"leaseDurationSeconds": 1}), &by("1", 1));
-    // One after the other they take ten seconds in a build for tests.
-    assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
-    assert_eq!(lease.metadata.managed_fields.entries().len(), 3_000);
+    assert_eq!(lease.metadata.managed_fields.entries().len(), 30_000);
 }
 
 type Leaf = (&'static str, &'static str);
