@@ -4,7 +4,7 @@ use super::Call;
 use crate::api_error::ApiError;
 use crate::codec::Format;
 use crate::codec::table::IncludeObject;
-use crate::codec::yaml::{self, Document, Unread};
+use crate::codec::yaml::{self, DecodeError, Document};
 use crate::form::Form;
 use crate::http::RequestHead;
 use crate::limits::YAML_BYTES_MAX;
@@ -70,8 +70,8 @@ pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
 /// 413, and what `malformed` makes of the words about a body that is no YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
-        Unread::Malformed(words) => malformed(words),
-        Unread::TooLong => ApiError::RequestEntityTooLarge { bytes_max: YAML_BYTES_MAX },
+        DecodeError::Malformed(words) => malformed(words),
+        DecodeError::TooLong => ApiError::RequestEntityTooLarge { bytes_max: YAML_BYTES_MAX },
     })
 }
 

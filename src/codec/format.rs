@@ -31,3 +31,15 @@ impl Format {
         Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_error::Unacceptable;
+
+    #[test]
+    fn refusals_name_each_format() {
+        let all = Format::ALL.map(Format::media_type).join(", ");
+        assert_eq!(Unacceptable::Transform.to_string(), format!("only the following media types are accepted: {all}"));
+    }
+}

@@ -29,14 +29,14 @@ pub struct Document {
 
 /// Why a text is not read.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Unread {
+pub enum DecodeError {
     /// In go-yaml's words.
     Malformed(String),
     /// It has more than [`YAML_BYTES_MAX`].
     TooLong,
 }
 
-impl From<String> for Unread {
+impl From<String> for DecodeError {
     fn from(words: String) -> Self {
         Self::Malformed(words)
     }
@@ -46,9 +46,9 @@ impl From<String> for Unread {
 ///
 /// # Errors
 /// Why it cannot be read.
-pub fn decode(text: &[u8]) -> Result<Document, Unread> {
+pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     if text.len() > YAML_BYTES_MAX {
-        return Err(Unread::TooLong);
+        return Err(DecodeError::TooLong);
     }
     text::check_characters(text).map_err(|words| format!("yaml: {words}"))?;
     let is_json = || repaired(text).err().is_none_or(|words| words.ends_with("after top-level value"));
@@ -470,7 +470,7 @@ mod tests {
             let last = format!("*a{}, ", level - 1).repeat(10);
             bomb += &format!("a{level}: &a{level} [{}]\n", last.trim_end_matches(", "));
         }
-        let excessive = Err(Unread::Malformed("yaml: document contains excessive aliasing".to_owned()));
+        let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
         // Few nodes of many bytes, as elements, by merging, as keys, and as what has an anchor itself.
         let long = "a".repeat(100_000);
@@ -489,7 +489,7 @@ mod tests {
     fn what_is_too_long_is_not_read() {
         let text = |length: usize| format!("a: {}", "b".repeat(length - 3));
         assert!(decode(text(YAML_BYTES_MAX).as_bytes()).is_ok());
-        assert_eq!(decode(text(YAML_BYTES_MAX + 1).as_bytes()), Err(Unread::TooLong));
+        assert_eq!(decode(text(YAML_BYTES_MAX + 1).as_bytes()), Err(DecodeError::TooLong));
     }
 
     #[test]
