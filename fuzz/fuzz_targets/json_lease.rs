@@ -2,8 +2,8 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::{Decoder, encode_lease_into};
-use coordination_apiserver::resource::ApiVersion;
 use coordination_apiserver::lease::validation::{validate_create, validate_update};
+use coordination_apiserver::resource::ApiVersion;
 use libfuzzer_sys::fuzz_target;
 use std::cell::RefCell;
 

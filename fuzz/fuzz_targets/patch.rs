@@ -2,9 +2,12 @@
 #![no_main]
 
 use coordination_apiserver::codec::json::Decoder;
+use coordination_apiserver::patch::{
+    apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, decode_strategic_merge_patch,
+};
 use coordination_apiserver::resource::ApiVersion;
-use coordination_apiserver::patch::{apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, decode_strategic_merge_patch};
 use libfuzzer_sys::fuzz_target;
+use serde_json::Value;
 
 const CURRENT: &[u8] = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"b","uid":"c","labels":{"x":"y"},"finalizers":["d/e"],"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"o"}]},"spec":{"holderIdentity":"h","leaseDurationSeconds":40,"renewTime":"2026-01-02T03:04:05.000006Z"}}"#;
 
@@ -13,6 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let merged = [true, false].map(|is_checked| apply_merge_patch(CURRENT, data, is_checked));
     for patched in json.into_iter().chain(merged) {
         if let Ok(mut patched) = patched {
+            assert!(serde_json::from_slice::<Value>(&patched).is_ok(), "{}", String::from_utf8_lossy(&patched));
             _ = Decoder::new().decode_patched(&mut patched, ApiVersion::V1);
         }
     }

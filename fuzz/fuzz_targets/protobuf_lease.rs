@@ -2,8 +2,8 @@
 #![no_main]
 
 use coordination_apiserver::codec::protobuf::{decode_delete_options, decode_lease, encode_lease_into};
-use coordination_apiserver::resource::ApiVersion;
 use coordination_apiserver::lease::validation::validate_create;
+use coordination_apiserver::resource::ApiVersion;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
