@@ -12,6 +12,7 @@ use crate::limits::{BODY_BYTES_MAX, DOCUMENT_DEPTH_MAX, YAML_BYTES_MAX};
 use granit_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
+use std::mem::{Discriminant, discriminant};
 
 /// Most bytes that all aliases of a document may repeat, by [`size`].
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
@@ -62,6 +63,9 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str_with_options(&text, options) {
         let (event, span) = event.map_err(|error| format!("yaml: {error}"))?;
+        if let (Event::Scalar(_, ScalarStyle::DoubleQuoted, ..), Some(part)) = (&event, span.byte_range()) {
+            text::check_escapes(text.as_bytes(), part).map_err(|words| format!("yaml: {words}"))?;
+        }
         if builder.accept(event, span.start.line())? {
             break;
         }
@@ -75,18 +79,21 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
 /// Why it is not, as [`decode`] says it.
 pub fn check_json(json: &[u8]) -> Result<(), String> {
     let checked = text::check_characters(json).map_err(str::to_owned);
-    checked.and_then(|()| text::check_json_escapes(json)).map_err(|words| format!("yaml: {words}"))
+    checked.and_then(|()| text::check_escapes(json, 0..json.len())).map_err(|words| format!("yaml: {words}"))
 }
 
 /// A collection that is being read.
 enum Open {
     List { elements: Vec<Value>, anchor: usize },
-    Map { members: Map<String, Value>, own: HashSet<String>, key: Option<Key>, anchor: usize },
+    Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
+
+/// A key that stands in a map itself. Two of different types are two, though they become the same text.
+type OwnKey = (Discriminant<Value>, String);
 
 /// A key whose value is to come.
 enum Key {
-    Name(String),
+    Own(OwnKey),
     /// `<<`: the members of another map.
     Merge,
 }
@@ -179,11 +186,15 @@ impl Builder {
             None => self.root = Some(value),
             Some(Open::List { elements, .. }) => elements.push(value),
             Some(Open::Map { members, own, key, .. }) => match key.take() {
-                None => *key = Some(Key::Name(key_name(value)?)),
+                None => *key = Some(Key::Own((discriminant(&value), key_name(value)?))),
                 Some(Key::Merge) => merge(members, value)?,
-                Some(Key::Name(name)) => {
-                    if !own.insert(name.clone()) && self.duplicates.len() < DUPLICATES_MAX {
-                        self.duplicates.push(format!("line {line}: key {} already set in map", go_quoted(&name)));
+                Some(Key::Own(found)) => {
+                    let name = found.1.clone();
+                    let is_text = found.0 == discriminant(&Value::String(String::new()));
+                    if !own.insert(found) && self.duplicates.len() < DUPLICATES_MAX {
+                        let quoted = is_text.then(|| go_quoted(&name));
+                        let shown = quoted.as_deref().unwrap_or(&name);
+                        self.duplicates.push(format!("line {line}: key {shown} already set in map"));
                     }
                     members.insert(name, value);
                 }
@@ -297,13 +308,36 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
+/// A tag of YAML's own asks for a type, of a quoted scalar too; any other makes a text. Of `!!timestamp`, which is text in
+/// the end, nobody looks whether it is one.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
-    match tag {
-        Some("tag:yaml.org,2002:binary" | "!!binary") => Err("yaml: !!binary value is not supported".to_owned()),
-        Some("tag:yaml.org,2002:str" | "!!str" | "!") => Ok(Scalar::Text),
-        _ if style == ScalarStyle::Plain => Ok(resolve_plain(text)),
-        _ => Ok(Scalar::Text),
+    let Some(tag) = tag else {
+        return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });
+    };
+    let name = tag.strip_prefix("tag:yaml.org,2002:").or_else(|| tag.strip_prefix("!!")).unwrap_or_default();
+    if name == "binary" {
+        return Err("yaml: !!binary value is not supported".to_owned());
     }
+    if name == "merge" && text == "<<" {
+        return Ok(Scalar::Merge);
+    }
+    if !matches!(name, "bool" | "float" | "int" | "null") {
+        return Ok(Scalar::Text);
+    }
+    let scalar = resolve_plain(text);
+    let found = match scalar {
+        Scalar::Bool(_) => "bool",
+        Scalar::Integer(_) | Scalar::Unsigned(_) if name == "float" => "float",
+        Scalar::Integer(_) | Scalar::Unsigned(_) => "int",
+        Scalar::Float(_) => "float",
+        Scalar::Merge => "merge",
+        Scalar::Null => "null",
+        Scalar::Text => "str",
+    };
+    if found == name {
+        return Ok(scalar);
+    }
+    Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{name}"))
 }
 
 /// What go-yaml v2 takes a plain scalar for.
@@ -437,12 +471,30 @@ mod tests {
             ("\"yes\"", json!("yes")),
             ("'1'", json!("1")),
             ("!!str 1", json!("1")),
+            ("!!int '1'", json!(1)),
+            ("!!float 2", json!(2)),
+            ("!!null ''", json!(null)),
+            ("!!bool \"on\"", json!(true)),
+            ("!odd 1", json!("1")),
+            ("!!timestamp 2026-01-02", json!("2026-01-02")),
+            ("{!!merge <<: {a: 1}, !!str <<: 2}", json!({"a": 1, "<<": 2})),
             ("nonsense", json!("nonsense")),
             ("{yes: 1, 2: 3, 1.5: 4}", json!({"true": 1, "2": 3, "1.5": 4})),
         ] {
             assert_eq!(value(text), expected, "{text}");
         }
-        for text in [".nan", "-.inf", "? [a]\n: b", "? {a: b}\n: c", "~: x", "!!binary aGk="] {
+        for text in [
+            ".nan",
+            "-.inf",
+            "? [a]\n: b",
+            "? {a: b}\n: c",
+            "~: x",
+            "!!binary aGk=",
+            "!!int abc",
+            "!!int 1.5",
+            "!!bool 1",
+            "!!null 1",
+        ] {
             assert!(decode(text.as_bytes()).is_err(), "{text}");
         }
     }
@@ -451,10 +503,23 @@ mod tests {
     fn a_repeated_key_is_reported_and_the_last_counts() {
         let document = decode(b"a: 1\nb:\n  c: 1\n  c: 2\na: 3\n").expect("YAML");
         assert_eq!(document.value, json!({"a": 3, "b": {"c": 2}}));
+        let of_two_types = decode(b"{1: a, '1': b, true: c, 'true': d}").expect("YAML");
+        assert_eq!(of_two_types.duplicates, Vec::<String>::new());
+        assert_eq!(decode(b"{16: a, 0x10: b}").expect("YAML").duplicates, ["line 1: key 16 already set in map"]);
         assert_eq!(
             document.duplicates,
             ["line 4: key \"c\" already set in map", "line 5: key \"a\" already set in map"]
         );
+    }
+
+    #[test]
+    fn escapes_of_json_alone_are_refused_wherever_they_stand() {
+        for text in [r#"a: "\/""#, r#"{"\/": 1}"#, "é: 'x'\nb: [\"\\ud83d\\ude00\"]"] {
+            assert!(matches!(decode(text.as_bytes()), Err(DecodeError::Malformed(_))), "{text}");
+        }
+        assert_eq!(value(r#"é: ['\/', \/, "\\/"] # \/"#), json!({"é": ["\\/", "\\/", "\\/"]}));
+        let words = "yaml: line 2: found unknown escape character".to_owned();
+        assert_eq!(decode(b"a: 1\nb: \"\\/\""), Err(DecodeError::Malformed(words)));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! have, in its words.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
-/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it).
+/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it, but for U+0085: that is a line break there, and for
+/// the parser a letter).
 ///
 /// # Errors
 /// What is wrong with the first that may not be there.
@@ -30,7 +32,7 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
         match value {
             _ if value < least => return Err("invalid length of a UTF-8 sequence"),
             0xd800..=0xdfff | 0x11_0000.. => return Err("invalid Unicode character"),
-            0x09 | 0x0a | 0x0d | 0x20..=0x7e | 0x85 | 0xa0..=0xfffd | 0x1_0000.. => {}
+            0x09 | 0x0a | 0x0d | 0x20..=0x7e | 0xa0..=0xfffd | 0x1_0000.. => {}
             _ => return Err("control characters are not allowed"),
         }
         rest = after;
@@ -74,13 +76,13 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Checks the escapes in a text that is JSON: `\/` and halves of surrogate pairs are none of go-yaml's.
+/// Checks the escapes in a part of a text outside of whose double-quoted strings no backslash stands: `\/` and halves of
+/// surrogate pairs are none of go-yaml's.
 ///
 /// # Errors
-/// What is wrong with the first, and the line if it is not the first line.
-pub(super) fn check_json_escapes(json: &[u8]) -> Result<(), String> {
-    let mut rest = json;
-    // Outside of strings JSON has no backslash.
+/// What is wrong with the first, and its line in the text if that is not the first line.
+pub(super) fn check_escapes(text: &[u8], part: Range<usize>) -> Result<(), String> {
+    let mut rest = text.get(part.clone()).unwrap_or_default();
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
         let escape = rest.get(at + 1..).unwrap_or_default();
         let what = match escape {
@@ -93,8 +95,8 @@ pub(super) fn check_json_escapes(json: &[u8]) -> Result<(), String> {
                 continue;
             }
         };
-        let before = json.get(..json.len() - escape.len()).unwrap_or_default();
-        let breaks = String::from_utf8_lossy(before).matches(['\n', '\u{85}', '\u{2028}', '\u{2029}']).count();
+        let before = text.get(..part.end - escape.len()).unwrap_or_default();
+        let breaks = String::from_utf8_lossy(before).matches(['\n', '\u{2028}', '\u{2029}']).count();
         return Err(match breaks {
             0 => what.to_owned(),
             lines => format!("line {}: {what}", lines + 1),
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn characters_that_yaml_does_not_have_are_refused() {
-        assert_eq!(check_characters("a\t\r\n ~\u{85}\u{a0}é\u{fffd}😀\u{2028}".as_bytes()), Ok(()));
+        assert_eq!(check_characters("a\t\r\n ~\u{a0}é\u{fffd}😀\u{2028}".as_bytes()), Ok(()));
         for (text, words) in [
             (&b"\xff"[..], "invalid leading UTF-8 octet"),
             (b"a\xbf", "invalid leading UTF-8 octet"),
@@ -119,6 +121,7 @@ mod tests {
             (b"\xed\xa0\x80", "invalid Unicode character"),
             (b"\xf7\xbf\xbf\xbf", "invalid Unicode character"),
             (b"\x7f", "control characters are not allowed"),
+            ("\u{85}".as_bytes(), "control characters are not allowed"),
             (b"\0", "control characters are not allowed"),
             ("\u{ffff}".as_bytes(), "control characters are not allowed"),
         ] {
@@ -147,9 +150,13 @@ mod tests {
 
     #[test]
     fn escapes_that_yaml_does_not_have_are_refused() {
-        assert_eq!(check_json_escapes(br#"{"a":"\\/\"\n\u00e9\\ud83d"}"#), Ok(()));
-        assert_eq!(check_json_escapes(br#"{"a":"\/"}"#), Err("found unknown escape character".to_owned()));
+        let check = |text: &[u8]| check_escapes(text, 0..text.len());
+        assert_eq!(check(br#"{"a":"\\/\"\n\u00e9\\ud83d"}"#), Ok(()));
+        assert_eq!(check(br#"{"a":"\/"}"#), Err("found unknown escape character".to_owned()));
         let words = "line 3: found invalid Unicode character escape code";
-        assert_eq!(check_json_escapes(b"{\n\n\"a\":\"\\ud83d\\ude00\"}"), Err(words.to_owned()));
+        assert_eq!(check(b"{\n\n\"a\":\"\\ud83d\\ude00\"}"), Err(words.to_owned()));
+        let text = br#"["\/", "\\", '\/']"#;
+        assert_eq!(check_escapes(text, 7..11), Ok(()));
+        assert!(check_escapes(text, 1..5).is_err());
     }
 }
