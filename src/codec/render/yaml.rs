@@ -66,8 +66,7 @@ impl Emitter<'_> {
                     Place::Root => 0,
                     Place::Value { indent } | Place::Element { indent } => indent + 2,
                 };
-                let keys = sorted(members.keys().map(String::as_str).collect());
-                for (key, value) in keys.into_iter().filter_map(|key| members.get_key_value(key)) {
+                for (key, value) in sorted(members.iter().map(|(key, value)| (key.as_str(), value)).collect()) {
                     self.push_member(key, value, indent);
                 }
             }
@@ -148,31 +147,31 @@ fn is_simple_key(key: &str) -> bool {
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of its own: it ends
-/// with some order whatever the comparison says, where the library's may panic.
-fn sorted(mut keys: Vec<&str>) -> Vec<&str> {
+/// Members with their keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of its
+/// own: it ends with some order whatever the comparison says, where the library's may panic.
+fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
-    while width < keys.len() {
-        let mut merged = Vec::with_capacity(keys.len());
-        for pair in keys.chunks(2 * width) {
+    while width < members.len() {
+        let mut merged = Vec::with_capacity(members.len());
+        for pair in members.chunks(2 * width) {
             let (left, right) = pair.split_at(width.min(pair.len()));
             let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
             loop {
                 let next = match (left.peek(), right.peek()) {
-                    (Some(l), Some(r)) if key_order(l, r) == Ordering::Greater => right.next(),
+                    (Some(l), Some(r)) if key_order(l.0, r.0) == Ordering::Greater => right.next(),
                     (Some(_), _) => left.next(),
                     (None, _) => right.next(),
                 };
                 match next {
-                    Some(key) => merged.push(*key),
+                    Some(member) => merged.push(*member),
                     None => break,
                 }
             }
         }
-        keys = merged;
+        members = merged;
         width *= 2;
     }
-    keys
+    members
 }
 
 /// Letters after everything else, numbers by their value.
@@ -303,6 +302,10 @@ spec:
         assert_eq!(yaml(&format!(r#"{{"{key}":[1,2]}}"#)), format!("? {key}\n: - 1\n  - 2\n"));
     }
 
+    fn sorted_keys_of<'k>(keys: &[&'k str]) -> Vec<&'k str> {
+        sorted(keys.iter().map(|key| (*key, ())).collect()).into_iter().map(|(key, ())| key).collect()
+    }
+
     #[test]
     fn keys_are_sorted_as_people_sort_them() {
         for (sorted_keys, keys) in [
@@ -314,10 +317,10 @@ spec:
             if expected[0] == "." {
                 expected = ["-", ".", "1", "a"];
             }
-            assert_eq!(sorted(keys.to_vec()), expected);
+            assert_eq!(sorted_keys_of(&keys), expected);
         }
-        assert_eq!(sorted(vec!["x100", "x20", "x1000"]), ["x20", "x100", "x1000"]);
-        assert_eq!(sorted(vec!["x01", "x1", "x001"]), ["x1", "x01", "x001"]);
+        assert_eq!(sorted_keys_of(&["x100", "x20", "x1000"]), ["x20", "x100", "x1000"]);
+        assert_eq!(sorted_keys_of(&["x01", "x1", "x001"]), ["x1", "x01", "x001"]);
     }
 
     #[test]

@@ -39,6 +39,9 @@ struct Analysis {
 
 impl Analysis {
     fn of(text: &str) -> Self {
+        if is_common(text) {
+            return Self { is_multiline: false, may_be_plain: true, may_be_single_quoted: true, may_be_literal: true };
+        }
         let mut has_indicator = text.starts_with("---") || text.starts_with("...");
         let (mut is_multiline, mut has_special) = (false, false);
         let (mut break_space, mut space_break) = (false, false);
@@ -84,6 +87,15 @@ impl Analysis {
     }
 }
 
+/// Whether a string has only letters, digits and what means nothing between them: nearly all have, and then there is
+/// nothing to look for.
+fn is_common(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last() != Some(&b':')
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_'))
+}
+
 /// Characters that need no escape in YAML. A carriage return is a line break and does.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
@@ -100,6 +112,8 @@ const COLUMN_FOLD: usize = 80;
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
+        // There is nowhere to fold it.
+        Style::Plain if !text.contains(' ') => writer.out.extend_from_slice(text.as_bytes()),
         Style::Plain => writer.push_flow(text, may_fold, false),
         Style::SingleQuoted => {
             writer.push('\'');
@@ -303,15 +317,12 @@ fn reads_as_string(text: &str) -> bool {
     !is_other
 }
 
+/// In lower case, in capitals, or with a capital first.
 fn is_word(text: &str) -> bool {
-    let spelled = |word: &str| {
-        let mut capital = word.to_owned();
-        if let Some(first) = capital.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        text == word || text == capital || text == word.to_ascii_uppercase()
-    };
-    text == "~" || ["y", "yes", "true", "on", "n", "no", "false", "off", "null"].into_iter().any(spelled)
+    const WORDS: [&str; 9] = ["y", "yes", "true", "on", "n", "no", "false", "off", "null"];
+    let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
+    let is_cased = is_lower(text.get(1..).unwrap_or_default()) || text.bytes().all(|byte| byte.is_ascii_uppercase());
+    text == "~" || is_cased && WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 fn is_dotted_word(text: &str) -> bool {
