@@ -3,7 +3,7 @@
 //! Those of a connection of HTTP/2 stand in [`crate::http2::limits`]. A bound that is a rule of the API, such as the length of
 //! a name, stands beside the rule; one that a single module knows, in that module.
 
-/// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is the same 1 MiB,
+/// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is 1 MiB,
 /// but no client of this API comes near: 64 KiB holds a very long selector and a thousand groups.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
