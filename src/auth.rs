@@ -37,11 +37,17 @@ pub enum Caller {
 /// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Whether `caller` may do it.
+/// Whether `caller` may do it. `asks_to_watch` is asked of a collection alone, since few have to be looked at so closely.
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for the unknown, [`ApiError::Forbidden`] for the others.
-pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>, query: &str) -> Result<(), ApiError> {
+pub fn authorize(
+    caller: &Caller,
+    method: Method,
+    path: &str,
+    route: &Route<'_>,
+    asks_to_watch: impl Fn() -> bool,
+) -> Result<(), ApiError> {
     let identity = match caller {
         Caller::Insecure => return Ok(()),
         Caller::Proxied(identity) => return node::admit_change(identity, method, route),
@@ -62,7 +68,7 @@ pub fn authorize(caller: &Caller, method: Method, path: &str, route: &Route<'_>,
         Route::Watch { namespace, name } => (namespace.as_deref(), name.as_deref().unwrap_or_default()),
         _ => return Err(forbidden_path(identity, method, path)),
     };
-    let verb = if matches!(route, Route::Watch { .. }) { "watch" } else { resource_verb(method, name, query) };
+    let verb = if matches!(route, Route::Watch { .. }) { "watch" } else { resource_verb(method, name, asks_to_watch) };
     let why = match node_name(identity) {
         Some(node) => match node_refusal(node, verb, namespace, name) {
             None => return Ok(()),
@@ -99,16 +105,12 @@ fn node_refusal(node: &str, verb: &str, namespace: Option<&str>, name: &str) -> 
 }
 
 /// The verb of a request for a resource (apiserver `endpoints/request/requestinfo.go`).
-fn resource_verb(method: Method, name: &str, query: &str) -> &'static str {
+fn resource_verb(method: Method, name: &str, asks_to_watch: impl Fn() -> bool) -> &'static str {
     match method {
         Method::Delete if name.is_empty() => "deletecollection",
         Method::Delete => "delete",
         Method::Get | Method::Head if !name.is_empty() => "get",
-        Method::Get | Method::Head
-            if query.split('&').any(|pair| matches!(pair, "watch" | "watch=true" | "watch=1")) =>
-        {
-            "watch"
-        }
+        Method::Get | Method::Head if asks_to_watch() => "watch",
         Method::Get | Method::Head => "list",
         Method::Patch => "patch",
         Method::Post => "create",
@@ -155,7 +157,7 @@ mod tests {
     }
 
     fn ask(caller: &Caller, method: Method, path: &str) -> Result<(), u16> {
-        authorize(caller, method, path, &Route::of(path), "").map_err(|e| e.status().code)
+        authorize(caller, method, path, &Route::of(path), || false).map_err(|e| e.status().code)
     }
 
     const OWN: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
@@ -178,7 +180,7 @@ mod tests {
         for path in [OWN, ELSEWHERE, "/apis", "/metrics"] {
             assert_eq!(ask(&bob, Method::Get, path), Err(403), "{path}");
         }
-        let error = authorize(&bob, Method::Put, ELSEWHERE, &Route::of(ELSEWHERE), "").expect_err("forbidden");
+        let error = authorize(&bob, Method::Put, ELSEWHERE, &Route::of(ELSEWHERE), || false).expect_err("forbidden");
         assert_eq!(
             error.status().message,
             "leases.coordination.k8s.io \"n1\" is forbidden: User \"bob\" cannot update resource \"leases\" in API \
@@ -223,7 +225,7 @@ mod tests {
     fn a_node_is_told_why() {
         let node = user("system:node:n1", &["system:nodes"]);
         let why = |method, path: &str| {
-            let refused = authorize(&node, method, path, &Route::of(path), "").expect_err("forbidden");
+            let refused = authorize(&node, method, path, &Route::of(path), || false).expect_err("forbidden");
             refused.status().message
         };
         assert!(
@@ -243,6 +245,10 @@ mod tests {
             why(Method::Get, all)
                 .ends_with("at the cluster scope: can only get, create, update, patch, or delete a node lease")
         );
+        for (asks_to_watch, verb) in [(false, "list"), (true, "watch")] {
+            let refused = authorize(&node, Method::Get, all, &Route::of(all), || asks_to_watch).expect_err("forbidden");
+            assert!(refused.status().message.contains(&format!("cannot {verb} resource")), "{verb}");
+        }
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl Api {
         body: &mut [u8],
     ) -> Result<Reply, ApiError> {
         let head = call.head;
-        authorize(call.caller, head.method, head.path, route, head.query)?;
+        authorize(call.caller, head.method, head.path, route, || asks_to_watch(&call.query))?;
         match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get) => read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
