@@ -141,16 +141,13 @@ impl Watcher {
         let recent = recent.filter(|_| !matches!(self.range, Range::Name(_)));
         let events_before = counts.events;
         let filled = self.push_events(table, now, out, bytes_max, counts, recent);
-        let over = now.ms >= self.end_ms;
-        let wants_bookmark = self.bookmarks && (over || now.ms >= self.bookmark_ms);
-        if self.form.is_of_lists()
-            && filled.as_ref().is_ok_and(|more| out.len() > filled_from || !more && wants_bookmark)
-        {
+        if self.form.is_of_lists() && self.has_something(&filled, out.len() > filled_from, now) {
             out.truncate(filled_from);
             counts.events = events_before;
             return Fill::Ended(WatchEnd::Unsuitable);
         }
         counts.bytes += (out.len() - filled_from) as u64;
+        let over = now.ms >= self.end_ms;
         match filled {
             Ok(true) if !over => return Fill::More,
             // One that still gets what was there first has no version yet that a bookmark could name.
@@ -162,13 +159,24 @@ impl Watcher {
                 return Fill::Ended(if is_expired { WatchEnd::Expired } else { WatchEnd::Unsuitable });
             }
         }
-        if wants_bookmark {
+        if self.wants_bookmark(now) {
             self.form.push_bookmark(out, self.cursor, false, self.wants_columns);
             counts.events += 1;
             self.wants_columns = false;
             self.bookmark_ms = now.ms + BOOKMARK_SECONDS * 1000;
         }
         if over { Fill::Ended(WatchEnd::TimedOut) } else { Fill::Idle }
+    }
+
+    /// Whether a bookmark is due.
+    fn wants_bookmark(&self, now: Now) -> bool {
+        self.bookmarks && now.ms >= self.bookmark_ms.min(self.end_ms)
+    }
+
+    /// Whether there is anything to tell by now, be it a bookmark: a watch in a form of lists ends with it.
+    #[cold]
+    fn has_something(&self, filled: &Result<bool, ApiError>, has_events: bool, now: Now) -> bool {
+        filled.as_ref().is_ok_and(|more| has_events || !more && self.wants_bookmark(now))
     }
 
     /// Appends an ERROR event, the last of a watch.
