@@ -6,6 +6,7 @@
 mod process;
 mod support;
 
+use coordination_apiserver::limits::ANONYMOUS_BODY_BYTES_MAX;
 use coordination_apiserver::server::Config;
 use process::Process;
 use std::io::Write as _;
@@ -226,6 +227,16 @@ fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again(
         let answer = client.try_send(&request("GET", "/healthz", "")).and_then(|()| client.try_recv("GET"));
         answer.is_ok_and(|got| got.status() == 200)
     });
+}
+
+#[test]
+fn a_stranger_is_told_how_long_its_body_may_be() {
+    let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
+    let body = " ".repeat(ANONYMOUS_BODY_BYTES_MAX + 1);
+    let refused = Client::open(&anonymous).call("POST", &lease::collection("strangers"), &body);
+    let refused = refused.expect_failure(413, "RequestEntityTooLarge", "a long body of nobody's");
+    let message = refused.json()["message"].to_string();
+    assert!(message.contains(&format!("limit is {ANONYMOUS_BODY_BYTES_MAX}")), "{message}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::http::RequestHead;
 use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::http2::UpgradeSettings;
-use crate::limits::{BODY_BYTES_MAX, BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
+use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::media_type::TEXT;
 use crate::table::{Table, Wanted};
 use crate::watch::{Fill, WatcherKey, Watchers};
@@ -137,7 +137,7 @@ impl Http1 {
                 }
                 // The one refusal by the parser that comes of a request which could be read.
                 Err(RequestError::BodyTooLarge) => {
-                    let error = ApiError::RequestEntityTooLarge { bytes_max: BODY_BYTES_MAX };
+                    let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
                     let response = self.refusal_of_body(&error, input, service);
                     refuse(&response, service, output);
                     self.is_last = true;

@@ -87,6 +87,12 @@ impl RequestParser {
         Self { body_bytes_max, scanned_bytes: 0, awaited: None, fields: Fields::default() }
     }
 
+    /// Most bytes of a body that it takes.
+    #[must_use]
+    pub fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max
+    }
+
     /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is lent from `buf` and
     /// may be changed in place.
     ///
