@@ -139,6 +139,47 @@ fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
     assert_ne!(world.conn.phase, Phase::Open);
 }
 
+/// The types of the frames that `bytes` hold.
+fn types(mut bytes: &[u8]) -> Vec<u8> {
+    let mut types = Vec::new();
+    while let [a, b, c, frame_type, _, _, _, _, _, behind @ ..] = bytes {
+        types.push(*frame_type);
+        bytes = &behind[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+    }
+    types
+}
+
+#[test]
+fn a_refused_request_is_reset_when_its_answer_has_gone() {
+    let (data, headers, rst_stream) = (0, 1, 3);
+    let mut world = World::new();
+    let received = |world: &mut World| {
+        let mut bytes = vec![0; 1 << 16];
+        let read = (0..20).find_map(|_| {
+            world.turn();
+            world.peer.read(&mut bytes).ok()
+        });
+        bytes.truncate(read.unwrap_or(0));
+        bytes
+    };
+    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+    // SETTINGS with no window for streams.
+    world.peer.write_all(&[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0]).expect("room");
+    let block = b"\x83\x86\x01\x01h\x04\x08/version\x0f\x0d\x0899999999";
+    let head = [0, 0, u8::try_from(block.len()).expect("short"), headers, 0x04, 0, 0, 0, 1];
+    world.peer.write_all(&[&head[..], block].concat()).expect("room");
+    let answer = received(&mut world);
+    assert!(types(&answer).contains(&headers) && !types(&answer).contains(&data), "{:?}", types(&answer));
+    world.now.ms += LINGER_MS_MAX;
+    assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Wait);
+    assert_eq!(types(&received(&mut world)), [0; 0], "the answer still waits for a window");
+    world.peer.write_all(&[0, 0, 4, 8, 0, 0, 0, 0, 1, 0, 1, 0, 0]).expect("room");
+    assert_eq!(types(&received(&mut world)), [data]);
+    world.now.ms += LINGER_MS_MAX;
+    assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Wait);
+    assert_eq!(types(&received(&mut world)), [rst_stream]);
+}
+
 #[test]
 fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     let mut world = World::new();

@@ -243,7 +243,8 @@ impl Http2 {
             .min(self.connection.refused_since_ms().map_or(u64::MAX, |since_ms| since_ms.saturating_add(LINGER_MS_MAX)))
     }
 
-    /// Resets the streams that have had their time. Whether it is the connection that has.
+    /// Resets the streams that have had their time. Whether it is the connection that has, or that was the last of one which
+    /// ends.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_about_a_stream = self.reset_refused(service, now, output);
         while let Some((began_ms, key)) = self.receiving.front().copied() {
@@ -273,7 +274,7 @@ impl Http2 {
         if !is_about_a_stream {
             self.connection.abort(ErrorCode::NO_ERROR, output);
         }
-        !is_about_a_stream
+        !is_about_a_stream || self.connection.is_finished()
     }
 
     /// Tells the peer to open no more streams, and ends watches with 410.

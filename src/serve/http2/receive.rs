@@ -321,6 +321,11 @@ impl Http2 {
             && let Some(key) = self.connection.pop_refused(until_ms)
         {
             is_any = true;
+            if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
+                // Its answer waits for a window, for which there is another time.
+                self.connection.refuse_rest(key, now.ms);
+                continue;
+            }
             self.connection.reset(key, ErrorCode::NO_ERROR, output);
             self.on_reset(key, service);
         }
