@@ -393,10 +393,12 @@ impl Server {
         if now.ms >= self.full_told_again_ms {
             self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
             let connections = self.conns.len();
-            tracing::warn!(
-                connections,
-                "as many connections as there may be: the oldest without a certificate ends for a new one"
-            );
+            let what = if self.conns.oldest_stranger().is_some() {
+                "the oldest without a certificate ends for each new one"
+            } else {
+                "all have a certificate, so new ones wait"
+            };
+            tracing::warn!(connections, "as many connections as there may be: {what}");
         }
     }
 
