@@ -235,10 +235,17 @@ fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Res
         return Ok(());
     }
     let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
+    // Made once for each element, which may be long, and not for each place.
+    let mut known = None;
     for place in order {
         let Some(next) = wanted.peek() else { break };
-        if identity(next, merge_key)? == identity(place, merge_key)? {
+        let next = match &mut known {
+            Some(next) => next,
+            None => known.insert(identity(next, merge_key)?),
+        };
+        if *next == identity(place, merge_key)? {
             wanted.next();
+            known = None;
         }
     }
     if wanted.peek().is_none() {
