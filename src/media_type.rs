@@ -252,6 +252,8 @@ mod tests {
                 .map(|_| *random.choice(b"*/,;=\" \\.q01aapplication/json\xff").expect("some"))
                 .collect();
             let _ = body_format(Some(&noise));
+            let _ = negotiate(Some(&noise), true);
+            let _ = negotiate_status(Some(&noise));
         }
     }
 }

@@ -65,10 +65,12 @@ impl Api {
                 let patched = apply_strategic_merge_patch(&json, patch)?;
                 let complaints = self.complaints(patch_type, body, &options);
                 let converted = converted(call, &patched, complaints, &options);
-                converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?
+                let lease =
+                    converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?;
+                check_counts(&lease.metadata)?;
+                lease
             }
         };
-        check_counts(&lease.metadata)?;
         track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;

@@ -17,6 +17,7 @@ use complaints::Complaints;
 use format::{is_qualified_name, qualified_name_complaints};
 pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validate_field_manager};
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
+pub(crate) use render::push_json_owner;
 
 /// Everything that forbids to create `lease`; empty if nothing does.
 ///

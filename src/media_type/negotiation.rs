@@ -255,15 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_survived() {
-        let mut random = fastrand::Rng::with_seed(8);
-        for _ in 0..20_000 {
-            let noise: Vec<u8> = (0..random.usize(..60))
-                .map(|_| *random.choice(b"*/,;=\" \\.q01aapplication/json\xff").expect("some"))
-                .collect();
-            let _ = negotiate(Some(&noise), true);
-            let _ = negotiate_status(Some(&noise));
-        }
+    fn many_ranges_are_survived() {
         let many = b"*/*;q=0.1,".repeat(2_000);
         assert_eq!(negotiate(Some(&many), true), Ok(Representation::JSON));
     }

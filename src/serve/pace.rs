@@ -16,7 +16,8 @@ pub struct Pace {
     is_over: bool,
     /// The last look at the clock.
     looked: Option<Instant>,
-    /// Whether one has taken a turn's time alone, of those that were counted since [`Pace::take_slow`].
+    /// Whether between two looks at the clock a turn's time went by, of the requests counted since [`Pace::take_slow`]: one
+    /// that is not plain has taken it alone, plain ones some together.
     is_slow: Option<bool>,
 }
 
@@ -47,8 +48,8 @@ impl Pace {
         self.is_over
     }
 
-    /// Whether one of the requests that have been served since the last call has taken a turn's time alone. `None` if there
-    /// were none.
+    /// Whether the requests that have been served since the last call took a turn's time between two looks at the clock.
+    /// `None` if there were none.
     pub fn take_slow(&mut self) -> Option<bool> {
         self.is_slow.take()
     }

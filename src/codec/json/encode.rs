@@ -4,6 +4,7 @@
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
 use crate::lease::managed_fields::{ManagedFields, ManagedFieldsEntry};
+use crate::lease::validation::push_json_owner;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
@@ -42,27 +43,6 @@ pub fn encode_status_into(out: &mut Vec<u8>, status: &Status) {
     close(out, b'}');
 }
 
-fn push_owner_reference(out: &mut Vec<u8>, owner: &OwnerReference) {
-    // These four have no `omitempty` in the API.
-    out.extend_from_slice(b"{\"apiVersion\":");
-    push_string(out, &owner.api_version);
-    out.extend_from_slice(b",\"kind\":");
-    push_string(out, &owner.kind);
-    out.extend_from_slice(b",\"name\":");
-    push_string(out, &owner.name);
-    out.extend_from_slice(b",\"uid\":");
-    push_string(out, &owner.uid);
-    for (key, value) in
-        [(&b",\"controller\":"[..], owner.controller), (b",\"blockOwnerDeletion\":", owner.block_owner_deletion)]
-    {
-        if let Some(value) = value {
-            out.extend_from_slice(key);
-            out.extend_from_slice(if value { b"true" } else { b"false" });
-        }
-    }
-    out.push(b'}');
-}
-
 fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<ResourceVersion>) {
     push_text(out, b"\"name\":", &meta.name);
     push_text(out, b"\"generateName\":", &meta.generate_name);
@@ -87,7 +67,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if !meta.owner_references.is_empty() {
         out.extend_from_slice(b"\"ownerReferences\":[");
         for owner in &meta.owner_references {
-            push_owner_reference(out, owner);
+            push_json_owner(out, owner);
             out.push(b',');
         }
         close(out, b']');

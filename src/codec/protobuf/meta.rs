@@ -110,8 +110,8 @@ pub(super) struct Entries {
 type Pair = (CompactString, CompactString);
 
 impl Entries {
-    /// Puts all into `meta`; gives how many came. `managedFields` become a list if there are
-    /// any: protobuf cannot tell an empty list from none.
+    /// Puts all into `meta`; gives how many came. `managedFields` become a list if there are any: protobuf cannot tell an
+    /// empty list from none.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> EntryCounts {
         let counts = EntryCounts {
             labels: self.labels.count(),

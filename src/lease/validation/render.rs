@@ -27,7 +27,8 @@ pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     into_text(out)
 }
 
-fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
+/// Appends an owner as Go's `json.Marshal` writes it: its first four fields have no `omitempty`.
+pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.extend_from_slice(b"{\"apiVersion\":");
     push_string(out, &owner.api_version);
     for (key, value) in [(",\"kind\":", &owner.kind), (",\"name\":", &owner.name), (",\"uid\":", &owner.uid)] {
