@@ -1,14 +1,9 @@
 //! What processes use of the machine, by the kernel's own account in `/proc`: the load generator and `perf/run` report it
-//! of the server. And which of them was the limit, by that.
+//! of the server.
 //!
 //! Clock ticks are a hundredth of a second, which is too coarse for a cost of microseconds over seconds; where the kernel
 //! keeps `schedstat`, nanoseconds are read from there. Whoever is not on Linux gets `None`.
 
-#![forbid(unsafe_code)]
-
-mod limit;
-
-pub use limit::{BUSY_SHARE, LATE_MS_MAX, Limit};
 use std::fs;
 
 /// Memory of some processes, in KiB.

@@ -14,7 +14,8 @@ use std::time::Duration;
 /// lost, every watcher must see every write once and in order.
 ///
 /// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
-/// Exit status: 0 all went well; 1 an error or a violation; 2 wrong usage.
+/// Exit status: 0 all went well; 1 an error or a violation, or nothing was measured; 2 wrong usage.
+/// Interrupted, it ends early with the results of what it has measured, and that alone is no error; a second time, at once.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -136,7 +137,7 @@ pub(crate) struct ToldArgs {
 impl ToldArgs {
     /// Whether there is an account of the processes; why not, in a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match self.pid.iter().find(|&&pid| process_account::cpu_ns(&[pid]).is_none()) {
+        match self.pid.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
             Some(pid) => Err(format!("--pid {pid}: there is no such process, or no account of it")),
             None => Ok(()),
         }

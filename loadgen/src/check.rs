@@ -11,6 +11,7 @@
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
+use crate::stats::FIRST_MAX;
 use crate::watcher::Kind;
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -307,9 +308,6 @@ impl Checker {
         }
     }
 }
-
-/// Violations that are told in words.
-const FIRST_MAX: usize = 10;
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

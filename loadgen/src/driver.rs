@@ -126,7 +126,9 @@ impl Driver {
             if index < self.lanes.len() { self.run_lane(index)? } else { self.run_watch_lane(index)? }
         }
         let now = self.reactor.now();
-        if now >= self.next_housekeeping {
+        // The creation ends when it is done, and not with the next look: its rate is of that time.
+        let is_created = self.phase == Phase::Creating && self.rota.started() == self.args.nodes;
+        if now >= self.next_housekeeping || is_created {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }

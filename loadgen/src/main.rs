@@ -95,6 +95,9 @@ fn run(args: Args) -> Result<bool, Stop> {
         let output = args.told.output;
         let report = Bench::new(*args, target, interrupted).and_then(Bench::run).map_err(Stop::Failed)?;
         print(output, || report.table(), || report.json_line());
+        if !report.is_measured() {
+            complain(UNMEASURED);
+        }
         return Ok(report.is_fine());
     }
     args.told.check().map_err(Stop::Usage)?;
@@ -111,6 +114,9 @@ fn run(args: Args) -> Result<bool, Stop> {
     let output = args.told.output;
     let results = Driver::new(args, target, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
     print(output, || results.table(), || results.json_line());
+    if !results.is_measured() {
+        complain(UNMEASURED);
+    }
     if let Some(file) = &mut out {
         writeln!(file, "{}", results.json_line())
             .map_err(|e| Stop::Failed(format!("cannot write the results: {e}")))?;
@@ -125,6 +131,9 @@ fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> Str
         Output::Table => std::io::stdout().write_all(table().as_bytes()),
     };
 }
+
+/// Why a run without errors is none that went well.
+const UNMEASURED: &str = "nothing was measured: it was interrupted before that";
 
 fn complain(words: &str) {
     _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));

@@ -6,7 +6,7 @@ use crate::fleet::Fleet;
 use crate::latencies::Latencies;
 use crate::stats::Verb;
 use crate::usage::Window;
-use process_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
+use loadgen_account::{BUSY_SHARE, LATE_MS_MAX, Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -34,9 +34,14 @@ pub(crate) struct Results {
 }
 
 impl Results {
+    /// Whether it came to the measured time.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.timing.window.seconds() > 0.0
+    }
+
     /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
     pub(crate) fn is_fine(&self) -> bool {
-        self.timing.window.seconds() > 0.0 && self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
+        self.is_measured() && self.fleet.stats.errors_count() == 0 && self.fleet.checker.count() == 0
     }
 
     /// The table.

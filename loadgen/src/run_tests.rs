@@ -81,6 +81,13 @@ fn an_honest_server_passes() {
     }
 }
 
+/// Between two looks at phases pass 50 ms.
+#[test]
+fn the_creation_is_over_when_the_last_node_has_its_lease() {
+    let creating = || run(Fault::None, BOTH[0]).timing.creating;
+    assert!((0..10).any(|_| creating().as_millis() < 40));
+}
+
 #[test]
 fn one_that_is_interrupted_before_it_measures_is_not_fine() {
     let address = fake::start(Fault::None, None);

@@ -160,8 +160,9 @@ impl Stats {
     /// Something went wrong; `words` make it plain if it is among the first.
     #[cold]
     pub(crate) fn failed(&mut self, verb: Verb, kind: ErrorKind, words: impl FnOnce() -> String) {
-        *self.errors.entry((verb, kind)).or_default() += 1;
-        if self.first_errors.len() < FIRST_MAX {
+        let count = self.errors.entry((verb, kind)).or_default();
+        *count += 1;
+        if *count <= ALIKE_MAX && self.first_errors.len() < FIRST_MAX {
             self.first_errors.push(one_line(&format!("{} {}: {}", verb.as_str(), kind.name(), words())));
         }
     }
@@ -172,8 +173,11 @@ impl Stats {
     }
 }
 
-/// Errors that are told in words.
-const FIRST_MAX: usize = 10;
+/// Errors that are told in words, violations likewise, and errors of one kind: when a server goes away, all that is in flight
+/// fails alike.
+pub(crate) const FIRST_MAX: usize = 10;
+/// See [`FIRST_MAX`].
+pub(crate) const ALIKE_MAX: u64 = 2;
 
 #[cfg(test)]
 mod tests {
@@ -214,7 +218,8 @@ mod tests {
         stats.failed(Verb::Renew, ErrorKind::Reset, || "y".to_owned());
         assert_eq!(stats.errors[&(Verb::Read, ErrorKind::Status(500))], 20);
         assert_eq!(stats.errors_count(), 21);
+        assert_eq!(stats.first_errors, ["read 500: x", "read 500: x", "renew reset: y"]);
+        (0..20).for_each(|code| stats.failed(Verb::Read, ErrorKind::Status(code), || "z".to_owned()));
         assert_eq!(stats.first_errors.len(), 10);
-        assert_eq!(stats.first_errors[0], "read 500: x");
     }
 }

@@ -1,7 +1,7 @@
 //! What generator and server use of the machine, at the ends of what is measured.
 
 use crate::reactor::nanos;
-use process_account::Memory;
+use loadgen_account::Memory;
 use std::time::Duration;
 
 /// Processor time that was used until some time of the run, in nanoseconds.
@@ -17,7 +17,7 @@ impl Usage {
     fn now(server_pids: &[u32]) -> Self {
         let generator = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Self {
-            server_ns: if server_pids.is_empty() { None } else { process_account::cpu_ns(server_pids) },
+            server_ns: if server_pids.is_empty() { None } else { loadgen_account::cpu_ns(server_pids) },
             generator_ns: nanos(Duration::try_from(generator).unwrap_or_default()),
         }
     }
@@ -90,7 +90,7 @@ impl Window {
 
 /// Memory of the server's processes, if they were named.
 pub(crate) fn server_memory(pids: &[u32]) -> Option<Memory> {
-    if pids.is_empty() { None } else { process_account::memory(pids) }
+    if pids.is_empty() { None } else { loadgen_account::memory(pids) }
 }
 
 #[cfg(test)]

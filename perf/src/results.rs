@@ -6,11 +6,11 @@ use serde_json::Value;
 /// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Of the run, from 0.
+    /// Which round of the run it is of, from 0.
     pub round: u32,
-    /// Of the run.
+    /// The run that it is of.
     pub context: Context,
-    /// What came of it.
+    /// What one scenario measured in that round.
     #[serde(flatten)]
     pub measurement: Measurement,
 }
@@ -18,47 +18,47 @@ pub struct Line {
 /// What one scenario measured in one round, of one server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Of the scenario.
+    /// Group of the scenario: `renew`, `read`, `floor`, ...
     pub group: String,
-    /// Its name, or that of a part of it.
+    /// Name of the scenario, or of a part of it.
     pub scenario: String,
     /// Which server: [`crate::OURS`], or its name.
     pub subject: String,
     /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
     pub unit: String,
-    /// How many of them.
+    /// How many of `unit` a second.
     pub per_second: Option<f64>,
-    /// Processor time of the server for each, in microseconds.
+    /// Processor time of the server for each `unit`, in microseconds.
     pub cpu_us: Option<f64>,
-    /// How long each took.
+    /// How long each took: a request from when it was asked for, or due, an event from when its renewal was sent.
     #[serde(flatten)]
     pub latency: Latency,
-    /// The server's share of a core.
+    /// The server's share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,
-    /// The load's.
+    /// The load generator's share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
-    /// What was in the way of more, as the load says; `-` if nothing was.
+    /// What was in the way of more, as the load says: `server` or `generator`; `-` if neither was.
     pub limit: String,
-    /// Memory of the server at the end.
+    /// Resident memory of the server at the end, in KiB.
     pub resident_kib: Option<u64>,
-    /// What each of what the scenario is about takes of the server's memory: a Lease, an idle connection, a watcher.
+    /// Bytes of the server's memory for each Lease, idle connection or watcher, whichever the scenario is about.
     pub bytes_each: Option<f64>,
-    /// Errors and violations.
+    /// How many errors and violations there were.
     pub errors: u64,
-    /// What was run.
+    /// Command line of the load.
     pub command: String,
-    /// What that said.
+    /// What the load printed, as JSON.
     pub told: Value,
 }
 
-/// In milliseconds; none where there was nothing, or no telling.
+/// Times in milliseconds; none where there was nothing to measure, or no telling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// What half of them did not pass.
+    /// Half of them took no longer.
     pub ms_p50: Option<f64>,
-    /// What 99 of 100 did not.
+    /// 99 of 100 took no longer.
     pub ms_p99: Option<f64>,
-    /// What 999 of 1,000 did not.
+    /// 999 of 1,000 took no longer.
     pub ms_p99_9: Option<f64>,
     /// The longest.
     pub ms_max: Option<f64>,
@@ -67,11 +67,11 @@ pub struct Latency {
 /// A run: without this its figures say nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
-    /// When it began, in seconds since 1970.
+    /// When the run began, in seconds since 1970 UTC.
     pub at: i64,
-    /// What was measured, unless another server was named.
+    /// Of the work tree, which is what was measured unless another server was named.
     pub commit: Commit,
-    /// On what.
+    /// On what it was measured.
     pub machine: Machine,
     /// The arguments of perf/run.
     pub run: String,
@@ -82,24 +82,24 @@ pub struct Context {
 /// The state of a work tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
-    /// The beginning of its hash.
+    /// The first 12 or more digits of its hash; none where git did not tell.
     pub id: Option<String>,
-    /// Whether the tree had changes.
+    /// Whether files under version control had changes.
     pub changed: bool,
 }
 
 /// Processor, cores, memory and kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The model's name.
+    /// Name of the processor's model; none where the system does not tell.
     pub cpu: Option<String>,
-    /// Those that could be used.
+    /// Number of cores that the program could use.
     pub cores: usize,
-    /// All of it.
+    /// Memory of the machine, in KiB.
     pub memory_kib: Option<u64>,
-    /// Its name and release.
+    /// Name and release of the kernel.
     pub kernel: String,
-    /// As `uname -m` has it.
+    /// Architecture, as `uname -m` has it.
     pub arch: String,
 }
 

@@ -5,31 +5,31 @@ use crate::results::{Latency, Measurement};
 /// One scenario of one server: medians over the rounds.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// As in [`Measurement`].
+    /// Group of the scenario: `renew`, `read`, `floor`, ...
     pub group: String,
-    /// Likewise.
+    /// Name of the scenario, or of a part of it.
     pub scenario: String,
-    /// Likewise.
+    /// Which server: [`crate::OURS`], or its name.
     pub subject: String,
-    /// Likewise.
+    /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
     pub unit: String,
-    /// Each that was in the way in a round.
+    /// What was in the way of more in one round or another, each named once: `-`, `generator`, `server`.
     pub limits: Vec<String>,
-    /// As in [`Measurement`].
+    /// How many of `unit` a second.
     pub per_second: Option<f64>,
-    /// The least, the median and the most.
+    /// Processor time of the server for each `unit`, in microseconds: least, median and greatest of the rounds.
     pub cpu_us: Option<[f64; 3]>,
-    /// Of the maxima the greatest.
+    /// How long each took, in milliseconds; of `ms_max` not the median of the rounds but the greatest.
     pub latency: Latency,
-    /// As in [`Measurement`].
+    /// The server's share of a core, from 0 to 1.
     pub server_cpu_share: Option<f64>,
-    /// Likewise.
+    /// The load generator's share of a core, from 0 to 1.
     pub generator_cpu_share: Option<f64>,
-    /// The most.
+    /// Resident memory of the server at the end of a round, in KiB: the greatest of the rounds.
     pub resident_kib: Option<u64>,
-    /// As in [`Measurement`].
+    /// Bytes of the server's memory for each Lease, idle connection or watcher, whichever the scenario is about.
     pub bytes_each: Option<f64>,
-    /// Of all rounds.
+    /// Errors and violations: the sum of all rounds.
     pub errors: u64,
 }
 

@@ -3,7 +3,7 @@
 use super::phase::Phase;
 use super::tally::Tally;
 use crate::usage::{Window, server_memory};
-use process_account::Memory;
+use loadgen_account::Memory;
 
 /// What is reported of the machine.
 #[derive(Debug)]

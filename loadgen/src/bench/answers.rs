@@ -20,6 +20,8 @@ pub(super) struct Work {
     pub(super) tally: Tally,
     /// Requests of this phase that are over; in one that goes through all Leases once, the Leases that are there, or written.
     done: u32,
+    /// Lists and deletions of a collection that were answered.
+    bulk_answers: u32,
     /// The version from which on is watched; 0 until it is known.
     watch_from: u64,
 }
@@ -31,7 +33,7 @@ impl Work {
         if args.verb == Verb::Echo {
             leases.make(args.body_bytes as usize);
         }
-        Self { verb: args.verb, leases, tally: Tally::new(), done: 0, watch_from: 0 }
+        Self { verb: args.verb, leases, tally: Tally::new(), done: 0, bulk_answers: 0, watch_from: 0 }
     }
 
     /// Requests of this phase that are over.
@@ -85,7 +87,10 @@ impl Work {
             (Ask::Put, 200) if self.verb == Verb::Echo => self.leases.echoed(lease, body),
             (Ask::Put, 200) => self.leases.written(lease, body),
             (Ask::Read, 200) => self.leases.read(lease, body),
-            (Ask::List | Ask::DeleteCollection, 200) => Ok(()),
+            (Ask::List | Ask::DeleteCollection, 200) => {
+                self.bulk_answers += 1;
+                Ok(())
+            }
             (Ask::Version, 200) => lease::version_in(body).map(|version| self.watch_from = version),
             _ => {
                 self.done += 1;
@@ -120,14 +125,42 @@ impl Work {
         self.tally.failed(kind, || why.map_or_else(|| node::name_of(lease), str::to_owned));
     }
 
-    /// Whether every list was complete.
+    /// Whether every list that was answered was complete, and a deletion of all: its answer has what it deleted.
     pub(super) fn check_lists(&mut self, args: &BenchArgs) {
-        let (lists, items) = (u64::from(self.done), self.tally.list_items);
-        if self.verb == Verb::List && !args.protobuf && items != lists * u64::from(args.leases) {
-            self.tally.violated(format!("{items} objects in {lists} lists of {}", args.leases));
+        let (answers, items) = (u64::from(self.bulk_answers), self.tally.list_items);
+        if self.verb.is_bulk() && !args.protobuf && items != answers * u64::from(args.leases) {
+            self.tally.violated(format!("{items} objects in {answers} answers of {}", args.leases));
         }
     }
 }
 
 /// Of an error's body.
 const WORDS_BYTES_MAX: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
+
+    #[test]
+    fn a_list_or_a_deletion_of_another_number_of_objects_is_a_violation() {
+        for (words, items, is_fine) in [
+            ("list", 20, true),
+            ("list", 19, false),
+            ("delete-collection", 20, true),
+            ("delete-collection", 0, false),
+            ("delete-collection --protobuf", 0, true),
+            ("read", 0, true),
+        ] {
+            let line = format!("loadgen bench {words} --leases 20");
+            let Some(Command::Bench(args)) = Args::try_parse_from(line.split(' ')).expect("valid").command else {
+                panic!()
+            };
+            let mut work = Work::new(&args);
+            (work.bulk_answers, work.tally.list_items) = (1, items);
+            work.check_lists(&args);
+            assert_eq!(work.tally.first_words().is_none(), is_fine, "{words}: {items}");
+        }
+    }
+}

@@ -66,11 +66,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub(crate) lag: u64,
 
-    /// Watchers of one Lease each
+    /// Watchers of one Lease each, at most as many as --leases
     #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     pub(crate) name_watchers: u32,
 
-    /// The watchers of one Lease each are of others than are renewed
+    /// The watchers of one Lease each are of others than are renewed, as many as is wanted
     #[arg(long, requires = "name_watchers")]
     pub(crate) other_names: bool,
 
@@ -148,6 +148,8 @@ impl BenchArgs {
             "needs --watchers: they are what resumes"
         } else if self.lag > 0 && (self.watchers == 0 || verb != Verb::Renew) {
             "has no --lag: it is how far --watchers may be behind renewals"
+        } else if self.name_watchers > self.leases && !self.other_names {
+            "has fewer --leases than --name-watchers: others are watched with --other-names"
         } else if verb.is_bulk() && self.streams.is_some_and(|streams| streams > 1) {
             "has no --streams: one answer is all that a connection has to do"
         } else if verb == Verb::DeleteCollection && self.connections.is_some_and(|connections| connections > 1) {
@@ -222,6 +224,7 @@ mod tests {
             "nothing --rate 5",
             "read --lag 5 --watchers 1",
             "renew --lag 5",
+            "renew --name-watchers 3 --leases 2",
             "renew --other-names",
             "resume",
             "resume --name-watchers 1",
@@ -237,7 +240,8 @@ mod tests {
             "nothing --watchers 1 --idle 5",
             "read --rate 5 --watchers 1",
             "renew --lag 5 --watchers 1",
-            "renew --name-watchers 2 --other-names",
+            "renew --name-watchers 2 --leases 2",
+            "renew --name-watchers 3 --leases 2 --other-names",
             "resume --watchers 1 --name-watchers 1",
         ] {
             assert_eq!(parse(words).map(|args| args.verb.name()), Ok(words.split(' ').next().expect("a verb")));

@@ -106,7 +106,8 @@ impl Bench {
         }
         self.send(runnable).map_err(|broken| self.words(&broken.why))?;
         let now = self.reactor.now();
-        if now >= self.next_housekeeping {
+        // What is measured until it is done ends then, and not with the next look.
+        if now >= self.next_housekeeping || self.course.is_measured(&self.work, &self.connections, now) {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }

@@ -120,15 +120,16 @@ impl Course {
         Some(next)
     }
 
-    /// Whether the measurement is over.
-    fn is_measured(&self, work: &Work, connections: &Connections, now: u64) -> bool {
-        match self.verb {
-            Verb::Create => work.done() >= self.leases,
-            Verb::DeleteCollection => work.done() > 0,
-            Verb::List => work.done() > 0 && self.is_long(now) && connections.are_lanes_idle(),
-            // A renewal that failed has no event.
-            Verb::Resume => connections.events_min() >= work.leases.all_writes(),
-            Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => self.is_long(now),
-        }
+    /// Whether what is being measured is over.
+    pub(super) fn is_measured(&self, work: &Work, connections: &Connections, now: u64) -> bool {
+        self.phase == Phase::Measuring
+            && match self.verb {
+                Verb::Create => work.done() >= self.leases,
+                Verb::DeleteCollection => work.done() > 0,
+                Verb::List => work.done() > 0 && self.is_long(now) && connections.are_lanes_idle(),
+                // A renewal that failed has no event.
+                Verb::Resume => connections.events_min() >= work.leases.all_writes(),
+                Verb::Echo | Verb::Nothing | Verb::Read | Verb::Renew => self.is_long(now),
+            }
     }
 }

@@ -4,8 +4,9 @@ use super::accounts::Accounts;
 use super::args::BenchArgs;
 use crate::figures::{count, per, round};
 use crate::latencies::Latencies;
+use crate::stats::{ALIKE_MAX, FIRST_MAX};
 use coordination_apiserver::cli::one_line;
-use process_account::{Limit, Memory};
+use loadgen_account::{Limit, Memory};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -136,7 +137,8 @@ impl Tally {
     /// So many requests did not, all of them alike.
     #[cold]
     pub(super) fn all_failed(&mut self, count: u64, kind: String, words: impl FnOnce() -> String) {
-        if self.first.len() < FIRST_MAX {
+        let before = self.errors.get(&kind).copied().unwrap_or_default();
+        if before < ALIKE_MAX && self.first.len() < FIRST_MAX {
             self.first.push(one_line(&format!("{kind}: {}", words())));
         }
         *self.errors.entry(kind).or_default() += count;
@@ -174,9 +176,14 @@ impl Tally {
 }
 
 impl Report {
+    /// Whether it came to the measured time.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.accounts.window.seconds() > 0.0
+    }
+
     /// Whether everything went well. Of a run that ended before anything was measured that cannot be said.
     pub(crate) fn is_fine(&self) -> bool {
-        self.accounts.window.seconds() > 0.0 && self.tally.is_fine()
+        self.is_measured() && self.tally.is_fine()
     }
 
     /// One line of JSON, without its end.
@@ -309,9 +316,6 @@ impl Report {
         out
     }
 }
-
-/// Errors that are told in words.
-const FIRST_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {

@@ -66,6 +66,15 @@ fn an_honest_server_passes() {
     }
 }
 
+/// Between two looks at phases pass 10 ms.
+#[test]
+fn what_ends_by_itself_is_measured_until_it_is_done() {
+    for flags in ["create", "resume --watchers 2"] {
+        let seconds = || json(&run(Fault::None, flags))["measured_s"].as_f64().expect("a time");
+        assert!((0..10).any(|_| seconds() < 0.008), "{flags}");
+    }
+}
+
 /// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency told.
 #[test]
 fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {

@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod chart;
-mod results;
+mod summary;
 
 use chart::{Bar, Line};
 use clap::Parser;
@@ -14,12 +14,12 @@ use coordination_apiserver::cli::parse_for;
 use perf::OURS;
 use perf::results::Latency;
 use perf::row::Row;
-use results::{Results, label};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use summary::{Summary, began_at, label};
 
 /// Writes the charts and the table of docs/performance.md from what perf/run has measured.
 ///
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "perf/report", version, max_term_width = 120)]
 struct Args {
-    /// What perf/run has written [default: the newest file in perf/results]
+    /// What perf/run has written [default: of the files in perf/results, the one with the run that began last]
     file: Option<PathBuf>,
 }
 
@@ -55,31 +55,37 @@ fn complain(words: &str) {
 fn run(file: Option<PathBuf>) -> Result<String, String> {
     let file = file.map_or_else(newest, Ok)?;
     let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-    let results = Results::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
+    let summary = Summary::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
     let folder = Path::new(CHARTS);
     fs::create_dir_all(folder).map_err(|e| format!("{CHARTS}: {e}"))?;
     let mut written = Vec::new();
-    for (name, title, svg) in charts(&results) {
+    for (name, title, svg) in charts(&summary) {
         let path = folder.join(format!("{name}.svg"));
         fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
         written.push((name, title));
     }
     let page = fs::read_to_string(PAGE).map_err(|e| format!("{PAGE}: {e}"))?;
-    let page = replaced(&page, &section(&results, &file, &written)).ok_or_else(|| {
+    let page = replaced(&page, &section(&summary, &file, &written)).ok_or_else(|| {
         format!("{PAGE}: the markers {BEGIN:?} and {END:?} are not there, in this order, each on a line of its own")
     })?;
     fs::write(PAGE, page).map_err(|e| format!("{PAGE}: {e}"))?;
-    Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), results.rows.len(), written.len()))
+    Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), summary.rows.len(), written.len()))
 }
 
-/// The file that was written last.
+/// The file of the run that began last, but for those of `--quick`.
 fn newest() -> Result<PathBuf, String> {
     let entries = fs::read_dir(RESULTS).map_err(|e| format!("{RESULTS}: {e}"))?;
     let files =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
-    files
-        .max_by_key(|path| path.metadata().and_then(|metadata| metadata.modified()).ok())
-        .ok_or_else(|| format!("there are no results in {RESULTS}: perf/run makes some"))
+    let runs: Result<Vec<_>, String> = files
+        .map(|path| {
+            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let began_at = began_at(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+            Ok(began_at.map(|began_at| (began_at, path)))
+        })
+        .collect();
+    let newest = runs?.into_iter().flatten().max();
+    newest.map(|(_, path)| path).ok_or_else(|| format!("there are no results in {RESULTS}: perf/run makes some"))
 }
 
 /// The page with another text between the markers.
@@ -90,7 +96,7 @@ fn replaced(page: &str, section: &str) -> Option<String> {
 }
 
 /// Name, title and text of each chart for which there are figures.
-fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
+fn charts(summary: &Summary) -> Vec<(&'static str, &'static str, String)> {
     let mut charts = Vec::new();
     let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
         let bar = |row: &&Row| Some(Bar { label: label(row), value: value(row)?, is_other: row.subject != OURS });
@@ -98,7 +104,7 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     };
     let cost = |row: &Row| row.cpu_us.map(|[_, median, _]| median);
     let in_groups = |groups: &[&str]| -> Vec<&Row> {
-        results.rows.iter().filter(|row| groups.contains(&row.group.as_str())).collect()
+        summary.rows.iter().filter(|row| groups.contains(&row.group.as_str())).collect()
     };
     let mut add = |name, title, unit, bars: Vec<Bar>| {
         if !bars.is_empty() {
@@ -110,7 +116,7 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     let stalls = in_groups(&["stalls"]);
     let title = "The longest that a renewal waited while long work was done, and the longest turn of the loop";
     add("stalls", title, "ms", bars(&stalls, |row| row.latency.ms_max));
-    let with_bytes: Vec<&Row> = results.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
+    let with_bytes: Vec<&Row> = summary.rows.iter().filter(|row| row.bytes_each.is_some()).collect();
     add(
         "memory",
         "Memory of the server for each Lease, idle connection and watcher",
@@ -119,7 +125,7 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
     );
     let points = |prefix: &str| -> Vec<(f64, f64)> {
         let point = |row: &Row| Some((row.scenario.strip_prefix(prefix)?.parse().ok()?, cost(row)?));
-        results.rows.iter().filter_map(point).collect()
+        summary.rows.iter().filter_map(point).collect()
     };
     let mut lines = vec![Line { label: "Leases in the table".to_owned(), points: points("renew-of-") }];
     for (prefix, label) in [
@@ -141,9 +147,9 @@ fn charts(results: &Results) -> Vec<(&'static str, &'static str, String)> {
 }
 
 /// What stands between the markers.
-fn section(results: &Results, file: &Path, charts: &[(&str, &str)]) -> String {
+fn section(summary: &Summary, file: &Path, charts: &[(&str, &str)]) -> String {
     let mut out = String::new();
-    _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", results.context_words(), file.display(), results.run_words());
+    _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", summary.context_words(), file.display(), summary.run_words());
     for (name, title) in charts {
         _ = writeln!(out, "![{title}](performance/{name}.svg)\n");
     }
@@ -152,7 +158,7 @@ fn section(results: &Results, file: &Path, charts: &[(&str, &str)]) -> String {
         "| scenario | server | per second | server µs for each | p50 ms | p99 ms | p99.9 ms | max ms | server, load | limit | bytes each | errors |\n\
          |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|"
     );
-    for row in &results.rows {
+    for row in &summary.rows {
         let number =
             |value: Option<f64>, digits: usize| value.map_or_else(String::new, |value| format!("{value:.digits$}"));
         let cost = row.cpu_us.map_or_else(String::new, |[least, median, most]| {
@@ -215,13 +221,13 @@ mod tests {
             line("renew", "renew-json", 5.0),
         ]
         .join("\n");
-        let results = Results::of(&text).expect("results");
-        assert_eq!(results.rows.len(), 4);
-        assert_eq!(results.rows[0].cpu_us, Some([3.0, 4.0, 5.0]));
-        let charts = charts(&results);
+        let summary = Summary::of(&text).expect("results");
+        assert_eq!(summary.rows.len(), 4);
+        assert_eq!(summary.rows[0].cpu_us, Some([3.0, 4.0, 5.0]));
+        let charts = charts(&summary);
         assert_eq!(charts.iter().map(|chart| chart.0).collect::<Vec<_>>(), ["cost", "stalls", "growth"]);
         assert!(charts.iter().all(|(_, _, svg)| svg.starts_with("<svg") && svg.ends_with("</svg>\n")));
-        let section = section(&results, Path::new("x.jsonl"), &[("cost", "Cost")]);
+        let section = section(&summary, Path::new("x.jsonl"), &[("cost", "Cost")]);
         assert!(section.contains("| renew-json | this |  | 4.00 [3.00–5.00] request |"), "{section}");
     }
 }

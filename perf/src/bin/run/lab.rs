@@ -4,8 +4,8 @@ use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
 use crate::turns::Turns;
 use crate::{Against, Args, Cores};
+use loadgen_account::Limit;
 use perf::OURS;
-use process_account::Limit;
 use serde_json::json;
 use std::cell::RefCell;
 use std::fs::File;
@@ -310,9 +310,9 @@ impl Lab {
             let mut command = pinned(&self.load_core, &h2load);
             command.args(["-t", "1", "-c", "8", "-m", &streams.to_string(), "-n", &requests.to_string(), url]);
             let told = words(&command);
-            let before = process_account::cpu_ns(&pids);
+            let before = loadgen_account::cpu_ns(&pids);
             let text = self.output(command)?.stdout;
-            let after = process_account::cpu_ns(&pids);
+            let after = loadgen_account::cpu_ns(&pids);
             let run = H2load::of(&text).ok_or_else(|| format!("{told}: cannot read its results: {text}"))?;
             let cpu_us = before.zip(after).map(|(before, after)| whole(after.saturating_sub(before)) / 1_000.0);
             let server_share = cpu_us.map(|us| us / 1e6 / run.seconds);
@@ -324,7 +324,7 @@ impl Lab {
                 "server_cpu_us_per_request": cpu_us.map(|us| us / whole(run.succeeded.max(1))),
                 "server_cpu_share": server_share,
                 "limit": Limit::of(server_share, None, None).map(Limit::name),
-                "server_memory_kib": { "end": process_account::memory(&pids).map(|memory| memory.resident_kib) },
+                "server_memory_kib": { "end": loadgen_account::memory(&pids).map(|memory| memory.resident_kib) },
                 "latency": { "ms_max": run.ms_max },
                 "errors": { "failed": requests - run.succeeded.min(requests) },
             });

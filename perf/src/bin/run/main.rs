@@ -2,8 +2,8 @@
 //! request costs it.
 //!
 //! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes a table of what they say, and
-//! [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the machine does meanwhile hits all of them alike; what is
-//! shown is the median of the rounds.
+//! [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the machine does
+//! meanwhile hits all of them alike; what is shown is the median of the rounds.
 
 #![forbid(unsafe_code)]
 
@@ -193,6 +193,10 @@ fn main() -> ExitCode {
         complain(&format!("there is no server at {}", server.display()));
         return ExitCode::from(USAGE);
     }
+    if let Err(words) = check_against(&args) {
+        complain(&words);
+        return ExitCode::from(USAGE);
+    }
     match run(&args, &scenarios) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -201,6 +205,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Whether the processes and files that --against and its kin name are there; if not, which is not.
+fn check_against(args: &Args) -> Result<(), String> {
+    for Against { name, pids, .. } in &args.against {
+        if let Some(pid) = pids.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
+            return Err(format!("--against {name}: there is no process {pid}, or no account of it"));
+        }
+    }
+    for (flag, file) in [("ca", &args.against_ca), ("cert", &args.against_cert), ("key", &args.against_key)] {
+        if let Some(file) = file.as_deref().filter(|file| !file.is_file()) {
+            return Err(format!("--against-{flag}: there is no file {}", file.display()));
+        }
+    }
+    Ok(())
 }
 
 /// Whether `name` is the scenario's, or its group's, or, if it is nobody's, how it begins.
@@ -360,6 +379,23 @@ mod tests {
         assert_eq!(parse_cores(&format!("{},{}", first.server, first.load)), Ok(first));
         for text in ["", "0", "0,", "x,0", "0,0,0", "0,4000000000"] {
             assert!(parse_cores(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_server_is_there_and_so_are_its_files() {
+        let check = |words: &str| {
+            let args = Args::try_parse_from(std::iter::once("perf/run").chain(words.split(' '))).expect("valid");
+            check_against(&args)
+        };
+        let there = format!("--against go=http://127.0.0.1:1,{}", std::process::id());
+        assert_eq!(check(&there), Ok(()));
+        for (words, expected) in [
+            (&format!("{there},4000000000"), "--against go: there is no process 4000000000"),
+            (&format!("{there} --against-ca /nowhere/ca"), "--against-ca: there is no file /nowhere/ca"),
+        ] {
+            let told = check(words).expect_err(words);
+            assert!(told.starts_with(expected), "{told}");
         }
     }
 

@@ -82,7 +82,7 @@ impl Table {
         self.measurements.push(measurement);
     }
 
-    /// Measurements that had errors.
+    /// Errors of all measurements.
     pub(crate) fn errors(&self) -> u64 {
         self.measurements.iter().map(|measurement| measurement.errors).sum()
     }

@@ -1,4 +1,4 @@
-//! Processes of a run: pinned to cores, and gone when the run is over, however it ends.
+//! Processes of a run: pinned to cores, and gone when the run is over, however it ends but by SIGKILL.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};

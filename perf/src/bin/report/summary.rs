@@ -4,15 +4,15 @@ use perf::OURS;
 use perf::results::{Context, Line, Machine, Measurement};
 use perf::row::{Row, rows};
 
-/// A file of results.
+/// What a file of results comes to.
 #[derive(Debug)]
-pub(crate) struct Results {
+pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
     /// What each run said of itself, in their order: a file may hold several, of several commits.
     runs: Vec<Context>,
 }
 
-impl Results {
+impl Summary {
     /// From the lines of a file.
     pub(crate) fn of(text: &str) -> Result<Self, String> {
         let lines: Result<Vec<Line>, _> =
@@ -21,6 +21,9 @@ impl Results {
         let runs = distinct(lines.iter().map(|line| line.context.clone()));
         if runs.is_empty() {
             return Err("there is nothing in it".to_owned());
+        }
+        if runs.iter().any(|run| run.quick) {
+            return Err("it holds figures of --quick, which say nothing".to_owned());
         }
         let measurements: Vec<&Measurement> = lines.iter().map(|line| &line.measurement).collect();
         Ok(Self { rows: rows(&measurements), runs })
@@ -55,6 +58,13 @@ impl Results {
 fn machine_words(Machine { cpu, cores, memory_kib, kernel, .. }: &Machine) -> String {
     let memory = memory_kib.map_or(0, |kib| kib / 1024 / 1024);
     format!("{}, {cores} cores, {memory} GiB, {kernel}", cpu.as_deref().unwrap_or("unknown processor"))
+}
+
+/// When the run of the last line began, in seconds since 1970 UTC; none if there is no line, or that is of `--quick`.
+pub(crate) fn began_at(text: &str) -> Result<Option<i64>, serde_json::Error> {
+    let last = text.lines().rfind(|line| !line.trim().is_empty());
+    let line: Option<Line> = last.map(serde_json::from_str).transpose()?;
+    Ok(line.filter(|line| !line.context.quick).map(|line| line.context.at))
 }
 
 /// Each value once, in the order in which they come first.
@@ -97,7 +107,7 @@ mod tests {
             })
             .to_string()
         };
-        let of = |lines: &[String]| Results::of(&lines.join("\n")).expect("results");
+        let of = |lines: &[String]| Summary::of(&lines.join("\n")).expect("results");
         let one = of(&[line("a", "", "abc", false), line("a", "", "abc", false)]);
         assert_eq!(one.run_words(), "`perf/run` of commit abc");
         let words = "x, 2 cores, 3 GiB, Linux 6; the server on one core, the load on another. Medians";
@@ -109,6 +119,8 @@ mod tests {
         );
         let words = "on another, but both on both cores in the rows named `-together`. Medians";
         assert!(two.context_words().contains(words), "{}", two.context_words());
-        assert!(Results::of("").is_err());
+        assert!(Summary::of("").is_err());
+        let quick = line("a", "--quick --name x", "abc", false).replace(r#""quick":false"#, r#""quick":true"#);
+        assert!(Summary::of(&[line("a", "", "abc", false), quick].join("\n")).is_err());
     }
 }
