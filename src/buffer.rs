@@ -9,8 +9,8 @@ use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 ///         0        start     end    data.len()
 /// ```
 ///
-/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory, and one that is not
-/// owns [`POOLED_BYTES_MAX`] or four times what waits.
+/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory, and one that is
+/// not owns [`POOLED_BYTES_MAX`] or four times what waits.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -52,8 +52,8 @@ impl ByteBuf {
         }
     }
 
-    /// Room for at least one byte, taking memory from `pool` or growing by doubling. Never more than [`BUFFER_BYTES`], so
-    /// that behind the end of a long message no more comes with it.
+    /// Room for at least one byte, taking memory from `pool` or growing by doubling. Never more than [`BUFFER_BYTES`],
+    /// so that behind the end of a long message no more comes with it.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
             self.data = pool.take_filled();
@@ -105,8 +105,8 @@ impl ByteBuf {
 /// Bytes of the longest buffer that a pool takes back.
 const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Buffers of [`BUFFER_BYTES`] to lend, or of up to [`POOLED_BYTES_MAX`] that have grown. A connection that waits holds none, so a hundred thousand idle ones cost no
-/// buffer memory.
+/// Buffers of [`BUFFER_BYTES`] to lend, or of up to [`POOLED_BYTES_MAX`] that have grown. A connection that waits holds
+/// none, so a hundred thousand idle ones cost no buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {
     /// Empty ones, to be appended to.

@@ -1,7 +1,11 @@
-//! The bounds of the server, named, in one place: what a peer sends, holds or does not read costs no more than this.
+//! Everything that bounds what a peer can cost, whoever applies it: what it sends, holds or does not read, and what is done
+//! for it in a turn and in a step.
 //!
-//! Those of a connection of HTTP/2 stand in [`crate::http2::limits`]. A bound that is a rule of the API, such as the length of
-//! a name, stands beside the rule; one that a single module knows, in that module.
+//! Not here: the limits of a connection of HTTP/2 ([`crate::http2::limits`]); rules of the API, such as the length of a
+//! name, which stand with the other rules; and how far the reader of one format, one list of complaints or one cache goes,
+//! which stands in its module.
+
+// ---- Requests: what a peer sends, and what is held of it until it is served ----
 
 /// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is 1 MiB,
 /// but no client of this API comes near: 64 KiB holds a very long selector and a thousand groups.
@@ -17,14 +21,18 @@ pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 /// Bytes of a request target; more is 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a request's target, in HTTP/1.1 of its line; a longer one is not looked at before it is the request's turn.
-pub const LOOK_AHEAD_BYTES_MAX: usize = 512;
+/// Bytes of a request's target, in HTTP/1.1 of its line; the Lease of a longer one is not prefetched.
+pub const PREFETCH_TARGET_BYTES_MAX: usize = 512;
 
 /// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of a body in YAML; more is 413. Each of its nodes takes most of a microsecond to read, and two bytes make one.
+/// Bytes of a body in YAML; more is 413.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
+
+/// Nodes of a body in YAML, each key, scalar, collection and alias counted; more is 413. Each takes most of a microsecond to
+/// read, and two bytes make one.
+pub const YAML_NODES_MAX: usize = 64 * 1024;
 
 /// Levels of arrays and objects within each other, the outermost counted, in a body of YAML, in a patch and in what that leads
 /// to; more is refused. It is what `serde_json` reads.
@@ -34,6 +42,10 @@ pub const DOCUMENT_DEPTH_MAX: usize = 127;
 /// Lease, which takes most of a microsecond together, while everybody waits. A Lease that serves its purpose has some twenty.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
+/// Values in the `managedFields` that a client sends with a change of them, those within their keys too; with more the list is
+/// taken for one that cannot be read. They are read, put in order and written again, which takes most of a microsecond each.
+pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
+
 /// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which there
 /// bounds the whole request, of which all but the object is some hundred bytes.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
@@ -41,8 +53,8 @@ pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
 /// Bytes of a Lease above which the refusal has other words: those of etcd's client, which does not even send it.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
-/// Labels of a Lease, and annotations, finalizers and owners; a write that would lead to more is 422. Whatever is made of
-/// a Lease is made in one go, and takes the longer for each of them.
+/// Labels, annotations, finalizers and owners of a Lease, all together; a write that would lead to more is 422. Whatever is
+/// made of a Lease is made in one go, and takes the longer for each of them.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
@@ -55,18 +67,36 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// heads; above that the greatest is refused with 429. kube-apiserver multiplexes a whole cluster over one.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Microseconds of a turn for steps of lists and deletions of a collection, all connections together; the last step, which
-/// takes a few hundred, may pass it. However many there are, requests are served between two such times.
-pub const JOB_US_PER_TURN: u64 = 250;
+/// Bytes received on all connections together of requests that are not served yet, above which none may hold more than
+/// [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows with
+/// what is received takes up to twice the memory.
+pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
+
+/// Bytes of requests that are not served yet which a connection may hold then: as many as one whose peer has no certificate
+/// ever may. No Lease that serves its purpose comes near; one that would pass it is refused with 429.
+pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
+
+/// Creations that wait for their namespaces at one time; further ones are answered by what is known.
+pub const POSTPONED_MAX: usize = 64;
+
+/// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and every way
+/// through them is tried, so that with 120 an anonymous peer's handshake took 10 ms.
+pub const INTERMEDIATES_MAX: usize = 3;
+
+// ---- The turn: what each kind of work is given of it ----
+
+/// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
+/// are new, may be served or closed before the first of them gets its answer.
+pub const EVENTS_PER_TURN: usize = 256;
+
+/// Connections accepted in one turn from one listener.
+pub const ACCEPTS_PER_TURN: usize = 256;
 
 /// Bytes read from one connection in one turn before the others have theirs.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
 /// Requests served for one connection in one turn before the others have theirs.
 pub const REQUESTS_PER_TURN: usize = 128;
-
-/// Connections accepted in one turn from one listener.
-pub const ACCEPTS_PER_TURN: usize = 256;
 
 /// Microseconds of a turn for requests, all connections together; the last may pass it by its own length, and those that wait
 /// are the first of the next turn. A turn that is full of renewals serves some eight hundred.
@@ -79,39 +109,13 @@ pub const REQUESTS_PER_CLOCK: u32 = 8;
 /// is followed by a look at the clock: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// Connections of which one turn hears that something has come. As many, beside those that were left over and those that
-/// are new, may be served or closed before the first of them gets its answer.
-pub const EVENTS_PER_TURN: usize = 256;
-
-/// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and every way
-/// through them is tried, so that with 120 a stranger's handshake took 10 ms.
-pub const INTERMEDIATES_MAX: usize = 3;
-
 /// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when all
 /// clients come back at once there are thousands. Those who are through need not wait for them.
 pub const HANDSHAKE_US_PER_TURN: u64 = 500;
 
-/// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
-/// written, no list continued. The last piece may pass it by its own size.
-pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
-
-/// Bytes of output queued on a connection above which no request is served, if its peer has no certificate, and so gets
-/// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
-pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
-
-/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only
-/// [`QUEUED_BYTES_LOW`] each: many peers that do not read take memory from the Leases. It is no bound of the sum, since each
-/// of them still gets one answer.
-pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
-
-/// Bytes received on all connections together of requests that are not served yet, above which none may hold more than
-/// [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows with
-/// what is received takes up to twice the memory.
-pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
-
-/// Bytes of requests that are not served yet which a connection may hold then: as many as one whose peer has no certificate
-/// ever may. No Lease that serves its purpose comes near; one that would pass it is refused with 429.
-pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
+/// Microseconds of a turn for steps of lists and deletions of a collection, all connections together; the last step, which
+/// takes a few hundred, may pass it. However many there are, requests are served between two such times.
+pub const JOB_US_PER_TURN: u64 = 250;
 
 /// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond, or
 /// a whole one, most of which is their encryption.
@@ -129,59 +133,28 @@ pub const FAN_OUT_US_PER_TURN: u64 = 500;
 /// never look at the clock.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
-/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
-pub const NAMESPACE_WAIT_MS: u64 = 200;
-
-/// Creations that wait for their namespaces at one time; further ones are answered by what is known.
-pub const POSTPONED_MAX: usize = 64;
-
-/// Milliseconds after which a list or a deletion of a collection gets no further step, and a watch that begins with what is
-/// there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`]
-/// lets it puts off the end that it is told of, but not that of what is held for it.
-pub const JOB_MS_MAX: u64 = 60_000;
-
-/// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
-/// asked for and not over; further ones are 429, and clients come again after a second. Each may hold handles of a million
-/// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
-/// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an
-/// administrator, or comes through kube-apiserver, which shares it out.
-pub const LONG_JOBS_MAX: usize = 64;
-
-/// Terms of a selector by which a look at a Lease costs as much more as one without them. A target has room for ten thousand,
-/// which take a tenth of a millisecond: whatever is bounded by looks gets the fewer of them the longer its selector is, and
-/// at least one. A selector of less than so many costs nothing.
-pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
-
-/// Keys that a list or a deletion of a collection looks at in one step; fewer if its selector is long.
-pub const JOB_KEYS_PER_STEP: usize = 512;
-
-/// Events of the log that a snapshot of an older version takes in in one step.
-pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
-
-/// Objects that a deletion of a collection deletes in one step; fewer if the log would grow by more than
-/// [`UNTOLD_SHARE`] and [`UNTOLD_BYTES_MAX`] allow.
-pub const DELETIONS_PER_STEP: usize = 256;
-
-/// Part of the event log, as one of so many, that deletions of collections fill before watchers have been told: those who
-/// keep up are not to fall off it.
-pub const UNTOLD_SHARE: usize = 16;
-
-/// Bytes by which deletions of collections let the event log grow before watchers have been told; the last event may pass
-/// it. About what one of them is given in a turn.
-pub const UNTOLD_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
-
 /// Microseconds of a turn in which states are let go of that lists and watches held which have been given up: of a deletion
 /// they are the last handles, and each takes most of a microsecond.
 pub const DISCARD_US_PER_TURN: u64 = 250;
 
-/// States that are let go of between two looks at the clock.
-pub const STATES_DISCARDED_PER_STEP: usize = 64;
+// ---- Output: what waits to be sent, and the memory for it ----
 
-/// States waiting to be let go of, above which nobody may ask for a list that would hold more of them, or for a long one.
-pub const STATES_DISCARDED_MAX: usize = 1_000_000;
+/// Bytes of each text in a `Status`, and of all its causes together: a refusal may quote what it refuses in four places, and
+/// JSON takes six bytes for one.
+pub const STATUS_TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of items of a list that are collected in one step, if they must be measured first.
-pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
+/// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
+/// written, no list continued. The last piece may pass it by its own size.
+pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
+
+/// Bytes of output queued on a connection above which no request is served, if its peer has no certificate, and so gets
+/// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
+pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
+
+/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only
+/// [`QUEUED_BYTES_LOW`] each: many peers that do not read take memory from the Leases. It is no bound of the sum, since each
+/// of them still gets one answer.
+pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
 /// Bytes of responses that wait for the windows of one HTTP/2 connection, above which a stream whose body would wait is
 /// reset. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all connections it is [`QUEUED_BYTES_LOW`].
@@ -192,19 +165,6 @@ pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 
 /// Bytes of a body above which it goes out compressed to those who ask for it. kube-apiserver's threshold.
 pub const GZIP_BYTES_MIN: usize = 128 * 1024;
-
-/// Bytes that are compressed in one step of a list, which takes far longer than making them.
-pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
-
-/// Bytes of a list in YAML that are made in one step, which takes far longer than making them in JSON.
-pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
-
-/// Responses that are compressed at once, all connections together; further ones go out plain. Each holds
-/// deflate's tables and what waits to be compressed, also while its client reads nothing.
-pub const GZIP_JOBS_MAX: usize = 64;
-
-/// Events of the log that one filling of a watcher looks at, whether or not they are for it; fewer if its selector is long.
-pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 
 /// Versions that a watcher of one name or namespace keeps while its connection is full, before it goes back to
 /// reading the log.
@@ -221,6 +181,70 @@ pub const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Idle buffers kept for reuse; more are freed.
 pub const BUFFERS_POOLED_MAX: usize = 256;
+
+/// Lines of the log that wait for standard error; further ones are dropped and counted. At 200 bytes each this is under 1 MiB.
+pub const LOG_LINES_QUEUED_MAX: usize = 4096;
+
+// ---- Long work: how much of it is under way, and what one step does ----
+
+/// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
+/// asked for and not over; further ones are 429, and clients come again after a second. Each may hold handles of a million
+/// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
+/// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an
+/// administrator, or comes through kube-apiserver, which shares it out.
+pub const LONG_JOBS_MAX: usize = 64;
+
+/// Responses that are compressed at once, all connections together; further ones go out plain. Each holds
+/// deflate's tables and what waits to be compressed, also while its client reads nothing.
+pub const GZIP_JOBS_MAX: usize = 64;
+
+/// Terms of a selector by which a look at a Lease costs as much more as one without them. A target has room for ten thousand,
+/// which take a tenth of a millisecond: whatever is bounded by looks gets the fewer of them the longer its selector is, and
+/// at least one. A selector of less than so many costs nothing.
+pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
+
+/// Keys that a list or a deletion of a collection looks at in one step; fewer if its selector is long.
+pub const JOB_KEYS_PER_STEP: usize = 512;
+
+/// Bytes of items of a list that are collected in one step, if they must be measured first.
+pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
+
+/// Bytes of a list in YAML that are made in one step, which takes far longer than making them in JSON.
+pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
+
+/// Bytes that are compressed in one step of a list, which takes far longer than making them.
+pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
+
+/// Events of the log that a snapshot of an older version takes in in one step.
+pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
+
+/// Events of the log that one filling of a watcher looks at, whether or not they are for it; fewer if its selector is long.
+pub const SCAN_EVENTS_PER_FILL: usize = 1024;
+
+/// Objects that a deletion of a collection deletes in one step; fewer if the log would grow by more than
+/// [`UNDELIVERED_SHARE`] and [`UNDELIVERED_BYTES_MAX`] allow.
+pub const DELETIONS_PER_STEP: usize = 256;
+
+/// Part of the event log, as one of so many, that deletions of collections fill before it is delivered to watchers: those
+/// who keep up are not to fall off it.
+pub const UNDELIVERED_SHARE: usize = 16;
+
+/// Bytes by which deletions of collections let the event log grow before it is delivered to watchers; the last event may
+/// pass it. About what one of them is given in a turn.
+pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
+
+/// States that are let go of between two looks at the clock.
+pub const STATES_DISCARDED_PER_STEP: usize = 64;
+
+/// States waiting to be let go of, above which nobody may ask for a list that would hold more of them, or for a long one.
+pub const STATES_DISCARDED_MAX: usize = 1_000_000;
+
+// ---- Time: what must have come or gone by then, and what is waited for ----
+
+/// Milliseconds that a connection has to show a certificate before it may be ended because all places are taken and another
+/// one wants its own: for the round trips of a handshake. Whoever floods the port has a place for no longer, so as many of
+/// the others get in as there are places in this time.
+pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Milliseconds in which a TLS handshake and then each request head must arrive once it has begun.
 pub const HEAD_MS_MAX: u64 = 10_000;
@@ -240,28 +264,33 @@ pub const WRITE_STALL_MS_MAX: u64 = 60_000;
 /// it likes.
 pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 
-/// Milliseconds that an orderly stop waits for what is under way.
-pub const SHUTDOWN_MS_MAX: u64 = 3_000;
-
 /// Milliseconds for which what a refused peer still sends is read and dropped, so that it can read the refusal before
 /// a reset destroys it (RFC 9112 §9.6).
 pub const LINGER_MS_MAX: u64 = 1_000;
 
-/// Milliseconds after which the log says again that the server has as many connections as it may.
-pub const FULL_TOLD_AGAIN_MS: u64 = 60_000;
+/// Milliseconds after which a list or a deletion of a collection gets no further step, and a watch that begins with what is
+/// there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`]
+/// lets it puts off the end that it is told of, but not that of what is held for it.
+pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Milliseconds for which a listener rests when the process has no file descriptor left.
-pub const ACCEPT_PAUSE_MS: u64 = 100;
-
-/// Seconds between two bookmarks of one watch. kube-apiserver's interval.
-pub const BOOKMARK_SECONDS: u64 = 60;
+/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
+pub const NAMESPACE_WAIT_MS: u64 = 200;
 
 /// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
 /// kube-apiserver's `--min-request-timeout`.
 pub const WATCH_SECONDS_MIN: u64 = 1800;
 
-/// Lines of the log that wait for standard error; further ones are dropped and counted. At 200 bytes each this is under 1 MiB.
-pub const LOG_LINES_QUEUED_MAX: usize = 4096;
+/// Seconds between two bookmarks of one watch. kube-apiserver's interval.
+pub const BOOKMARK_SECONDS: u64 = 60;
+
+/// Milliseconds for which a listener rests when the process has no file descriptor left.
+pub const ACCEPT_PAUSE_MS: u64 = 100;
+
+/// Milliseconds after which the log says again that the server has as many connections as it may.
+pub const FULL_TOLD_AGAIN_MS: u64 = 60_000;
+
+/// Milliseconds that an orderly stop waits for what is under way.
+pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES <= READ_BYTES_PER_TURN);

@@ -7,7 +7,7 @@ use mio::{Interest, Registry, Token};
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,19 +43,23 @@ pub(crate) enum Accepted {
 }
 
 impl Listener {
-    /// Listens on `addr`.
+    /// Listens on `addr`. Each of 0.0.0.0 and :: is every address of both families, as in Go; 0.0.0.0 is those of IPv4 where
+    /// there is no IPv6.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn bind(addr: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        // A restart must not wait for connections of the last run to time out.
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&addr.into())?;
+        let socket = if addr.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
+            match bound(SocketAddr::from((Ipv6Addr::UNSPECIFIED, addr.port()))) {
+                Err(e) if e.kind() != ErrorKind::AddrInUse => bound(addr),
+                every_address => every_address,
+            }
+        } else {
+            bound(addr)
+        }?;
         socket.listen(BACKLOG)?;
         let socket = TcpListener::from_std(socket.into());
-        let local_addr = socket.local_addr()?;
+        let local_addr = SocketAddr::new(addr.ip(), socket.local_addr()?.port());
         Ok(Self { socket, local_addr, tls, readable: false, resume_ms: None })
     }
 
@@ -66,7 +70,7 @@ impl Listener {
         }
     }
 
-    /// Where it listens, with the port that the system chose if none was named.
+    /// Where it listens, as it was told, with the port that the system chose if none was named.
     #[must_use]
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -97,10 +101,10 @@ impl Listener {
         self.readable && self.resume_ms.is_none()
     }
 
-    /// Milliseconds at which it is to be tried again.
+    /// Milliseconds from which on it is to be tried: 0 if there may be a connection now, `None` if an event will tell.
     #[must_use]
-    pub(crate) fn resume_ms(&self) -> Option<u64> {
-        self.resume_ms
+    pub(crate) fn due_ms(&self) -> Option<u64> {
+        self.resume_ms.or_else(|| self.readable.then_some(0))
     }
 
     /// The next connection, ready to be registered.
@@ -139,5 +143,48 @@ impl Listener {
             }
         }
         Accepted::Nothing
+    }
+}
+
+/// A socket bound to `addr`, and if that is :: to IPv4's addresses too.
+fn bound(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if addr.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        socket.set_only_v6(false)?;
+    }
+    // A restart must not wait for connections of the last run to time out.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn every_interface_is_of_both_families() {
+        let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        for every in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            if every.is_ipv6() && !has_ipv6 {
+                continue;
+            }
+            let listener = Listener::bind(SocketAddr::new(every, 0), None).expect("a port");
+            assert_eq!(listener.local_addr().ip(), every);
+            let reaches = |ip: IpAddr| TcpStream::connect((ip, listener.local_addr().port())).is_ok();
+            assert!(reaches(Ipv4Addr::LOCALHOST.into()), "{every}");
+            assert_eq!(reaches(Ipv6Addr::LOCALHOST.into()), has_ipv6, "{every}");
+        }
+    }
+
+    #[test]
+    fn one_address_is_of_its_family_and_a_port_that_is_taken_is_refused() {
+        let listener = Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), None).expect("a port");
+        let port = listener.local_addr().port();
+        assert!(TcpStream::connect((Ipv6Addr::LOCALHOST, port)).is_err());
+        let error = Listener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)), None).expect_err("it is taken");
+        assert_eq!(error.kind(), ErrorKind::AddrInUse);
     }
 }

@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 /// The life of the server, from its certificates to its end.
 fn run(args: &Args) -> Result<(), Failure> {
-    raise_file_limit(args.max_connections.get());
+    let max_connections = connections_max(args.max_connections.get());
     let cluster = match args.requestheader_from_cluster || args.namespaces_from_cluster {
         true => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
         false => None,
@@ -57,7 +57,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         secure: args.secure_addr().zip(tls.as_ref().map(|tls| tls.secure.clone())),
         insecure: args.insecure_addr(),
         namespaces,
-        max_connections: args.max_connections.get(),
+        max_connections,
         watch_window_events: args.watch_window_events.get(),
         watch_window_bytes: args.watch_window_bytes.get(),
     })
@@ -198,22 +198,22 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
-/// Lifts the soft limit of open files to the hard one, as the soft one stands low only for the sake of `select(2)`,
-/// and says so if it is still too low.
-fn raise_file_limit(max_connections: usize) {
+/// `wanted` connections, or fewer if not so many files may be open: then a place is made for another one in good time
+/// (`Server::make_place`), while an `accept` that fails keeps everybody out. Lifts the soft limit of open files to the hard
+/// one, as the soft one stands low only for the sake of `select(2)`.
+fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
     // `None` is no limit.
-    let Some(mut files) = current else { return };
-    if maximum.is_none_or(|maximum| maximum > files)
-        && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok()
-    {
-        let Some(maximum) = maximum else { return };
-        files = maximum;
+    let Some(files) = (if is_lifted { maximum } else { current }) else { return wanted };
+    let allowed = usize::try_from(files.saturating_sub(FILES_RESERVED)).unwrap_or(usize::MAX).max(1);
+    if allowed < wanted {
+        warn!(
+            files,
+            wanted, allowed, "the limit of open files (ulimit -n) allows fewer connections than --max-connections"
+        );
     }
-    let wanted = u64::try_from(max_connections).unwrap_or(u64::MAX).saturating_add(FILES_RESERVED);
-    if files < wanted {
-        warn!(files, wanted, "the limit of open files (ulimit -n) is lower than --max-connections needs");
-    }
+    wanted.min(allowed)
 }
 
 /// A word that a POSIX shell takes as it is.

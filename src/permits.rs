@@ -2,21 +2,21 @@
 
 use std::rc::Rc;
 
-/// So many, and who has them.
+/// A counting semaphore for one thread: at most `max` permits are out.
 #[derive(Debug)]
 pub(crate) struct Permits {
     taken: Rc<()>,
     max: usize,
 }
 
-/// One of them, as long as it lives.
+/// One of the permits, given back when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     _taken: Rc<()>,
 }
 
 impl Permits {
-    /// So many, and all free.
+    /// `max` permits, none of them out.
     #[must_use]
     pub(crate) fn new(max: usize) -> Self {
         Self { taken: Rc::default(), max }

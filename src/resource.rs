@@ -1,4 +1,5 @@
-//! What the one resource is called, in each version of its group, and the number that orders its states.
+//! What the one resource is called, in each version of its group, the versions of the group of what is made of it, and the
+//! number that orders its states.
 
 use std::fmt;
 
@@ -51,6 +52,26 @@ impl ApiVersion {
         match self {
             Self::V1 => API_VERSION,
             Self::V1Beta1 => "coordination.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// Versions of `meta.k8s.io`, the group of what is made of any object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaVersion {
+    /// `v1`
+    V1,
+    /// `v1beta1`
+    V1Beta1,
+}
+
+impl MetaVersion {
+    /// `apiVersion` of the objects.
+    #[must_use]
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
         }
     }
 }

@@ -347,7 +347,7 @@ fn entries_are_counted_before_they_are_looked_at() {
         ] {
             let causes = refused.expect_failure(422, "Invalid", field).json()["details"]["causes"].clone();
             let words = format!("Too many: {count}: must have at most {METADATA_ENTRIES_MAX} items");
-            let cause = json!({"reason": "FieldValueTooMany", "message": words, "field": format!("metadata.{field}")});
+            let cause = json!({"reason": "FieldValueTooMany", "message": words, "field": "metadata"});
             assert_eq!(causes, json!([cause]));
         }
     }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::client::Client;
 use support::eventually;
+use support::exposition::Exposition;
 use support::http2::{Http2Client, Message};
 use support::lease::{collection, new, path};
 use support::response::Response;
@@ -160,9 +161,9 @@ fn the_front_proxy_is_believed_and_nobody_else() {
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused_in_the_handshake() {
     let aggregated = Aggregated::start();
-    let mut stranger = aggregated.connect(Authority::new().client_config("admin", &["system:masters"]));
-    let sent = stranger.try_send(&request("GET", "/healthz", "", MASTERS));
-    let error = sent.and_then(|()| stranger.try_recv("GET")).expect_err("no answer");
+    let mut foreign = aggregated.connect(Authority::new().client_config("admin", &["system:masters"]));
+    let sent = foreign.try_send(&request("GET", "/healthz", "", MASTERS));
+    let error = sent.and_then(|()| foreign.try_recv("GET")).expect_err("no answer");
     assert!(error.to_string().contains("alert"), "{error}");
 }
 
@@ -248,8 +249,7 @@ fn certificates_are_exchanged_while_a_connection_lives() {
     // What is broken changes nothing.
     aggregated.write("tls.crt", "nothing of use".to_owned());
     eventually("what is broken is counted", || {
-        let metrics = open.call("GET", "/metrics", "").expect_status(200, "metrics").body;
-        String::from_utf8_lossy(&metrics).contains("\ncoordination_certificate_reload_errors_total 1\n")
+        Exposition::of(open.call("GET", "/metrics", "")).count("coordination_certificate_reload_errors_total", &[]) == 1
     });
     // A new configuration each time, so that no session is resumed and the certificate is shown.
     let fresh = || {

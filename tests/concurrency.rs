@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use support::client::Client;
+use support::exposition::Exposition;
 use support::lease;
 use support::server::TestServer;
 use support::stream::Endpoint;
@@ -198,15 +199,8 @@ fn slow_requests_hold_up_others_one_at_a_time() {
         }
         let mut client = server.client();
         let mut served = || {
-            let metrics = client.call("GET", "/metrics", "").expect_status(200, "/metrics").body;
-            let text = String::from_utf8(metrics).unwrap();
-            let count = text.lines().find_map(|line| {
-                let (series, count) = line.rsplit_once(' ')?;
-                let is_get =
-                    series.starts_with("apiserver_request_total{verb=\"GET\"") && series.contains("\"leases\"");
-                is_get.then(|| count.parse::<usize>().unwrap())
-            });
-            count.unwrap_or(0)
+            let metrics = Exposition::of(client.call("GET", "/metrics", ""));
+            metrics.count("apiserver_request_total", &["verb=\"GET\"", "resource=\"leases\""])
         };
         while served() < 2 * SLOW {}
         let counts: Vec<_> = (0..21).map(|_| served()).collect();

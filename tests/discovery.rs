@@ -2,13 +2,12 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
-#[path = "support/exposition.rs"]
-mod exposition;
 mod support;
 
 use serde_json::json;
 use std::sync::LazyLock;
 use support::client::Client;
+use support::exposition::{Exposition, parse};
 use support::response::Response;
 use support::server::TestServer;
 use support::{eventually, lease};
@@ -290,10 +289,8 @@ fn a_server_that_stops_is_not_ready() {
 
 /// Scrapes, and reads what came strictly.
 #[track_caller]
-fn scrape(client: &mut Client) -> exposition::Exposition {
-    let response = get_on(client, "/metrics", "").expect_status(200, "/metrics");
-    assert_eq!(response.head.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    exposition::parse(text(&response)).unwrap_or_else(|wrong| panic!("{wrong}"))
+fn scrape(client: &mut Client) -> Exposition {
+    Exposition::of(get_on(client, "/metrics", ""))
 }
 
 #[test]
@@ -405,7 +402,7 @@ fn only_health_and_version_are_for_everybody() {
 #[test]
 fn the_grammar_check_is_strict() {
     const GOOD: &str = "# HELP a_total A.\n# TYPE a_total counter\na_total{x=\"1\\n\"} 1\n";
-    assert!(exposition::parse(GOOD).is_ok());
+    assert!(parse(GOOD).is_ok());
     for (from, to) in [
         ("1\n", "1"),
         ("# HELP", "#HELP"),
@@ -425,6 +422,6 @@ fn the_grammar_check_is_strict() {
     ] {
         let bad = GOOD.replacen(from, to, 1);
         let bad = if from == "1\n" { GOOD.trim_end().to_owned() } else { bad };
-        assert!(exposition::parse(&bad).is_err(), "{bad}");
+        assert!(parse(&bad).is_err(), "{bad}");
     }
 }

@@ -7,7 +7,7 @@ mod support;
 
 use coordination_apiserver::limits::{
     BODY_BYTES_MAX, HEAD_BYTES_MAX, HEAD_FIELDS_MAX, HEAD_MS_MAX, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
-    TARGET_BYTES_MAX, YAML_BYTES_MAX,
+    TARGET_BYTES_MAX, YAML_BYTES_MAX, YAML_NODES_MAX,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, request};
+use support::exposition::Exposition;
 use support::response::Response;
 use support::server::TestServer;
 use support::{lease, shown};
@@ -280,6 +281,15 @@ fn a_body_in_yaml_has_a_bound_of_its_own() {
     let refused = send("POST", &collection, "application/yaml", YAML_BYTES_MAX + 1);
     let refused = refused.expect_failure(413, "RequestEntityTooLarge", "YAML").json();
     assert_eq!(refused["message"], format!("Request entity too large: limit is {YAML_BYTES_MAX}"));
+    let many = format!("[{}]", "1,".repeat(YAML_NODES_MAX));
+    let mut client = SERVER.client();
+    client.send(format!(
+        "POST {collection} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/yaml\r\nContent-Length: {}\r\n\r\n{many}",
+        many.len()
+    ));
+    let refused = client.recv("POST");
+    let refused = refused.expect_failure(413, "RequestEntityTooLarge", "YAML of many nodes").json();
+    assert!(refused["message"].as_str().unwrap().ends_with(&format!("in YAML is {YAML_NODES_MAX}")), "{refused}");
     // What is applied may be JSON, and is read as that.
     send("PATCH", &path, "application/apply-patch+yaml", BODY_BYTES_MAX).expect_status(200, "JSON");
 }
@@ -298,6 +308,15 @@ fn a_body_too_large_by_its_chunks_is_refused_when_it_is() {
         let _hung_up = client.try_send(&chunk);
     }
     client.recv("POST").expect_failure(413, "RequestEntityTooLarge", &head);
+    client.expect_closed();
+}
+
+/// RFC 9110 §9.3.2.
+#[test]
+fn a_head_whose_body_is_refused_has_no_body_in_its_answer() {
+    let mut client = SERVER.client();
+    client.send("HEAD /version HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
+    assert_eq!(client.recv("HEAD").status(), 413);
     client.expect_closed();
 }
 
@@ -358,12 +377,8 @@ fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
         let _refused = client.try_send(&vec![b' '; sent]);
         client
     };
-    let gauge = || {
-        let metrics = server.client().call("GET", "/metrics", "").expect_status(200, "metrics");
-        let text = String::from_utf8(metrics.body).unwrap();
-        let value = text.lines().find_map(|line| line.strip_prefix("coordination_received_bytes "));
-        value.unwrap().parse::<usize>().unwrap()
-    };
+    let gauge =
+        || Exposition::of(server.client().call("GET", "/metrics", "")).count("coordination_received_bytes", &[]);
     let await_gauge = |is_met: &dyn Fn(usize) -> bool| {
         let is_in_time = (0..400).any(|_| {
             thread::sleep(Duration::from_millis(25));
@@ -391,14 +406,10 @@ fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
     let length = BODY_BYTES_MAX + 1;
     refused.send(format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n"));
     refused.recv("POST").expect_failure(413, "RequestEntityTooLarge", "a body too large");
-    let metrics = server.client().call("GET", "/metrics", "").expect_status(200, "/metrics");
-    let metrics = String::from_utf8(metrics.body).unwrap();
+    let metrics = Exposition::of(server.client().call("GET", "/metrics", ""));
     for (code, count) in [(413, 1), (429, 2)] {
-        let counted = metrics.lines().any(|line| {
-            line.starts_with("apiserver_request_total{verb=\"POST\"")
-                && line.ends_with(&format!("code=\"{code}\"}} {count}"))
-        });
-        assert!(counted, "{count} of {code}");
+        let counted = metrics.count("apiserver_request_total", &["verb=\"POST\"", &format!("code=\"{code}\"")]);
+        assert_eq!(counted, count, "{code}");
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use support::client::Client;
+use support::exposition::Exposition;
 use support::frames::{
     ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, SETTINGS, cancel, frame,
     request, request_block, settings, window_update,
@@ -41,10 +42,7 @@ fn create(client: &mut Http2Client, namespace: &str, count: usize) {
 
 /// Open watches, as the server counts them.
 fn open_watches(client: &mut Http2Client) -> usize {
-    let text = client.call("GET", "/metrics", "").expect_status(200, "/metrics").body;
-    let text = String::from_utf8(text).unwrap();
-    let line = text.lines().find(|line| line.starts_with("apiserver_longrunning_requests{")).unwrap();
-    line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    Exposition::of(client.call("GET", "/metrics", "")).count("apiserver_longrunning_requests", &[])
 }
 
 #[test]
@@ -88,7 +86,7 @@ fn what_comes_in_one_write_is_answered_as_it_is_done() {
     assert_eq!(ended[50], list, "the long list comes last");
 }
 
-/// More of them than are looked at together: what each answer says depends on those before.
+/// More of them than are prefetched together: what each answer says depends on those before.
 #[test]
 fn requests_of_one_write_are_served_in_their_order() {
     let mut client = Http2Client::open(&SERVER.endpoint());

@@ -19,8 +19,8 @@ use coordination_apiserver::limits::{
     WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Service};
-use coordination_apiserver::table::{Table, WANTED_MAX};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Service, Turn};
+use coordination_apiserver::table::{PREFETCH_MAX, Table};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
 use mio::Token;
@@ -126,7 +126,7 @@ fn rapid_reset() {
 /// A watch, and what ends the one that began so long before that it is open: requests that come together are decoded before
 /// the first of them is served.
 fn watch_and_end(n: u32, end: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
-    let ended = n.checked_sub(2 * u32::try_from(WANTED_MAX).unwrap()).map(|n| end(2 * n + 1));
+    let ended = n.checked_sub(2 * u32::try_from(PREFETCH_MAX).unwrap()).map(|n| end(2 * n + 1));
     [watch(2 * n + 1), ended.unwrap_or_default()].concat()
 }
 
@@ -457,7 +457,7 @@ impl InMemory {
     }
 
     fn of(credentials: Credentials) -> Self {
-        let service = Service::new(Api::new(), Table::new(ResourceVersion(1), 16, 1 << 16), Arc::new(Trust::nobody()));
+        let service = Service::new(Api::new(), Table::new(ResourceVersion(1), 16, 1 << 16), Arc::new(Trust::none()));
         let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
         let protocol = Protocol::http2(&credentials, now, &mut Vec::new());
         let (input, pool) = (ByteBuf::default(), Pool::default());
@@ -472,12 +472,13 @@ impl InMemory {
         let mut out = Vec::new();
         let from = Peer { connection: Token(0), credentials: &self.credentials };
         let mut budget = Budget::for_turn(self.room);
-        self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut out, &mut budget);
+        let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut out };
+        self.protocol.serve(turn, &mut self.input, &mut budget);
         for _ in 0..self.job_steps {
             if !self.protocol.has_job_step() {
                 break;
             }
-            self.protocol.step_job(&mut self.service, from, self.now, &mut out);
+            self.protocol.step_job(turn);
         }
         out
     }

@@ -6,13 +6,15 @@
 mod process;
 mod support;
 
-use coordination_apiserver::limits::ANONYMOUS_BODY_BYTES_MAX;
+use coordination_apiserver::limits::{ANONYMOUS_BODY_BYTES_MAX, SHUTDOWN_MS_MAX};
 use coordination_apiserver::server::Config;
 use process::Process;
 use std::io::Write as _;
 use std::sync::{Arc, LazyLock};
+use std::thread;
 use std::time::{Duration, Instant};
 use support::client::{Client, is_timeout, request};
+use support::exposition::Exposition;
 use support::frames::{self, Frames};
 use support::server::TestServer;
 use support::stream::Endpoint;
@@ -111,6 +113,26 @@ fn a_stop_does_not_wait_for_ever() {
     server.shutdown_handle().shutdown();
     server.join().expect("the server ends well");
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
+}
+
+/// Who goes over to HTTP/2 when the stop has begun would not be told of it, and be waited for until the end.
+#[test]
+fn a_stop_is_soon_over_whatever_protocol_a_connection_was_about_to_speak() {
+    let server = TestServer::start();
+    let mut upgrading = server.client();
+    upgrading
+        .send("GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n");
+    let mut undecided = server.client();
+    undecided.send("PR");
+    server.client().call("GET", "/healthz", "").expect_status(200, "a round trip");
+    let begun = Instant::now();
+    server.shutdown_handle().shutdown();
+    undecided.expect_closed();
+    upgrading.send("HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n");
+    upgrading.recv("GET").expect_status(200, "the request that had begun, and no HTTP/2");
+    upgrading.expect_closed();
+    server.join().expect("the server ends well");
+    assert!(begun.elapsed() < Duration::from_millis(SHUTDOWN_MS_MAX), "stopped after {:?}", begun.elapsed());
 }
 
 #[test]
@@ -230,31 +252,31 @@ fn above_the_limit_connections_wait_or_are_refused_and_then_there_is_room_again(
 }
 
 #[test]
-fn a_stranger_is_told_how_long_its_body_may_be() {
+fn an_anonymous_peer_is_told_how_long_its_body_may_be() {
     let anonymous = Endpoint { address: SECURE.secure_address(), tls: Some(anonymous_client_config()) };
     let body = " ".repeat(ANONYMOUS_BODY_BYTES_MAX + 1);
-    let refused = Client::open(&anonymous).call("POST", &lease::collection("strangers"), &body);
-    let refused = refused.expect_failure(413, "RequestEntityTooLarge", "a long body of nobody's");
+    let refused = Client::open(&anonymous).call("POST", &lease::collection("anonymous"), &body);
+    let refused = refused.expect_failure(413, "RequestEntityTooLarge", "a long body of an anonymous peer");
     let message = refused.json()["message"].to_string();
     assert!(message.contains(&format!("limit is {ANONYMOUS_BODY_BYTES_MAX}")), "{message}");
 }
 
 #[test]
-fn strangers_cannot_keep_others_out() {
+fn anonymous_peers_cannot_keep_others_out() {
     const CONNECTIONS_MAX: usize = 8;
     let server = TestServer::start_secure_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
     let mut first = Client::open(&server.secure_endpoint());
-    first.call("GET", "/livez", "").expect_status(200, "with a certificate, before all strangers");
-    let anonymous = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
-    let mut strangers: Vec<Client> = Vec::new();
+    first.call("GET", "/livez", "").expect_status(200, "with a certificate, before all others");
+    let endpoint = Endpoint { address: server.secure_address(), tls: Some(anonymous_client_config()) };
+    let mut anonymous: Vec<Client> = Vec::new();
     for number in 0..2 * CONNECTIONS_MAX {
         // Half of them say nothing at all.
         if number % 2 == 0 {
-            strangers.push(Client::connect(server.secure_address()));
+            anonymous.push(Client::connect(server.secure_address()));
         } else {
-            let mut stranger = Client::open(&anonymous);
-            stranger.call("GET", "/livez", "").expect_status(200, &format!("stranger {number}"));
-            strangers.push(stranger);
+            let mut client = Client::open(&endpoint);
+            client.call("GET", "/livez", "").expect_status(200, &format!("without a certificate {number}"));
+            anonymous.push(client);
         }
     }
     let mut others: Vec<Client> = Vec::new();
@@ -263,7 +285,7 @@ fn strangers_cannot_keep_others_out() {
         other.call("GET", "/livez", "").expect_status(200, &format!("certificate {number}"));
         others.push(other);
     }
-    strangers.iter_mut().for_each(Client::expect_closed);
+    anonymous.iter_mut().for_each(Client::expect_closed);
     // Those who are known keep their places, and now there is none.
     let mut above = Client::connect(server.secure_address());
     above.stream.set_read_timeout(Some(Duration::from_millis(300)));
@@ -272,6 +294,33 @@ fn strangers_cannot_keep_others_out() {
     for client in others.iter_mut().chain([&mut first]) {
         client.call("GET", "/livez", "").expect_status(200, "with a certificate, all along");
     }
+}
+
+/// While they do so, those with a certificate are anonymous too.
+#[test]
+fn those_who_come_to_a_full_house_do_not_end_each_others_handshakes() {
+    const CONNECTIONS_MAX: usize = 8;
+    let server = TestServer::start_secure_with(Config { max_connections: CONNECTIONS_MAX, ..Config::default() });
+    let all_but_one: Vec<Client> = (1..CONNECTIONS_MAX)
+        .map(|_| {
+            let mut client = Client::open(&server.secure_endpoint());
+            client.call("GET", "/livez", "").expect_status(200, "with a certificate");
+            client
+        })
+        .collect();
+    thread::scope(|scope| {
+        for _ in 0..2 * CONNECTIONS_MAX {
+            scope.spawn(|| {
+                let mut client = Client::open(&server.secure_endpoint());
+                client
+                    .call("GET", "/livez", "")
+                    .expect_status(200, "one after the other in the one place that is left");
+            });
+        }
+    });
+    let evicted = Exposition::of(Client::open(&server.secure_endpoint()).call("GET", "/metrics", ""));
+    assert_eq!(evicted.count("coordination_connections_evicted_total", &[]), 0);
+    drop(all_but_one);
 }
 
 #[test]
@@ -351,10 +400,17 @@ fn a_pipe_that_breaks_does_not_kill_the_process() {
     eventually("the process answers", || process.answers());
 }
 
+/// How often no connection could be taken.
+fn accept_errors(client: &mut Client) -> usize {
+    Exposition::of(client.call("GET", "/metrics", "")).count("coordination_accept_errors_total", &[])
+}
+
 #[test]
 fn a_full_file_table_is_survived_without_spinning() {
     const FILES_MAX: u32 = 48;
-    let process = Process::start(&["--max-connections", "1000"], FILES_MAX);
+    let process = Process::start(&[], 1024);
+    // Behind its back: it reckons with the limit that it started with.
+    process.limit_files(FILES_MAX);
     // The kernel completes these handshakes; the process can accept only some.
     let mut clients: Vec<Client> = (0..FILES_MAX * 2).map(|_| Client::open(process.endpoint())).collect();
     clients[0].call("GET", "/healthz", "").expect_status(200, "a connection that was accepted");
@@ -362,12 +418,25 @@ fn a_full_file_table_is_survived_without_spinning() {
     last.stream.set_read_timeout(Some(Duration::from_millis(300)));
     let answer = last.try_send(&request("GET", "/healthz", "")).and_then(|()| last.try_recv("GET"));
     assert!(answer.is_err(), "the file table is not full: {answer:?}");
+    assert_ne!(accept_errors(&mut clients[0]), 0);
     let share = process.cpu_share_over(Duration::from_secs(1));
     assert!(share < 0.2, "with a full file table the process uses {:.0} % of a core", share * 100.0);
     clients[0].call("GET", "/healthz", "").expect_status(200, "a connection, while the file table is full");
     drop(clients);
     drop(last);
     eventually("the process answers", || process.answers());
+}
+
+#[test]
+fn fewer_files_mean_fewer_connections_and_no_full_file_table() {
+    let process = Process::start(&["--max-connections", "1000"], 48);
+    let mut clients: Vec<Client> = (0..96).map(|_| Client::open(process.endpoint())).collect();
+    clients[0].call("GET", "/healthz", "").expect_status(200, "a connection that was accepted");
+    let mut last = clients.pop().unwrap();
+    last.stream.set_read_timeout(Some(Duration::from_millis(300)));
+    let answer = last.try_send(&request("GET", "/healthz", "")).and_then(|()| last.try_recv("GET"));
+    assert!(answer.is_err(), "all are accepted: {answer:?}");
+    assert_eq!(accept_errors(&mut clients[0]), 0);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use coordination_apiserver::form::Response;
 use coordination_apiserver::http::{FieldLines, Method, RequestHead};
 use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::table::Table;
+use coordination_apiserver::table::snapshot::Stepped;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use serde_json::{Value, json};
@@ -242,7 +243,7 @@ impl World {
         let at = self.rng.usize(..self.deletions.len());
         let mut out = Vec::new();
         // A deletion that the log has overtaken ends half-way, as its connection would.
-        if !matches!(self.deletions[at].step(&mut self.table, self.now, &mut out, 1_000), Ok(false)) {
+        if !matches!(self.deletions[at].step(&mut self.table, self.now, &mut out, 1_000), Ok(Stepped::More)) {
             self.deletions.swap_remove(at);
         }
         self.learn();
@@ -389,11 +390,11 @@ impl World {
         };
         let bytes_max = if eager { usize::MAX } else { self.rng.usize(1..2_000) };
         match job.step(&mut self.table, self.now, &mut listing.body, bytes_max) {
-            Ok(false) => {
+            Ok(Stepped::More) => {
                 listing.job = Some(job);
                 return Stage::Listing(listing);
             }
-            Ok(true) => {}
+            Ok(Stepped::Done) => {}
             Err(_) => return Stage::Lost,
         }
         let page: Value = serde_json::from_slice(&std::mem::take(&mut listing.body)).expect("JSON");

@@ -7,6 +7,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::client::Client;
+use support::exposition::Exposition;
 use support::response::Response;
 use support::server::TestServer;
 use support::watch::{Watch, kind};
@@ -264,12 +265,11 @@ fn requests_are_counted_by_version() {
     client.call("GET", &collection(V1BETA1), "").expect_status(200, "a list");
     client.call("GET", &collection(V1BETA1), "").expect_status(200, "a list");
     client.call("GET", &collection(V1), "").expect_status(200, "a list");
-    let metrics = client.call("GET", "/metrics", "");
-    let metrics = String::from_utf8(metrics.body).unwrap();
-    for (version, count) in [("v1beta1", 2), ("v1", 1)] {
-        let line = format!(
-            "apiserver_request_total{{verb=\"LIST\",dry_run=\"\",group=\"coordination.k8s.io\",version=\"{version}\",resource=\"leases\",subresource=\"\",scope=\"namespace\",component=\"apiserver\",code=\"200\"}} {count}"
+    let metrics = Exposition::of(client.call("GET", "/metrics", ""));
+    for (version, count) in [("v1beta1", 2.0), ("v1", 1.0)] {
+        let series = format!(
+            "apiserver_request_total{{verb=\"LIST\",dry_run=\"\",group=\"coordination.k8s.io\",version=\"{version}\",resource=\"leases\",subresource=\"\",scope=\"namespace\",component=\"apiserver\",code=\"200\"}}"
         );
-        assert!(metrics.lines().any(|found| found == line), "{line}\n{metrics}");
+        assert_eq!(metrics.value(&series), count);
     }
 }

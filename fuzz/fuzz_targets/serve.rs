@@ -8,7 +8,7 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
+use coordination_apiserver::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -41,7 +41,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let service =
-            Service::new(Api::new(), Table::new(ResourceVersion(1_000), 16, 1 << 16), Arc::new(Trust::nobody()));
+            Service::new(Api::new(), Table::new(ResourceVersion(1_000), 16, 1 << 16), Arc::new(Trust::none()));
         Self {
             service,
             protocol: Protocol::Undecided,
@@ -70,12 +70,12 @@ impl World {
             assert!(self.turns < TURNS_MAX, "this goes on for ever");
             let mut budget = Budget::for_turn(self.room);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
-            let served =
-                self.protocol.serve(&mut self.service, from, self.now, &mut self.input, &mut self.output, &mut budget);
+            let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut self.output };
+            let served = self.protocol.serve(turn, &mut self.input, &mut budget);
             let has_job_step = served != Served::Close && self.protocol.has_job_step();
             let is_over = has_job_step
-                && self.output.len() < QUEUED_BYTES_HIGH
-                && self.protocol.step_job(&mut self.service, from, self.now, &mut self.output);
+                && turn.output.len() < QUEUED_BYTES_HIGH
+                && self.protocol.step_job(turn) == AfterStep::Close;
             self.fan_out();
             assert!(self.output.len() <= QUEUED_BYTES_HIGH + ANSWER_BYTES_MAX, "{} bytes", self.output.len());
             self.output.clear();
@@ -105,7 +105,7 @@ impl World {
             service.watchers.mark_dirty(key);
         }
         if !service.watchers.has_dirty() {
-            service.table.mark_told();
+            service.table.mark_delivered();
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::deletion::{Deletion, Fate};
 use super::job::Job;
+use super::key::check_key;
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::read::{ListStart, list_start, range_of};
-use super::write::check_key;
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, Status};
+use crate::codec::DeleteOptions;
 use crate::codec::Format;
-use crate::codec::json::DeleteOptions;
 use crate::codec::protobuf;
 use crate::form::{Response, State};
 use crate::lease::Lease;
@@ -35,12 +35,13 @@ impl Api {
         // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let reply = match deletion.decide(current, call.now)? {
-            // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out first.
+            // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out
+            // first.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
                 Reply::object(200, State::Loose(&Lease::default(), None), form, call.now)
             }
             Fate::Gone => {
-                let body = form.of_status().status_body(&Status::deleted(name, &current.metadata().uid));
+                let body = form.for_status().status_body(&Status::deleted(name, &current.metadata().uid));
                 if !deletion.dry_run {
                     table.remove(slot);
                 }
@@ -70,9 +71,9 @@ impl Api {
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
         let options = self.delete_options(call, body)?;
-        // What a list with these options would show is what goes, page after page if the client has set no limit (apiserver
-        // `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as with a limit: what
-        // was created later stays. A limit below 0 is none, and no pages either.
+        // What a list with these options would show is what goes, page after page if the client has set no limit
+        // (apiserver `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as
+        // with a limit: what was created later stays. A limit below 0 is none, and no pages either.
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;
@@ -81,7 +82,7 @@ impl Api {
         // All pages are of the first one's version, and so one snapshot here.
         let limit = if is_paged { 0 } else { limit };
         let job = Job::delete_collection(snapshot, list.selector, limit, Deletion::of(&options), form);
-        Ok(Reply::Job(Box::new(job.of_state(state))))
+        Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 
     fn delete_options(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {

@@ -3,7 +3,7 @@
 use super::preconditions::Preconditions;
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::codec::json::DeleteOptions;
+use crate::codec::DeleteOptions;
 use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::table::object::Object;

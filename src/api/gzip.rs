@@ -13,6 +13,7 @@ use crate::form::Response;
 use crate::http::FieldLines;
 use crate::limits::{GZIP_BYTES_MIN, GZIP_BYTES_PER_STEP};
 use crate::permits::Permit;
+use crate::table::snapshot::Stepped;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::fmt;
@@ -112,11 +113,11 @@ impl Gzip {
         self.is_whole = true;
     }
 
-    /// Appends to `out` what can be given out. `Ok(true)` when that was all.
+    /// Appends to `out` what can be given out.
     ///
     /// # Errors
     /// None that is known of: the encoder writes into memory.
-    pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+    pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<Stepped> {
         if matches!(self.state, State::Waiting) {
             if self.made.len() > GZIP_BYTES_MIN {
                 let encoder = GzEncoder::new(Vec::with_capacity(GZIP_BYTES_PER_STEP / 4), Compression::fast());
@@ -124,12 +125,12 @@ impl Gzip {
             } else if self.is_whole {
                 self.state = State::Plain;
             } else {
-                return Ok(false);
+                return Ok(Stepped::More);
             }
         }
         let State::Packing(encoder) = &mut self.state else {
             out.append(&mut self.made);
-            return Ok(self.is_whole);
+            return Ok(if self.is_whole { Stepped::Done } else { Stepped::More });
         };
         let rest = self.made.get(self.packed..).unwrap_or_default();
         let piece = rest.get(..GZIP_BYTES_PER_STEP).unwrap_or(rest);
@@ -140,12 +141,13 @@ impl Gzip {
             encoder.try_finish()?;
         }
         out.append(encoder.get_mut());
-        if is_end {
-            self.state = State::Done;
-            self.made = Vec::new();
-            self.packed = 0;
+        if !is_end {
+            return Ok(Stepped::More);
         }
-        Ok(is_end)
+        self.state = State::Done;
+        self.made = Vec::new();
+        self.packed = 0;
+        Ok(Stepped::Done)
     }
 }
 
@@ -199,10 +201,10 @@ mod tests {
                 }
             }
             let before = out.len();
-            let is_done = gzip.step(&mut out).expect("memory takes everything");
+            let stepped = gzip.step(&mut out).expect("memory takes everything");
             assert!(gzip.is_decided() || out.is_empty());
             assert!(out.len() - before <= GZIP_BYTES_MIN + 200, "a step is bounded");
-            if is_done {
+            if stepped == Stepped::Done {
                 return (out, gzip.is_packed());
             }
         }

@@ -3,14 +3,16 @@
 //! Owned here: the order in which kube-apiserver checks things, since the first that is wrong is what the client is
 //! told. The rules themselves are in `lease`, `options`, `patch` and `selector`; how a reply is framed is `serve`'s.
 
+mod asked_state;
 mod delete;
 mod deletion;
 mod discovery;
 mod gzip;
 pub mod job;
+mod key;
 mod negotiate;
-mod outcome;
 mod patch;
+mod pending_request;
 pub mod postponed;
 mod preconditions;
 mod read;
@@ -39,12 +41,12 @@ pub use discovery::health;
 use gzip::Gzip;
 use health::HealthChecks;
 use job::Job;
+use key::NO_NAMESPACE;
 use negotiate::form_of_error;
-use outcome::Outcome;
+use pending_request::PendingRequest;
 use postponed::Postponed;
 use std::fmt;
 use warnings::Warnings;
-use write::NO_NAMESPACE;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
@@ -142,7 +144,7 @@ impl Reply {
 }
 
 /// Checks the `timeout` of all that is no watch.
-fn check_deadline(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), ApiError> {
+fn check_timeout_parameter(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
     let is_watch = || match route {
         Route::Watch { .. } => true,
@@ -204,16 +206,16 @@ impl Api {
     ) -> Reply {
         let Target { version, route } = Target::of(request.path);
         let kind = RequestKind::of(&route, request);
-        let caller = check_deadline(request, &route).and_then(|()| credentials.caller(request.fields));
+        let caller = check_timeout_parameter(request, &route).and_then(|()| credentials.caller(request.fields));
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, version, query, caller: &caller, now, warnings };
-            let reply = self.route(table, &call, &route, body);
+            let reply = self.dispatch(table, &call, &route, body);
             let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.with_warnings(call.warnings)
         });
         let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
-        if let Err(error) = self.admit(table, &mut reply) {
+        if let Err(error) = self.take_long_job_permit(table, &mut reply) {
             reply = Reply::Response(refusal(request, &error));
         }
         if route.is_resource()
@@ -226,8 +228,10 @@ impl Api {
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
             // These are counted when their responses begin.
-            (None, Reply::Job(job)) => job.count_as(Outcome::of(request, kind, version, now)),
-            (None, Reply::Postponed(postponed)) => postponed.count_as(Outcome::of(request, kind, version, now)),
+            (None, Reply::Job(job)) => job.set_request(PendingRequest::of(request, kind, version, now)),
+            (None, Reply::Postponed(postponed)) => {
+                postponed.set_request(PendingRequest::of(request, kind, version, now));
+            }
             (None, _) => {}
         }
         reply
@@ -242,8 +246,11 @@ impl Api {
         response
     }
 
-    /// Lets a list or a watch begin, unless it is one of those of which too many are under way.
-    fn admit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
+    /// Takes a permit for `reply` if that is a list or a watch of which there may not be many at once.
+    ///
+    /// # Errors
+    /// 429 if too many are under way.
+    fn take_long_job_permit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
         // What those that were given up held is still there.
         let is_crowded = table.discard().len() > STATES_DISCARDED_MAX;
         let place = match reply {
@@ -266,7 +273,8 @@ impl Api {
         Ok(())
     }
 
-    fn route(
+    /// Sees to it that the caller may do that, and does what route and method say.
+    fn dispatch(
         &mut self,
         table: &mut Table,
         call: &Call<'_>,

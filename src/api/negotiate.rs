@@ -7,7 +7,7 @@ use crate::codec::table::IncludeObject;
 use crate::codec::yaml::{self, DecodeError, Document};
 use crate::form::Form;
 use crate::http::RequestHead;
-use crate::limits::YAML_BYTES_MAX;
+use crate::limits::{YAML_BYTES_MAX, YAML_NODES_MAX};
 use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wants_pretty};
 use crate::options::Query;
 
@@ -72,6 +72,7 @@ pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError)
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),
         DecodeError::TooLong => ApiError::RequestEntityTooLarge { bytes_max: YAML_BYTES_MAX },
+        DecodeError::TooManyNodes => ApiError::TooManyValues { count_max: YAML_NODES_MAX },
     })
 }
 

@@ -1,15 +1,17 @@
 //! patch: the four kinds, up to the object that they lead to.
 
+use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
-use super::write::{Write, WriteKind, check_counts, check_key, check_name, replace, take_namespace, valid, writer};
+use super::write::{Write, WriteKind, check_entries, replace, valid, writer};
 use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
-use crate::codec::json::{DecodedLease, encode_lease_into};
-use crate::codec::yaml;
+use crate::codec::json::encode_lease_into;
+use crate::codec::{DecodedLease, yaml};
+use crate::go::print::go_value;
 use crate::lease::Lease;
-use crate::lease::managed_fields::{Conversion, apply, go_value, lease_from_value, track};
-use crate::lease::validation::{EntryCounts, validate_counts};
+use crate::lease::managed_fields::{Conversion, apply, lease_from_value, track};
+use crate::lease::validation::validate_entry_count;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{
     PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, check_values,
@@ -61,13 +63,13 @@ impl Api {
             }
             PatchType::Apply | PatchType::StrategicMerge => {
                 let patch = decode_strategic_merge_patch(body)?;
-                valid(name, validate_counts(counts_in(&patch)))?;
+                valid(name, validate_entry_count(entries_in(&patch)))?;
                 let patched = apply_strategic_merge_patch(&json, patch)?;
                 let complaints = self.complaints(patch_type, body, &options);
                 let converted = converted(call, &patched, complaints, &options);
                 let lease =
                     converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?;
-                check_counts(&lease.metadata)?;
+                check_entries(&lease.metadata)?;
                 lease
             }
         };
@@ -88,7 +90,7 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let options = write.options;
         let (config, duplicates) = self.decode_configuration(body, options)?;
-        valid(name, validate_counts(counts_in(&config)))?;
+        valid(name, validate_entry_count(entries_in(&config)))?;
         let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
         let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
         let is_there = live.is_some();
@@ -117,7 +119,7 @@ impl Api {
         }
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        check_counts(&lease.metadata)?;
+        check_entries(&lease.metadata)?;
         if is_there {
             return replace(table, lease, name, write);
         }
@@ -126,14 +128,14 @@ impl Api {
         self.insert(table, lease, write)
     }
 
-    /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored. It is
-    /// told only if the apply itself succeeds.
+    /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored.
+    /// It is told only if the apply itself succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
         let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
         let unread = |why: String| bad(format!("error converting YAML to JSON: {why}"));
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line, and
-        // what holds too much has the bound of YAML.
+        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line,
+        // and what holds too much has the bound of YAML.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         let (value, duplicates) = match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -182,28 +184,23 @@ impl Api {
     ) -> Result<Lease, ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
         let decoded = self.decoder.decode_patched(&mut patched, call.version);
-        let DecodedLease { lease, counts, warnings, .. } = decoded.map_err(|why| unfit(&patched, why))?;
+        let DecodedLease { lease, entries, warnings, .. } = decoded.map_err(|why| unfit(&patched, why))?;
         complaints.extend(warnings.messages().map(str::to_owned));
         tell(call, &complaints, options).map_err(|why| unfit(&patched, why))?;
-        valid(&lease.metadata.name, validate_counts(counts))?;
+        valid(&lease.metadata.name, validate_entry_count(entries))?;
         Ok(lease)
     }
 }
 
 /// Entries of the metadata of an applied configuration or a strategic merge patch.
-fn counts_in(object: &Value) -> EntryCounts {
+fn entries_in(object: &Value) -> usize {
     let metadata = object.get("metadata");
     let count = |field: &str| match metadata.and_then(|metadata| metadata.get(field)) {
         Some(Value::Array(elements)) => elements.len(),
         Some(Value::Object(members)) => members.len(),
         _ => 0,
     };
-    EntryCounts {
-        labels: count("labels"),
-        annotations: count("annotations"),
-        owner_references: count("ownerReferences"),
-        finalizers: count("finalizers"),
-    }
+    ["labels", "annotations", "ownerReferences", "finalizers"].into_iter().map(count).sum()
 }
 
 /// The Lease that a strategic merge patch led to, or why it is none.

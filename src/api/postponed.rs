@@ -2,9 +2,10 @@
 //!
 //! What the cluster tells of its namespaces is some milliseconds old, so that a client that makes a namespace and at
 //! once a Lease in it would be told that there is none. kube-apiserver waits 50 ms for its cache in that case, and then
-//! asks its storage (apiserver `admission/plugin/namespace/lifecycle`); here nobody can be asked, so the wait is longer.
+//! asks its storage (apiserver `admission/plugin/namespace/lifecycle`); here nobody can be asked, so the wait is
+//! longer.
 
-use super::outcome::Outcome;
+use super::pending_request::PendingRequest;
 use super::warnings::Warnings;
 use super::write::{Write, WriteKind};
 use super::{Api, Reply};
@@ -28,7 +29,7 @@ pub struct Postponed {
     /// What the client is told besides.
     warnings: Warnings,
     /// Known once it is on its way out of the API.
-    outcome: Option<Outcome>,
+    request: Option<PendingRequest>,
     due_ms: u64,
     /// None until somebody has let it wait.
     permit: Option<Permit>,
@@ -44,7 +45,7 @@ impl Postponed {
             kind: write.kind,
             answer_refused: write.answer_refused.clone(),
             warnings: Warnings::default(),
-            outcome: None,
+            request: None,
             due_ms,
             permit: None,
         }
@@ -59,8 +60,8 @@ impl Postponed {
         self.warnings = warnings;
     }
 
-    pub(super) fn count_as(&mut self, outcome: Outcome) {
-        self.outcome = Some(outcome);
+    pub(super) fn set_request(&mut self, request: PendingRequest) {
+        self.request = Some(request);
     }
 
     /// Milliseconds at which it waits no longer.
@@ -86,16 +87,16 @@ impl Api {
 
     /// Answers a request that was postponed, by what is known now.
     pub fn settle(&mut self, table: &mut Table, postponed: Postponed, now: Now) -> Reply {
-        let Postponed { lease, options, form, kind, answer_refused, warnings, outcome, .. } = postponed;
+        let Postponed { lease, options, form, kind, answer_refused, warnings, request, .. } = postponed;
         let write = Write { now, kind, options: &options, form, may_wait: false, warnings: &warnings, answer_refused };
         let reply = self.insert(table, lease, &write).unwrap_or_else(|error| {
-            let refusal = outcome.map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error));
+            let refusal = request.map_or_else(|| Response::from_error(&error), |request| request.refusal(&error));
             Reply::Response(refusal)
         });
         let reply = reply.with_warnings(warnings);
-        if let (Some(outcome), Some(status)) = (outcome, reply.status()) {
-            outcome.count_begin(&mut self.metrics, status);
-            outcome.count_end(&mut self.metrics, now);
+        if let (Some(request), Some(status)) = (request, reply.status()) {
+            request.count_begin(&mut self.metrics, status);
+            request.count_end(&mut self.metrics, now);
         }
         reply
     }

@@ -1,7 +1,7 @@
 //! What must hold of a Lease for its deletion (apiserver `registry/rest/delete.go`, `BeforeDelete`).
 
 use crate::api_error::ApiError;
-use crate::codec::json::DeleteOptions;
+use crate::codec::DeleteOptions;
 use crate::table::object::Object;
 use compact_str::CompactString;
 

@@ -1,8 +1,9 @@
 //! get, list and the start of a watch.
 
+use super::asked_state::{AskedState, too_late};
 use super::job::Job;
+use super::key::check_key;
 use super::token::ContinueToken;
-use super::write::check_key;
 use super::{Call, Reply};
 use crate::api_error::{ApiError, Unacceptable};
 use crate::form::{Form, State};
@@ -21,37 +22,10 @@ use crate::watch::{WatchSpec, WatchStart};
 #[derive(Debug)]
 pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
-    /// Most items of it; 0 is all.
+    /// Maximum number of its items; 0 is no limit.
     pub(super) limit: usize,
     /// Which state that is.
     pub(super) state: AskedState,
-}
-
-/// Which state of the table a list was asked to show, and so what to say when that is gone.
-#[derive(Debug, Default)]
-pub(super) enum AskedState {
-    /// How things stand.
-    #[default]
-    Newest,
-    /// That of one version.
-    Version,
-    /// That of the page before.
-    Page(ContinueToken),
-}
-
-impl AskedState {
-    /// The log has forgotten it: before a list of it began, or while that still followed the log.
-    #[cold]
-    pub(super) fn forgotten(&self) -> ApiError {
-        match self {
-            Self::Newest => ApiError::overtaken(),
-            Self::Version => {
-                let message = "The resourceVersion for the provided list is too old.".into();
-                ApiError::Expired { message, next: None }
-            }
-            Self::Page(token) => too_late(token),
-        }
-    }
 }
 
 /// One Lease.
@@ -86,7 +60,7 @@ pub(super) fn list(
     let ListStart { snapshot, limit, state } = list_start(table, &options, range)?;
     call.check_options_of(form)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
-    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).of_state(state))))
+    Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
 }
 
 /// The options of a list or a watch, and the form of the answer.
@@ -130,8 +104,8 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     let namespace = namespace.or_else(|| selector.fields.required_namespace());
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
-        // A name that no Lease can have is no key either: kube-apiserver then lists (apiserver `registry/generic/registry`,
-        // `ListPredicate`), where versions mean something else.
+        // A name that no Lease can have is no key either: kube-apiserver then lists (apiserver
+        // `registry/generic/registry`, `ListPredicate`), where versions mean something else.
         (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
             Range::Name(Key::new(namespace, name))
         }
@@ -139,8 +113,8 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     }
 }
 
-/// The state that a list is to show, from where on, and how many items of it. Kubernetes API concepts, "Semantics for get
-/// and list".
+/// The state that a list is to show, from where on, and how many items of it. Kubernetes API concepts, "Semantics for
+/// get and list".
 pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
@@ -207,14 +181,6 @@ fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snaps
     })
 }
 
-/// kube-apiserver's words for a page that comes too late, and a token with which the rest can be had all the same
-/// (apiserver `storage/errors.go`, `inconsistentContinueError`).
-#[cold]
-fn too_late(token: &ContinueToken) -> ApiError {
-    let message = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
-    ApiError::Expired { message: message.into(), next: Some(token.without_version().encode()) }
-}
-
 fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     let current = table.version().0;
     if version <= current {
@@ -252,9 +218,9 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        // Without `watch=true`, or with 0 written in another way, nothing was filled in for a watch from nowhere. It begins
-        // with what is there all the same (apiserver `storage/cacher`, `getAllEventsSinceLocked`), and no bookmark marks
-        // the end of that.
+        // Without `watch=true`, or with 0 written in another way, nothing was filled in for a watch from nowhere. It
+        // begins with what is there all the same (apiserver `storage/cacher`, `getAllEventsSinceLocked`), and no
+        // bookmark marks the end of that.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None if version > table.version().0 => {
@@ -264,8 +230,8 @@ fn watch(
     };
     call.check_options_of(form)?;
     form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
-    // As Go multiplies (apiserver `endpoints/handlers/get.go`, `ListResource`): what is negative, or becomes so, is over at
-    // once, and only what is or becomes 0 says nothing.
+    // As Go multiplies (apiserver `endpoints/handlers/get.go`, `ListResource`): what is negative, or becomes so, is
+    // over at once, and only what is or becomes 0 says nothing.
     let timeout_ms = match options.timeout_seconds.unwrap_or(0).wrapping_mul(1_000_000_000) {
         // Spread, so that watches which were opened together do not end together.
         0 => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
@@ -277,7 +243,7 @@ fn watch(
         start,
         bookmarks: options.allow_watch_bookmarks,
         timeout_ms,
-        form: form.of_watch(),
+        form: form.for_watch(),
     })))
 }
 

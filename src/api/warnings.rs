@@ -16,8 +16,8 @@ impl Warnings {
         }
     }
 
-    /// Each as a whole `warn-value` (RFC 7234 §5.5). If they are long altogether, each is cut, and the last of very many
-    /// are left out (apiserver `endpoints/filters/warning.go`).
+    /// Each as a whole `warn-value` (RFC 7234 §5.5). If they are long altogether, each is cut, and the last of very
+    /// many are left out (apiserver `endpoints/filters/warning.go`).
     pub(super) fn into_fields(self) -> Vec<String> {
         let texts = self.0.into_inner();
         if texts.is_empty() {

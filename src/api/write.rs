@@ -1,5 +1,6 @@
 //! create and update, and how what they and a patch lead to gets into the table.
 
+use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::postponed::Postponed;
 use super::warnings::Warnings;
@@ -7,22 +8,19 @@ use super::{Api, Call, Reply};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::clock::Now;
-use crate::codec::Format;
-use crate::codec::json::{FieldWarnings, other_version, unrecognized};
+use crate::codec::json::{other_version, unrecognized};
 use crate::codec::protobuf::{self, lease_len, lease_len_max};
+use crate::codec::{FieldWarnings, Format};
 use crate::form::{Form, State};
-use crate::go::quote::go_quoted;
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
-use crate::lease::validation::format::path_segment_complaints;
-use crate::lease::validation::{EntryCounts, validate_counts, validate_create, validate_update};
+use crate::lease::validation::{entry_count, validate_create, validate_entry_count, validate_update};
 use crate::lease::{Lease, ObjectMeta};
 use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::table::Table;
 use compact_str::CompactString;
-use memchr::memchr2;
 use uuid::Uuid;
 
 /// Names that are tried for a `generateName` before the client is told that they are taken.
@@ -92,7 +90,8 @@ impl Api {
         }
     }
 
-    /// The Lease in a body, whichever format that has. kube-apiserver minds the version only when all else has been read.
+    /// The Lease in a body, whichever format that has. kube-apiserver minds the version only when all else has been
+    /// read.
     fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &mut [u8]) -> Result<Lease, ApiError> {
         let decoded = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version)?,
@@ -108,12 +107,12 @@ impl Api {
         if decoded.version != call.version {
             return Err(other_version(decoded.version, call.version));
         }
-        valid(&decoded.lease.metadata.name, validate_counts(decoded.counts))?;
+        valid(&decoded.lease.metadata.name, validate_entry_count(decoded.entries))?;
         Ok(decoded.lease)
     }
 
-    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to us. A
-    /// creation by PUT or apply may name a version, which then does not matter.
+    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to
+    /// us. A creation by PUT or apply may name a version, which then does not matter.
     pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
@@ -169,7 +168,8 @@ impl Api {
     }
 }
 
-/// Puts a changed Lease, whose entries have been counted, in the place of what is there, if the version that it was made from is still the present one.
+/// Puts a changed Lease, whose entries have been counted, in the place of what is there, if the version that it was
+/// made from is still the present one.
 pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &Write<'_>) -> Result<Reply, ApiError> {
     drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
     let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
@@ -315,64 +315,21 @@ const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entr
 /// Of owners that a patch led to.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
-/// Most UIDs in one warning.
+/// Maximum number of UIDs in one warning.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
-
-/// The namespace of the path counts; a body may repeat it and may not contradict it.
-pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
-    if meta.namespace.is_empty() || namespace.is_empty() {
-        meta.namespace = namespace.into();
-    }
-    if meta.namespace == namespace {
-        return Ok(());
-    }
-    let message = "the namespace of the provided object does not match the namespace sent on the request".into();
-    Err(ApiError::BadRequest { message })
-}
 
 /// What admission calls an object that is about to be created.
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
 
-/// What a path says of a Lease must be a namespace, and a name that can stand in a path. Others find it out where they
-/// would look for the Lease (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
-pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
-    if namespace.is_empty() {
-        return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });
-    }
-    // Nearly all names: looked at once, and not once for each thing that can be wrong.
-    if memchr2(b'/', b'%', name.as_bytes()).is_none() && !matches!(name, "." | "..") {
-        return Ok(());
-    }
-    let complaints = path_segment_complaints(name, false);
-    if complaints.is_empty() {
-        return Ok(());
-    }
-    let message = format!("Name parameter invalid: {}: {}", go_quoted(name), complaints.join(";"));
-    Err(ApiError::BadRequest { message })
-}
-
-/// Of what needs a namespace and has none in its path.
-pub(super) const NO_NAMESPACE: &str = "Namespace parameter required.";
-
-/// The name of the path and that of the body must be one.
-pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
-    let message = match meta.name.as_str() {
-        own if own == name => return Ok(()),
-        "" => format!("the name of the object ({name} based on URL) was undeterminable: name must be provided"),
-        own => format!("the name of the object ({own}) does not match the name on the URL ({name})"),
-    };
-    Err(ApiError::BadRequest { message })
-}
-
 /// Bounds what is looked at one by one, before it is: of each Lease that a client sends or a patch leads to.
-pub(super) fn check_counts(meta: &ObjectMeta) -> Result<(), ApiError> {
-    valid(&meta.name, validate_counts(EntryCounts::of(meta)))
+pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
+    valid(&meta.name, validate_entry_count(entry_count(meta)))
 }
 
-/// Sees to it that what is to be stored is not too long: of all but an apply the list of managers is left out if it would be
-/// with them (apiserver `endpoints/handlers`, `isTooLargeError`). Whether it was.
+/// Sees to it that what is to be stored is not too long: of all but an apply the list of managers is left out if it
+/// would be with them (apiserver `endpoints/handlers`, `isTooLargeError`). Whether it was.
 ///
 /// # Errors
 /// 500 if that does not help.
@@ -387,7 +344,8 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little longer.
+/// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little
+/// longer.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
     // Nearly all: it costs less to see that one cannot be too long than how long it is.
     if lease_len_max(lease) <= OBJECT_BYTES_MAX {

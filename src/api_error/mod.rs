@@ -12,7 +12,7 @@ use crate::resource::{GROUP, KIND, RESOURCE};
 pub use field::{FieldError, FieldErrorKind};
 pub use status::{Status, StatusCause, StatusDetails};
 use std::fmt::Write as _;
-pub use unacceptable::Unacceptable;
+pub use unacceptable::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Unacceptable};
 use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 
 /// A field that a server-side apply may not change, since it is another manager's.
@@ -141,8 +141,8 @@ pub enum ApiError {
         /// The most that are taken.
         count_max: usize,
     },
-    /// A patch of too many values.
-    TooManyPatchValues {
+    /// A patch or a body in YAML of too many values.
+    TooManyValues {
         /// The most that are taken.
         count_max: usize,
     },
@@ -215,11 +215,16 @@ impl ApiError {
         Self::ServiceUnavailable { message: "overtaken".into() }
     }
 
-    /// The `Status` that tells a client of this error. There is no catch-all arm: a new variant does not compile until
-    /// it is answered here.
+    /// The `Status` that tells a client of this error, within bounds.
     #[cold]
     #[must_use]
     pub fn status(&self) -> Status {
+        self.whole_status().cut()
+    }
+
+    /// The `Status`, whatever length its words have. There is no catch-all arm: a new variant does not compile until it is
+    /// answered here.
+    fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
         };
@@ -360,9 +365,10 @@ impl ApiError {
                 );
                 failure(413, "RequestEntityTooLarge", message, None)
             }
-            Self::TooManyPatchValues { count_max } => {
-                let message =
-                    format!("Request entity too large: the allowed maximum of values in a patch is {count_max}");
+            Self::TooManyValues { count_max } => {
+                let message = format!(
+                    "Request entity too large: the allowed maximum of values in a patch or in YAML is {count_max}"
+                );
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::TooManyRequests => {
@@ -387,7 +393,7 @@ impl ApiError {
                 );
                 failure(409, "Conflict", message, of(name, RESOURCE))
             }
-            Self::UnknownPatchFormat => unknown_format(PATCH_TYPES),
+            Self::UnknownPatchFormat => unknown_format(&PATCH_TYPES.join(", ")),
             Self::UnsupportedMediaType => unknown_format(MEDIA_TYPES),
             Self::UnsupportedPatchType => {
                 failure(415, "UnsupportedMediaType", "415: Unsupported Media Type".into(), nothing())

@@ -55,8 +55,17 @@ impl fmt::Display for Unacceptable {
 /// Of bodies, in the order in which kube-apiserver names them.
 pub(super) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 /// Of patches, likewise.
-pub(super) const PATCH_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+pub(super) const PATCH_TYPES: [&str; 4] = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH];
 const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+/// Media type of an applied configuration.
+pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
+/// Media type of a JSON patch (RFC 6902).
+pub const JSON_PATCH: &str = "application/json-patch+json";
+/// Media type of a merge patch (RFC 7386).
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Media type of a merge patch that knows the type.
+pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 #[cfg(test)]
 mod tests {

@@ -70,9 +70,10 @@ impl Credentials {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is nobody: it has shown nothing that counts.
+    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. A front proxy is not, also where a
+    /// request of its names no user and so is [`Caller::Anonymous`]'s.
     #[must_use]
-    pub fn is_nobody(&self) -> bool {
+    pub fn is_anonymous(&self) -> bool {
         match &self.kind {
             Kind::Insecure => false,
             Kind::Unproven => true,
@@ -130,7 +131,7 @@ mod tests {
     use crate::timestamp::Time;
 
     fn proven(proof: Proof) -> Credentials {
-        let kind = Kind::Proven { trust: Arc::new(Trust::nobody()), proof };
+        let kind = Kind::Proven { trust: Arc::new(Trust::none()), proof };
         Credentials { kind, spoken_for: Cell::default() }
     }
 
@@ -160,7 +161,7 @@ mod tests {
         assert_eq!(user(&EVE), Ok(("eve".into(), vec![])));
         assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
-        // Without a word about whom it speaks for it is what its certificate makes it, which is nobody here.
+        // Without a word about whom it speaks for it is what its certificate makes it, which is anonymous here.
         assert!(matches!(proxy.caller(&PLAIN), Ok(Caller::Anonymous)));
     }
 
@@ -190,13 +191,13 @@ mod tests {
         let Kind::Proven { trust, .. } = &alice.kind else { panic!("proven") };
         let trust = Arc::clone(trust);
         alice.refresh(&trust, &[], Now { ms: 0, wall: Time(8) });
-        assert!(!alice.is_nobody());
+        assert!(!alice.is_anonymous());
         let mut expired = direct();
         let Kind::Proven { trust: own, .. } = &expired.kind else { panic!("proven") };
         let own = Arc::clone(own);
         expired.refresh(&own, &[], Now { ms: 0, wall: Time(9) });
-        assert!(expired.is_nobody());
-        alice.refresh(&Arc::new(Trust::nobody()), &[], Now { ms: 0, wall: Time(8) });
-        assert!(alice.is_nobody());
+        assert!(expired.is_anonymous());
+        alice.refresh(&Arc::new(Trust::none()), &[], Now { ms: 0, wall: Time(8) });
+        assert!(alice.is_anonymous());
     }
 }

@@ -24,7 +24,7 @@ use std::rc::Rc;
 /// Who sent a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Nobody knows; it may ask for health and version.
+    /// Somebody of whom nothing is proven; it may ask for health and version.
     Anonymous,
     /// Somebody on the cleartext port, which is on loopback and gives full rights.
     Insecure,
@@ -37,10 +37,11 @@ pub enum Caller {
 /// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Whether `caller` may do it. `asks_to_watch` is asked of a collection alone, since few have to be looked at so closely.
+/// Checks that `caller` may send `method` to `route`; `asks_to_watch` is evaluated only for a collection.
 ///
 /// # Errors
-/// [`ApiError::Unauthorized`] for the unknown, [`ApiError::Forbidden`] for the others.
+/// [`ApiError::Unauthorized`] for the anonymous; for others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`] where the
+/// route is not one of Leases.
 pub fn authorize(
     caller: &Caller,
     method: Method,
@@ -79,7 +80,7 @@ pub fn authorize(
     Err(forbidden(identity, verb, namespace, name, &why))
 }
 
-/// Whether `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.
+/// Checks that `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].

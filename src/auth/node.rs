@@ -23,7 +23,7 @@ pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     identity.groups.iter().any(|group| group == GROUP_NODES).then_some(name)
 }
 
-/// Whether a node may change what stands in the path.
+/// Checks that a node may change what stands in the path.
 pub(super) fn admit_change(identity: &Identity, method: Method, route: &Route<'_>) -> Result<(), ApiError> {
     let is_change = matches!(method, Method::Delete | Method::Patch | Method::Put);
     match route {
@@ -34,7 +34,7 @@ pub(super) fn admit_change(identity: &Identity, method: Method, route: &Route<'_
     }
 }
 
-/// Whether a node may create a Lease of this name; `generate_name` is what is shown if there is none yet.
+/// Checks that a node may create a Lease of this name; `generate_name` is what is shown if there is none yet.
 pub(super) fn admit_create(
     identity: &Identity,
     namespace: &str,

@@ -1,13 +1,74 @@
-//! Lists that are gathered while a body is read.
+//! Lists and maps of the metadata, gathered while a body is read.
 
+use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
+use compact_str::CompactString;
 
-/// The entries of a list: all are counted, and of more than [`METADATA_ENTRIES_MAX`] only one more is kept, since such an
-/// object is refused anyway. An empty one stands in three bytes of a body and would take a hundred here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The lists and maps of an object's metadata. They are put into it when all is read: what comes in many pieces must not be
+/// sorted for each.
+#[derive(Debug)]
+pub(super) struct Entries<Text> {
+    pub(super) labels: Gathered<(Text, Text)>,
+    pub(super) annotations: Gathered<(Text, Text)>,
+    pub(super) owners: Gathered<OwnerReference>,
+    pub(super) finalizers: Gathered<CompactString>,
+}
+
+/// The entries of a list: all are counted, and no more than [`METADATA_ENTRIES_MAX`] are kept, since such an object is
+/// refused anyway. An empty one stands in three bytes of a body and would take a hundred here.
+#[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
     count: usize,
+}
+
+impl<Text: Ord + Into<CompactString>> Entries<Text> {
+    /// Puts all into `meta`; gives how many came. One that came twice counts twice.
+    pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
+        let count = self.labels.count + self.annotations.count + self.owners.count + self.finalizers.count;
+        meta.labels = string_map(self.labels.kept);
+        meta.annotations = string_map(self.annotations.kept);
+        meta.owner_references = self.owners.kept;
+        meta.finalizers = self.finalizers.kept;
+        count
+    }
+}
+
+impl<Text> Default for Entries<Text> {
+    fn default() -> Self {
+        Self {
+            labels: Gathered::default(),
+            annotations: Gathered::default(),
+            owners: Gathered::default(),
+            finalizers: Gathered::default(),
+        }
+    }
+}
+
+impl<T> Gathered<T> {
+    /// Adds the next entry.
+    pub(super) fn push(&mut self, entry: T) {
+        self.push_with(|| entry);
+    }
+
+    /// Adds the next entry, which is made only if it is kept.
+    pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
+        self.count += 1;
+        if self.count <= METADATA_ENTRIES_MAX {
+            self.kept.push(entry());
+        }
+    }
+
+    /// Forgets those that came.
+    pub(super) fn clear(&mut self) {
+        self.kept.clear();
+        self.count = 0;
+    }
+
+    /// Those that are kept.
+    pub(super) fn kept(&self) -> &[T] {
+        &self.kept
+    }
 }
 
 impl<T> Default for Gathered<T> {
@@ -16,24 +77,13 @@ impl<T> Default for Gathered<T> {
     }
 }
 
-impl<T> Gathered<T> {
-    /// Adds the next entry.
-    pub(super) fn push(&mut self, entry: T) {
-        self.count += 1;
-        if self.count <= METADATA_ENTRIES_MAX + 1 {
-            self.kept.push(entry);
-        }
+/// Of a key that comes twice the last value counts.
+fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
+    if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
+        // Stable, so that the last of equal keys is the one that came last.
+        pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
-
-    /// Entries that came.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
-    /// The entries that were kept.
-    pub(super) fn into_kept(self) -> Vec<T> {
-        self.kept
-    }
+    pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 #[cfg(test)]
@@ -41,12 +91,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_much_is_counted_and_not_kept() {
+    fn what_is_too_much_is_counted_and_neither_made_nor_kept() {
         let mut gathered = Gathered::default();
         for n in 0..METADATA_ENTRIES_MAX + 5 {
-            gathered.push(n);
+            gathered.push_with(|| {
+                assert!(n < METADATA_ENTRIES_MAX);
+                n
+            });
         }
-        assert_eq!(gathered.count(), METADATA_ENTRIES_MAX + 5);
-        assert_eq!(gathered.into_kept().len(), METADATA_ENTRIES_MAX + 1);
+        assert_eq!((gathered.count, gathered.kept.len()), (METADATA_ENTRIES_MAX + 5, METADATA_ENTRIES_MAX));
+    }
+
+    #[test]
+    fn all_entries_count_and_the_last_of_a_key_stays() {
+        let mut entries = Entries::default();
+        for pair in [("b", "1"), ("a", "2"), ("b", "3")] {
+            entries.labels.push(pair);
+        }
+        entries.annotations.push(("c", ""));
+        entries.finalizers.push("f".into());
+        entries.owners.push(OwnerReference::default());
+        let mut meta = ObjectMeta::default();
+        assert_eq!(entries.finish(&mut meta), 6);
+        assert_eq!(meta.labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3")]);
+        assert_eq!((meta.annotations.len(), meta.finalizers.len(), meta.owner_references.len()), (1, 1, 1));
     }
 }

@@ -10,23 +10,12 @@
 //!   marks                                          └ version            └ managed_time          └ renew_time
 //! ```
 
-use crate::codec::Format;
-use crate::codec::{json, protobuf};
+use crate::codec::values::Values;
+use crate::codec::{Format, json, protobuf};
 use crate::lease::Lease;
 use crate::resource::{API_VERSION, ResourceVersion};
-use crate::timestamp::{MicroTime, Time};
+use crate::timestamp::MicroTime;
 use std::cell::Cell;
-
-/// What differs between the states of a Lease that are renewals of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Values {
-    /// `metadata.resourceVersion`
-    pub version: ResourceVersion,
-    /// `spec.renewTime`
-    pub renew_time: Option<MicroTime>,
-    /// The time of the last entry of `managedFields`; none if there is no entry, or it has no time.
-    pub managed_time: Option<Time>,
-}
 
 /// The encoding of one state, and where in it the values of others are put.
 #[derive(Debug)]
@@ -115,7 +104,7 @@ impl Template {
     /// Reads a little of it, so that it comes to the caches: a byte of each cache line, as far as a Lease is long as a rule.
     #[inline]
     #[must_use]
-    pub fn look_at(&self) -> usize {
+    pub fn touch(&self) -> usize {
         const CACHE_LINE_BYTES: usize = 64;
         const LINES: usize = 16;
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
@@ -138,24 +127,11 @@ pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: Re
     }
 }
 
-/// Whether `body` has `text` at `at`.
-#[inline]
-pub(super) fn has_at(body: &[u8], at: usize, text: &[u8]) -> bool {
-    body.get(at..at + text.len()).is_some_and(|own| own == text)
-}
-
-/// Writes `text` over what is at `at`; whether there was as much.
-#[inline]
-#[must_use]
-pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {
-    let place = out.get_mut(at..at + text.len());
-    place.map(|place| place.copy_from_slice(text)).is_some()
-}
-
 /// What the tests of both formats begin with.
 #[cfg(test)]
 pub(super) mod fixture {
     use super::*;
+    use crate::timestamp::Time;
 
     pub(in crate::codec) const STORED: Values = Values {
         version: ResourceVersion(12_345),

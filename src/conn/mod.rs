@@ -8,13 +8,14 @@ use crate::limits::{
     BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN, WRITE_STALL_BYTES_MIN,
     WRITE_STALL_MS_MAX,
 };
-use crate::serve::{Budget, Peer, Protocol, Served, Service};
-use crate::table::{Table, Wanted};
+use crate::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
+use crate::table::{PrefetchKey, Table};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
 use crate::watch::{Fill, WatcherKey};
 use mio::Token;
 use std::io;
+use std::ops::ControlFlow;
 
 /// A connection, from accept to close.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Conn {
     read_error: Option<io::Error>,
     /// Open watches that have more to say than there was room for.
     behind: Vec<WatcherKey>,
+    /// Milliseconds at which it was accepted.
+    came_ms: u64,
     /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
     waiting_since_ms: u64,
     /// Bytes of output that have gone since then.
@@ -102,6 +105,7 @@ impl Conn {
             stopped: Stopped::No,
             read_error: None,
             behind: Vec::new(),
+            came_ms: now.ms,
             waiting_since_ms: now.ms,
             gone_bytes: 0,
             is_unsent: false,
@@ -114,10 +118,20 @@ impl Conn {
         &mut self.transport
     }
 
-    /// Whether the peer has shown nothing that counts, as far as it is known.
+    /// Whether the peer is anonymous, as everybody is whose handshake is not over.
     #[must_use]
-    pub(crate) fn is_stranger(&self) -> bool {
-        self.credentials.is_nobody()
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.credentials.is_anonymous()
+    }
+
+    /// Milliseconds since when an anonymous peer has had its time to show a certificate; `None` while its handshake waits for
+    /// us, which is not the peer's time.
+    pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {
+        match self.phase {
+            Phase::Handshake if self.handshake_queued_ms.is_some() => None,
+            Phase::Handshake => Some(self.waiting_since_ms),
+            _ => Some(self.came_ms),
+        }
     }
 
     /// Whether what it can do next is a step of the TLS handshake, which takes long.
@@ -135,14 +149,14 @@ impl Conn {
 
     /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as it can
     /// be told.
-    pub(crate) fn look_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<Wanted> {
-        if self.phase != Phase::Open || !self.protocol.can_look_ahead() {
+    pub(crate) fn read_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<PrefetchKey> {
+        if self.phase != Phase::Open || !self.protocol.can_prefetch() {
             return None;
         }
         if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
             self.read_error = self.receive(pool, now).err();
         }
-        self.protocol.wanted(&self.input, table)
+        self.protocol.prefetch_key(&self.input, table)
     }
 
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
@@ -226,30 +240,30 @@ impl Conn {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// One step of such a one, if there is room for it. Whether another can follow at once.
-    pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) -> bool {
+    /// One step of a list or of a deletion of a collection, if there is room for it. Another can follow at once if
+    /// [there is](Conn::has_job_step) one and [still room](Conn::has_room).
+    pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if !self.has_room() {
             self.stopped = Stopped::Room;
-            return false;
+            return;
         }
         let owed_nothing = !self.is_output_waiting();
-        let peer = Peer { connection, credentials: &self.credentials };
-        let is_over = self.protocol.step_job(service, peer, now, self.output.buffer(pool));
+        let from = Peer { connection, credentials: &self.credentials };
+        let output = self.output.buffer(pool);
+        let after = self.protocol.step_job(&mut Turn { service, from, now, output });
         if owed_nothing && self.is_output_waiting() {
             self.begin_waiting(now);
         }
-        if is_over {
-            self.phase = Phase::Closing;
-            self.drop_work(service);
-        } else if !self.protocol.has_job_step() {
+        match after {
+            AfterStep::Close => {
+                self.phase = Phase::Closing;
+                self.drop_work(service);
+            }
             // Requests behind it, or the end of the connection, have waited for that.
-            self.stopped = Stopped::Budget;
-        } else if !self.has_room() {
-            self.stopped = Stopped::Room;
-        } else {
-            return true;
+            AfterStep::GoOn if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
+            AfterStep::GoOn if !self.has_room() => self.stopped = Stopped::Room,
+            AfterStep::GoOn => {}
         }
-        false
     }
 
     /// Appends events to the open watch `key` on `stream`, as far as there is room. `None` if it is not open.
@@ -305,7 +319,7 @@ impl Conn {
         self.input.len() + self.protocol.received_bytes()
     }
 
-    /// Whether more events may be queued.
+    /// Whether more events may be queued, or more of a list.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.output.len() < QUEUED_BYTES_HIGH
@@ -396,7 +410,7 @@ impl Conn {
             // What is here comes first: a peer that sends faster than it is served waits in its own kernel.
             if self.phase == Phase::Open
                 && self.input.len() >= BUFFER_BYTES
-                && self.serve(connection, service, pool, now, &mut budget)
+                && self.serve(connection, service, pool, now, &mut budget).is_break()
             {
                 return Ok(());
             }
@@ -409,7 +423,7 @@ impl Conn {
                     service.api.metrics.count_tls_handshake(true);
                 }
             }
-            if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget) {
+            if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget).is_break() {
                 return Ok(());
             }
             if self.transport.is_eof()
@@ -448,7 +462,7 @@ impl Conn {
         Ok(read)
     }
 
-    /// Serves what is in the input. Whether that is all for this turn.
+    /// Serves what is in the input. [`ControlFlow::Break`] if that is all for this turn.
     fn serve(
         &mut self,
         connection: Token,
@@ -456,13 +470,13 @@ impl Conn {
         pool: &mut Pool,
         now: Now,
         budget: &mut Budget,
-    ) -> bool {
+    ) -> ControlFlow<()> {
         self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         let owed_nothing = !self.is_output_waiting();
         let output = self.output.buffer(pool);
         let input_bytes = self.input.len();
-        let peer = Peer { connection, credentials: &self.credentials };
-        let served = self.protocol.serve(service, peer, now, &mut self.input, output, budget);
+        let from = Peer { connection, credentials: &self.credentials };
+        let served = self.protocol.serve(&mut Turn { service, from, now, output }, &mut self.input, budget);
         // A frame that has come whole begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.room;
@@ -470,7 +484,7 @@ impl Conn {
             self.begin_waiting(now);
         }
         match served {
-            Served::Starved | Served::Streaming => return false,
+            Served::Starved | Served::Streaming => return ControlFlow::Continue(()),
             Served::Busy if is_full => self.stopped = Stopped::Room,
             Served::Busy => self.stopped = Stopped::Budget,
             Served::Close => {
@@ -478,7 +492,7 @@ impl Conn {
                 self.drop_work(service);
             }
         }
-        true
+        ControlFlow::Break(())
     }
 
     fn on_handshake(&mut self, service: &Service, pool: &mut Pool, now: Now) {

@@ -39,7 +39,7 @@ impl World {
         poll.registry().register(transport.socket_mut(), Token(0), interest).expect("registers");
         let now = Now { ms: 1_000_000, wall: Time(1_767_000_000) };
         let table = Table::new(ResourceVersion(1), 16, 1 << 16);
-        let service = Service::new(Api::new(), table, Arc::new(Trust::nobody()));
+        let service = Service::new(Api::new(), table, Arc::new(Trust::none()));
         Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
     }
 
@@ -49,9 +49,9 @@ impl World {
         events.iter().for_each(|event| self.conn.transport_mut().on_event(event));
     }
 
-    fn look_ahead(&mut self) -> bool {
+    fn read_ahead(&mut self) -> bool {
         self.wait();
-        self.conn.look_ahead(&self.service.table, &mut self.pool, self.now).is_some()
+        self.conn.read_ahead(&self.service.table, &mut self.pool, self.now).is_some()
     }
 
     fn turn(&mut self) {
@@ -170,6 +170,18 @@ fn a_refused_request_is_reset_when_its_answer_has_gone() {
     world.peer.write_all(&[&head[..], block].concat()).expect("room");
     let answer = received(&mut world);
     assert!(types(&answer).contains(&headers) && !types(&answer).contains(&data), "{:?}", types(&answer));
+    // More than half of its window, which is not opened again.
+    let body = [&[0, 0x40, 0, data, 0, 0, 0, 0, 1][..], &[b' '; 0x4000]].concat();
+    for _ in 0..40 {
+        world.peer.write_all(&body).expect("room in the kernel");
+        world.turn();
+    }
+    let mut updates = received(&mut world);
+    while let [0, 0, 4, 8, 0, stream @ .., _, _, _, _] = &updates[..updates.len().min(13)] {
+        assert_eq!(stream, [0; 4], "the window of the stream stays as it is");
+        updates.drain(..13);
+    }
+    assert_eq!(updates, b"");
     world.now.ms += LINGER_MS_MAX;
     assert_eq!(world.conn.on_timeout(&mut world.service, &mut world.pool, world.now), Next::Wait);
     assert_eq!(types(&received(&mut world)), [0; 0], "the answer still waits for a window");
@@ -188,10 +200,10 @@ fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     world.peer.write_all(request).expect("room in the kernel");
     world.turn();
     world.peer.write_all(request).expect("room in the kernel");
-    assert!(world.look_ahead(), "a Lease is plain to see");
+    assert!(world.read_ahead(), "a Lease is plain to see");
     world.peer.write_all(&request[..20]).expect("room in the kernel");
     world.turn();
-    assert!(!world.look_ahead(), "it is not whole");
+    assert!(!world.read_ahead(), "it is not whole");
     world.peer.write_all(&request[20..]).expect("room in the kernel");
     world.turn();
     let mut answers = vec![0; 1 << 16];
@@ -203,7 +215,7 @@ fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     world.turn();
     world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
     // The kernel tells of it once; after that it says that the connection has ended.
-    assert!(!world.look_ahead() && !world.look_ahead());
+    assert!(!world.read_ahead() && !world.read_ahead());
     world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
     assert_eq!(world.conn.phase, Phase::Closed);
     assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Close);

@@ -1,5 +1,5 @@
-//! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as its
-//! metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
+//! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as
+//! its metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
 //!
 //! The common forms are encodings, of which an [`Object`] has one at hand; all others are made when they are asked for.
 
@@ -12,8 +12,8 @@ use crate::codec::json;
 use crate::codec::list_meta::ListMeta;
 use crate::codec::partial;
 use crate::codec::protobuf;
-use crate::codec::render::{push_pretty, push_yaml};
 use crate::codec::table::{IncludeObject, TableForm, push_row, push_table_close, push_table_head, push_table_of_one};
+use crate::codec::yaml::push_yaml;
 use crate::lease::Lease;
 use crate::media_type::{Representation, Transform};
 use crate::resource::{ApiVersion, LIST_KIND, ResourceVersion};
@@ -119,13 +119,13 @@ impl Form {
 
     /// The form of a `Status`, which is never transformed.
     #[must_use]
-    pub fn of_status(self) -> Self {
-        Self { representation: self.representation.of_status(), ..self }
+    pub fn for_status(self) -> Self {
+        Self { representation: self.representation.for_status(), ..self }
     }
 
     /// The form of a stream of events, which is never indented.
     #[must_use]
-    pub fn of_watch(self) -> Self {
+    pub fn for_watch(self) -> Self {
         Self { representation: Representation { pretty: false, ..self.representation }, ..self }
     }
 
@@ -267,8 +267,8 @@ impl Form {
         }
     }
 
-    /// A list without items in YAML, and where in it, behind their key, the items would be. The keys are sorted, so that some
-    /// come behind them.
+    /// A list without items in YAML, and where in it, behind their key, the items would be. The keys are sorted, so
+    /// that some come behind them.
     fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
         let key: &[u8] = match self.representation.transform {
             Transform::Table(_) => b"\nrows:",
@@ -377,7 +377,7 @@ impl Form {
             }
             (Format::Json, true) => {
                 let mut pretty = Vec::with_capacity(2 * body.len());
-                push_pretty(&mut pretty, &body);
+                json::push_pretty(&mut pretty, &body);
                 pretty
             }
             (Format::Yaml, _) => {
@@ -405,7 +405,7 @@ fn open_event(out: &mut Vec<u8>, kind: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::partial::MetaVersion;
+    use crate::resource::MetaVersion;
     use crate::table::object::Key;
 
     fn object() -> Object {

@@ -1,7 +1,7 @@
 //! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 escaped too, so that the text can
 //! stand in HTML and JavaScript.
 
-/// Most bytes that a byte of text becomes: `\u003c`.
+/// Maximum number of bytes that a byte of text becomes: `\u003c`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
 
 /// Appends `text` with quotes and escapes.

@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 
-/// Most octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
+/// Maximum number of octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
 const CONTINUATION_OCTETS_MAX: usize = 4;
 
 /// Reads the integer whose prefix are the bits `prefix_max` (2^N - 1) of `first`. Gives the value and what follows.

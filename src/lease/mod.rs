@@ -115,6 +115,19 @@ pub struct LeaseSpec {
     pub preferred_holder: Option<CompactString>,
 }
 
+impl LeaseSpec {
+    /// The fields' names in the API, sorted.
+    pub(crate) const FIELDS: [&str; 7] = [
+        "acquireTime",
+        "holderIdentity",
+        "leaseDurationSeconds",
+        "leaseTransitions",
+        "preferredHolder",
+        "renewTime",
+        "strategy",
+    ];
+}
+
 /// `metav1.OwnerReference`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OwnerReference {
@@ -130,6 +143,11 @@ pub struct OwnerReference {
     pub controller: Option<bool>,
     /// Whether foreground deletion of the owner waits for this object.
     pub block_owner_deletion: Option<bool>,
+}
+
+impl OwnerReference {
+    /// The fields' names in the API, sorted.
+    pub(crate) const FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 }
 
 /// A `map[string]string`, sorted by key as Go's encoder writes it. No key stands twice.

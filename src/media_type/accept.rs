@@ -1,5 +1,5 @@
-//! The grammar of the two fields, as the Go libraries read it that kube-apiserver uses: `goautoneg` for `Accept`, `mime`
-//! for `Content-Type`.
+//! The grammar of the two fields, as the Go libraries read it that kube-apiserver uses: `goautoneg` for `Accept`,
+//! `mime` for `Content-Type`.
 
 /// A media range of `Accept`.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +90,8 @@ pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Whether all that stands behind a media type in `Content-Type` is well-formed: values that are tokens or quoted, and no
-/// name with two values (RFC 9110 §5.6.6).
+/// Whether all that stands behind a media type in `Content-Type` is well-formed: values that are tokens or quoted, and
+/// no name with two values (RFC 9110 §5.6.6).
 pub(super) fn are_parameters(text: &[u8]) -> bool {
     let mut seen: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut rest = text.trim_ascii_start();
@@ -114,7 +114,7 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
     true
 }
 
-/// Most parameters of a body's type; nobody sends one in good faith that has more than two.
+/// Maximum number of parameters of a body's type; nobody sends one in good faith that has more than two.
 const PARAMETERS_MAX: usize = 32;
 
 /// What no token contains.

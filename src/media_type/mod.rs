@@ -1,7 +1,7 @@
 //! Media types: what a client accepts, and what it sends (RFC 9110 §12.5.1, §8.3), as kube-apiserver reads them.
 //!
-//! Here stand the forms of what is sent, and what the type of a body says. `accept` is the grammar, `parameters` what those
-//! of a range ask for, and `negotiation` which form each kind of request gets.
+//! Here stand the forms of what is sent, and what the type of a body says. `accept` is the grammar, `parameters` what
+//! those of a range ask for, and `negotiation` which form each kind of request gets.
 
 mod accept;
 mod negotiation;
@@ -13,7 +13,7 @@ pub(crate) use negotiation::{
 
 use crate::api_error::Unacceptable;
 use crate::codec::Format;
-use crate::codec::partial::MetaVersion;
+use crate::resource::MetaVersion;
 
 /// What is made of an object before it is written (`as=`). A `Status` is never transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ impl Representation {
 
     /// The same without what is only for objects: the form of a `Status`, also where it answers a successful deletion.
     #[must_use]
-    pub fn of_status(self) -> Self {
+    pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
     }
 

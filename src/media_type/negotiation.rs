@@ -1,9 +1,9 @@
 //! Which form the answer to a request is sent in.
 //!
-//! Two look at `Accept` in kube-apiserver, one after the other, and so here. The router wants one of the types of the path to
-//! be named, or `*/*`; parameters do not count (go-restful). Then the ranges are sorted by preference, and the first that
-//! can be served with all its parameters is taken (`endpoints/handlers/negotiation`). Neither is quite what the RFC says:
-//! `application/*` fails at the router, and a quality of 0 is only the lowest preference.
+//! Two look at `Accept` in kube-apiserver, one after the other, and so here. The router wants one of the types of the
+//! path to be named, or `*/*`; parameters do not count (go-restful). Then the ranges are sorted by preference, and the
+//! first that can be served with all its parameters is taken (`endpoints/handlers/negotiation`). Neither is quite what
+//! the RFC says: `application/*` fails at the router, and a quality of 0 is only the lowest preference.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;
@@ -35,7 +35,7 @@ pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Repres
 #[must_use]
 pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
-        Some(common) => common.of_status(),
+        Some(common) => common.for_status(),
         None => {
             let found = ranges(accept.unwrap_or_default())
                 .iter()
@@ -112,7 +112,8 @@ fn common(accept: Option<&[u8]>) -> Option<Representation> {
     }
 }
 
-/// Whether the router lets a request pass: one of the formats of the path stands in it, or `*/*`, whatever the parameters.
+/// Whether the router lets a request pass: one of the formats of the path stands in it, or `*/*`, whatever the
+/// parameters.
 fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -159,8 +160,8 @@ fn matches(range: &Range<'_>, format: Format) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::partial::MetaVersion;
     use crate::media_type::DiscoveryVersion;
+    use crate::resource::MetaVersion;
 
     fn accepted(accept: &str) -> Result<Representation, Unacceptable> {
         negotiate(Some(accept.as_bytes()), false)

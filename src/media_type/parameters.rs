@@ -3,7 +3,7 @@
 use super::accept::Range;
 use super::{DiscoveryVersion, Transform};
 use crate::codec::Format;
-use crate::codec::partial::MetaVersion;
+use crate::resource::MetaVersion;
 
 /// Parameters of a range that mean something here. All others are passed over, `charset` among them.
 #[derive(Default)]

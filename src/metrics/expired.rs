@@ -4,7 +4,7 @@
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
 use crate::table::Table;
-use crate::table::snapshot::{Range, Snapshot};
+use crate::table::snapshot::{Range, Snapshot, Stepped};
 use crate::timestamp::{MicroTime, Time};
 
 /// Leases looked at in one step; some tenths of a millisecond if none of them is in the processor's caches.
@@ -56,13 +56,13 @@ impl ExpiredScan {
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.due_ms <= now.ms) else { return };
         let left = Snapshot::now(table, Range::All).from_key(&pass.start, None);
         let more = left.is_some_and(|mut left| {
-            let more = left.next(table, KEYS_PER_STEP, |object| {
+            let stepped = left.next(table, KEYS_PER_STEP, |object| {
                 pass.expired += u64::from(is_expired(object.renew_time(), &object.unrenewed().spec, now.wall));
                 true
             });
             left.start().clone_into(&mut pass.start);
             // A snapshot of this very moment needs nothing of the log, so it cannot come too late.
-            more == Ok(true)
+            stepped == Ok(Stepped::More)
         });
         pass.due_ms = now.ms + STEP_INTERVAL_MS;
         if !more {

@@ -134,7 +134,7 @@ impl Metrics {
         self.accept_errors += 1;
     }
 
-    /// A stranger's connection was ended to make place for another.
+    /// An anonymous peer's connection was ended to make place for another.
     pub fn count_evicted_connection(&mut self) {
         self.connections_evicted += 1;
     }

@@ -11,7 +11,7 @@ use crate::route::{Probe, Route};
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
 
-/// What a request is, as far as it is counted apart. The order is that of [`LABELS`].
+/// What a request is, as far as it is counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// An apply patch.
@@ -92,34 +92,43 @@ const fn path(subresource: &'static str) -> Labels {
     Labels { verb: "GET", dry_run: "", is_resource: false, subresource, scope: "" }
 }
 
-static LABELS: [Labels; KINDS] = [
-    resource("APPLY", "resource"),
-    dry(resource("APPLY", "resource")),
-    resource("DELETE", "resource"),
-    dry(resource("DELETE", "resource")),
-    resource("DELETECOLLECTION", "namespace"),
-    dry(resource("DELETECOLLECTION", "namespace")),
-    resource("GET", "resource"),
-    resource("LIST", "namespace"),
-    resource("LIST", "cluster"),
-    resource("PATCH", "resource"),
-    dry(resource("PATCH", "resource")),
-    resource("POST", "resource"),
-    dry(resource("POST", "resource")),
-    resource("PUT", "resource"),
-    dry(resource("PUT", "resource")),
-    resource("WATCH", "namespace"),
-    resource("WATCH", "cluster"),
-    resource("other", "resource"),
-    path("/healthz"),
-    path("/livez"),
-    path("/readyz"),
-    path("/metrics"),
-    path("/apis"),
-    path("/openapi"),
-    path("/version"),
-    Labels { verb: "other", dry_run: "", is_resource: false, subresource: "", scope: "" },
+/// The labels of each kind, in the order of the kinds.
+static LABELS: [(RequestKind, Labels); KINDS] = [
+    (RequestKind::Apply, resource("APPLY", "resource")),
+    (RequestKind::ApplyDryRun, dry(resource("APPLY", "resource"))),
+    (RequestKind::Delete, resource("DELETE", "resource")),
+    (RequestKind::DeleteDryRun, dry(resource("DELETE", "resource"))),
+    (RequestKind::DeleteCollection, resource("DELETECOLLECTION", "namespace")),
+    (RequestKind::DeleteCollectionDryRun, dry(resource("DELETECOLLECTION", "namespace"))),
+    (RequestKind::Get, resource("GET", "resource")),
+    (RequestKind::ListNamespace, resource("LIST", "namespace")),
+    (RequestKind::ListCluster, resource("LIST", "cluster")),
+    (RequestKind::Patch, resource("PATCH", "resource")),
+    (RequestKind::PatchDryRun, dry(resource("PATCH", "resource"))),
+    (RequestKind::Post, resource("POST", "resource")),
+    (RequestKind::PostDryRun, dry(resource("POST", "resource"))),
+    (RequestKind::Put, resource("PUT", "resource")),
+    (RequestKind::PutDryRun, dry(resource("PUT", "resource"))),
+    (RequestKind::WatchNamespace, resource("WATCH", "namespace")),
+    (RequestKind::WatchCluster, resource("WATCH", "cluster")),
+    (RequestKind::OtherVerb, resource("other", "resource")),
+    (RequestKind::Healthz, path("/healthz")),
+    (RequestKind::Livez, path("/livez")),
+    (RequestKind::Readyz, path("/readyz")),
+    (RequestKind::Metrics, path("/metrics")),
+    (RequestKind::Discovery, path("/apis")),
+    (RequestKind::OpenApi, path("/openapi")),
+    (RequestKind::Version, path("/version")),
+    (RequestKind::OtherPath, Labels { verb: "other", dry_run: "", is_resource: false, subresource: "", scope: "" }),
 ];
+
+const _: () = {
+    let mut at = 0;
+    while at < KINDS {
+        assert!(LABELS[at].0 as usize == at, "LABELS has another order than RequestKind");
+        at += 1;
+    }
+};
 
 impl RequestKind {
     /// The kind of a request.
@@ -169,11 +178,13 @@ impl RequestKind {
     }
 }
 
+/// Whether a patch is an apply, or one that is refused for its format: `apply-patch+cbor`.
 fn is_apply(head: &RequestHead<'_>) -> bool {
     head.content_type.is_some_and(|content_type| content_type.starts_with(b"application/apply-patch"))
 }
 
-/// Status codes of the API's answers; others are counted together. What is refused because it cannot be read is no request.
+/// Status codes of the API's answers; others are counted together. What is refused because it cannot be read is no
+/// request.
 const STATUSES: [u16; 20] =
     [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504];
 
@@ -201,8 +212,8 @@ pub(super) struct RequestCounts {
     in_turn: [u32; COUNTED],
     /// Bits of the kinds that stand in `in_turn`.
     kinds_in_turn: u64,
-    /// Of requests that this turn has ended and an earlier one may have taken in, where they are counted, and microseconds
-    /// between the two.
+    /// Of requests that this turn has ended and an earlier one may have taken in, where they are counted, and
+    /// microseconds between the two.
     ended_in_turn: Vec<(usize, u64)>,
     durations: Box<[Histogram<{ BOUNDS_US.len() }>; COUNTED]>,
 }
@@ -291,7 +302,7 @@ impl RequestCounts {
 
 /// Those of all that is counted, in its order.
 fn labels() -> impl Iterator<Item = [(&'static str, &'static str); 8]> {
-    ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |labels| labels.pairs(version)))
+    ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |(_, labels)| labels.pairs(version)))
 }
 
 impl Labels {
@@ -350,11 +361,11 @@ mod tests {
             (kind(Method::Post, "/apis", None), ("other", "", "")),
             (kind(Method::Get, "/nothing", None), ("other", "", "")),
         ] {
-            let found = &LABELS[kind as usize];
+            let (_, found) = &LABELS[kind as usize];
             assert_eq!((found.verb, found.dry_run, found.scope), labels, "{kind:?}");
         }
         for (path, subresource) in [("/readyz", "/readyz"), ("/metrics", "/metrics"), ("/api", "/apis")] {
-            assert_eq!(LABELS[kind(Method::Get, path, None) as usize].subresource, subresource);
+            assert_eq!(LABELS[kind(Method::Get, path, None) as usize].1.subresource, subresource);
         }
     }
 

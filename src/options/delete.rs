@@ -2,7 +2,7 @@
 
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
-use crate::codec::json::DeleteOptions;
+use crate::codec::DeleteOptions;
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
 

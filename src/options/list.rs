@@ -26,7 +26,7 @@ pub struct ListOptions {
     pub resource_version_match: ResourceVersionMatch,
     /// Seconds after which a watch ends; any sign.
     pub timeout_seconds: Option<i64>,
-    /// Most items in one page; 0 and below are no limit.
+    /// Maximum number of items in one page; 0 and below are no limit.
     pub limit: i64,
     /// Where the next page begins, unread; empty for the first.
     pub continue_token: String,

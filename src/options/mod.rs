@@ -1,7 +1,7 @@
 //! The options that a request carries in its query, typed and checked as kube-apiserver does it.
 //!
-//! [`Query`] knows the encoding, the `*Options` know the verbs. First every value is converted, which fails with 400 and
-//! the converter's words, then all are validated together, which fails with 422 and one cause for each complaint.
+//! [`Query`] knows the encoding, the `*Options` know the verbs. First every value is converted, which fails with 400
+//! and the converter's words, then all are validated together, which fails with 422 and one cause for each complaint.
 //! Parameters that a verb does not know are passed over.
 
 mod delete;

@@ -22,8 +22,8 @@ impl<'a> Query<'a> {
         self.raw.is_empty()
     }
 
-    /// All pairs of name and value, decoded, in their order. A pair with a `;` or with a broken escape is dropped. Bytes
-    /// that are not UTF-8 come as U+FFFD.
+    /// All pairs of name and value, decoded, in their order. A pair with a `;` or with a broken escape is dropped.
+    /// Bytes that are not UTF-8 come as U+FFFD.
     pub fn pairs(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         self.raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

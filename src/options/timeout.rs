@@ -1,5 +1,5 @@
-//! The parameter `timeout` of all requests that are not watches (apiserver `endpoints/filters/request_deadline.go`). None
-//! takes long enough here to be cut short, but a value that is no duration is refused, before all else.
+//! The parameter `timeout` of all requests that are not watches (apiserver `endpoints/filters/request_deadline.go`).
+//! None takes long enough here to be cut short, but a value that is no duration is refused, before all else.
 
 use super::Query;
 use crate::api_error::ApiError;

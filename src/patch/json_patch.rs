@@ -13,16 +13,18 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
 
-/// Most operations in one patch.
+/// Maximum number of operations in one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Most bytes of JSON that all `copy` operations together may add: kube-apiserver's `JSONPatchMaxCopyBytes`.
+/// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
+/// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Most values that all operations together may look at or shift. A patch of 3 MiB can bring some one and a half
-/// million values and copy as many; only one that moves much many times gets here. kube-apiserver has no such limit.
+/// Maximum number of values that all operations together may look at or shift. A patch of 3 MiB can bring some one and
+/// a half million values and copy as many; only one that moves much many times gets here. kube-apiserver has no such
+/// limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong form is
-/// not minded before its turn has come.
+/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong
+/// form is not minded before its turn has come.
 ///
 /// # Errors
 /// 400 if the patch is not a list of operations, 413 if it has too many, 422 if one of them does not apply.

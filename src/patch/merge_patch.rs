@@ -4,8 +4,8 @@ use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, en
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge. Unless `is_checked`,
-/// a list takes the place of all.
+/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge. Unless
+/// `is_checked`, a list takes the place of all.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object.

@@ -1,12 +1,13 @@
 //! Patches: from the JSON of an object and the body of a PATCH to the JSON of the object as it shall be.
 //!
 //! JSON patch and merge patch follow the library that kube-apiserver uses (evanphx/json-patch v4) where it departs from
-//! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates it.
+//! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates
+//! it.
 //!
 //! The work is bounded whatever the patch: by its size, by the number of values in it and of operations, by what `copy`
 //! adds and `move` carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`
-//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)), and a patch cannot build anything deeper by moving pieces
-//! into each other. A Lease has no use for more than six.
+//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)), and a patch cannot build anything deeper by moving
+//! pieces into each other. A Lease has no use for more than six.
 
 mod decode;
 mod json_patch;
@@ -19,18 +20,18 @@ pub use merge_patch::apply_merge_patch;
 pub use strategic::{apply_strategic_merge_patch, decode_strategic_merge_patch};
 pub use values::check_values;
 
-use crate::api_error::ApiError;
+use crate::api_error::{APPLY_PATCH, ApiError, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 
 /// The kinds of patch that the API knows, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
-    /// `application/apply-patch+yaml`: server-side apply.
+    /// [`APPLY_PATCH`]: server-side apply.
     Apply,
-    /// `application/json-patch+json`: RFC 6902.
+    /// [`JSON_PATCH`]: RFC 6902.
     Json,
-    /// `application/merge-patch+json`: RFC 7386.
+    /// [`MERGE_PATCH`]: RFC 7386.
     Merge,
-    /// `application/strategic-merge-patch+json`: merging that knows the type.
+    /// [`STRATEGIC_MERGE_PATCH`]: merging that knows the type.
     StrategicMerge,
 }
 
@@ -55,10 +56,10 @@ impl PatchType {
 
     fn from_media_type(media_type: &str) -> Option<Self> {
         match media_type {
-            "application/apply-patch+yaml" => Some(Self::Apply),
-            "application/json-patch+json" => Some(Self::Json),
-            "application/merge-patch+json" => Some(Self::Merge),
-            "application/strategic-merge-patch+json" => Some(Self::StrategicMerge),
+            APPLY_PATCH => Some(Self::Apply),
+            JSON_PATCH => Some(Self::Json),
+            MERGE_PATCH => Some(Self::Merge),
+            STRATEGIC_MERGE_PATCH => Some(Self::StrategicMerge),
             _ => None,
         }
     }

@@ -13,10 +13,10 @@ pub fn check_values(patch: &[u8]) -> Result<(), ApiError> {
         return Ok(());
     }
     let count = values_max(patch);
-    if count <= PATCH_VALUES_MAX { Ok(()) } else { Err(ApiError::TooManyPatchValues { count_max: PATCH_VALUES_MAX }) }
+    if count <= PATCH_VALUES_MAX { Ok(()) } else { Err(ApiError::TooManyValues { count_max: PATCH_VALUES_MAX }) }
 }
 
-/// Most values that `json` may hold: behind each comma and each bracket there is one at most, and one is the whole.
+/// Maximum number of values in `json`: behind each comma and each bracket there is one at most, and one is the whole.
 fn values_max(json: &[u8]) -> usize {
     let (mut count, mut rest) = (1, json);
     while let Some((byte, behind)) = rest.split_first() {
@@ -66,6 +66,6 @@ mod tests {
         let patch = |count: usize| format!("[\"{}\"{}]", ",".repeat(PATCH_VALUES_MAX), ",0".repeat(count - 2));
         assert_eq!(check_values(patch(PATCH_VALUES_MAX).as_bytes()), Ok(()));
         let refused = check_values(patch(PATCH_VALUES_MAX + 1).as_bytes());
-        assert_eq!(refused, Err(ApiError::TooManyPatchValues { count_max: PATCH_VALUES_MAX }));
+        assert_eq!(refused, Err(ApiError::TooManyValues { count_max: PATCH_VALUES_MAX }));
     }
 }

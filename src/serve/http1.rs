@@ -1,9 +1,9 @@
 //! HTTP/1.1: one request after the other, and the one response that may be long.
 
-use super::job::{self, Begun};
-use super::{Budget, Owner, Peer, Served, Service};
+use super::job_steps::{self, Begun};
+use super::{AfterStep, Budget, Owner, Served, Service, Turn};
 use crate::api::Reply;
-use crate::api::job::Job;
+use crate::api::job::{Job, JobError};
 use crate::api::postponed::Postponed;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
@@ -15,11 +15,11 @@ use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head}
 use crate::http2::UpgradeSettings;
 use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
 use crate::media_type::TEXT;
-use crate::table::{Table, Wanted};
+use crate::table::snapshot::Stepped;
+use crate::table::{PrefetchKey, Table};
 use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use mio::Token;
 
 /// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ enum InProgress {
     Nothing,
     /// Its head is not out yet.
     Begun(Box<Job>, Persistence),
-    Job(Box<Job>, Stream),
-    Watch(WatcherKey, Stream),
+    Job(Box<Job>, BodyFraming),
+    Watch(WatcherKey, BodyFraming),
     /// It waits for a change in the cluster.
     Postponed(Box<Postponed>, Persistence),
     /// The connection goes on in HTTP/2, and the response with it.
@@ -60,7 +60,7 @@ pub(super) struct Upgrade {
 
 /// How the body of a long response is framed, and what follows it.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct BodyFraming {
     chunks: bool,
     keep_alive: bool,
 }
@@ -77,32 +77,25 @@ impl Http1 {
         }
     }
 
-    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
-    pub fn serve(
-        &mut self,
-        service: &mut Service,
-        from: Peer<'_>,
-        now: Now,
-        input: &mut ByteBuf,
-        output: &mut Vec<u8>,
-        budget: &mut Budget,
-    ) -> Served {
+    /// Serves what is in `input` as far as the output has room and `budget` lasts.
+    pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
-            if output.len() >= budget.room {
+            if turn.output.len() >= budget.room {
                 return Served::Busy;
             }
-            if self.is_postponed() && !self.resume(service, from.connection, now, output) {
-                return Served::Starved;
+            if self.is_postponed() {
+                self.resume(turn);
             }
             match self.in_progress {
-                InProgress::Nothing | InProgress::Postponed(..) => {}
+                InProgress::Nothing => {}
+                InProgress::Postponed(..) => return Served::Starved,
                 InProgress::Begun(..) | InProgress::Job(..) | InProgress::Watch(..) => return Served::Streaming,
                 InProgress::Upgrade(_) => return Served::Busy,
             }
             if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
                 return Served::Close;
             }
-            if budget.requests == 0 || service.pace.is_over() {
+            if budget.requests == 0 || turn.service.pace.is_over() {
                 return Served::Busy;
             }
             budget.requests -= 1;
@@ -110,43 +103,38 @@ impl Http1 {
             let step = self.parser.next(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = service.handle(request, body, from, now);
-                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1).
+                let reply = turn.service.handle(request, body, turn.from, turn.now);
+                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1). Nobody needs to go over for a last response.
                 if after.wants_h2c
-                    && from.credentials.is_insecure()
+                    && turn.from.credentials.is_insecure()
+                    && !*is_last
                     && let Some(settings) = http2_settings(request)
                 {
-                    output.extend_from_slice(SWITCHING_PROTOCOLS);
+                    turn.output.extend_from_slice(SWITCHING_PROTOCOLS);
                     return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
                 }
-                respond(reply, after, service, from.connection, now, output)
+                respond(reply, after, turn)
             });
             match step {
                 Ok(Step::Served { result, .. }) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
-                    if input.len() > service.received_room_for(from.credentials) {
-                        let response = self.refusal_of_body(&ApiError::TooManyRequests, input, service);
-                        refuse(&response, service, output);
-                        self.is_last = true;
-                        return Served::Close;
+                    if input.len() > turn.service.received_room_for(turn.from.credentials) {
+                        return self.refuse_body(&ApiError::TooManyRequests, input, turn);
                     }
                     if send_continue {
-                        output.extend_from_slice(CONTINUE);
+                        turn.output.extend_from_slice(CONTINUE);
                     }
                     return Served::Starved;
                 }
                 // The one refusal by the parser that comes of a request which could be read.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
-                    let response = self.refusal_of_body(&error, input, service);
-                    refuse(&response, service, output);
-                    self.is_last = true;
-                    return Served::Close;
+                    return self.refuse_body(&error, input, turn);
                 }
                 Err(error) => {
-                    service.api.metrics.count_malformed_request();
+                    turn.service.api.metrics.count_malformed_request();
                     if error != RequestError::NotHttp {
-                        refuse(&refusal_of(error), service, output);
+                        refuse(&refusal_of(error), false, turn);
                     }
                     self.is_last = true;
                     return Served::Close;
@@ -155,55 +143,48 @@ impl Http1 {
         }
     }
 
-    /// What the first request in `input` is answered with, whose body is not taken.
+    /// Answers the first request in `input`, whose body is not taken, as the last of this connection.
     #[cold]
-    fn refusal_of_body(&self, error: &ApiError, input: &ByteBuf, service: &mut Service) -> Response {
-        match self.parser.refused_head(input) {
-            Some(request) => service.api.refuse(&request, error),
-            None => Response::from_error(error),
-        }
+    fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, turn: &mut Turn<'_>) -> Served {
+        let (response, head_only) = turn.service.refuse(self.parser.refused_head(input).as_ref(), error);
+        refuse(&response, head_only, turn);
+        self.is_last = true;
+        Served::Close
     }
 
-    /// Goes on with a request that was postponed. Whether none is any more.
-    fn resume(&mut self, service: &mut Service, connection: Token, now: Now, output: &mut Vec<u8>) -> bool {
-        let (postponed, after) = match std::mem::take(&mut self.in_progress) {
-            InProgress::Postponed(postponed, after) => (postponed, after),
-            other => {
-                self.in_progress = other;
-                return true;
+    /// Goes on with a request that was postponed, if it need not wait any longer.
+    fn resume(&mut self, turn: &mut Turn<'_>) {
+        self.in_progress = match std::mem::take(&mut self.in_progress) {
+            InProgress::Postponed(postponed, after) => {
+                match turn.service.api.resume(&mut turn.service.table, postponed, turn.now) {
+                    Ok(reply) => respond(reply, after, turn),
+                    Err(postponed) => InProgress::Postponed(postponed, after),
+                }
             }
+            other => other,
         };
-        match service.api.resume(&mut service.table, postponed, now) {
-            Ok(reply) => {
-                self.in_progress = respond(reply, after, service, connection, now, output);
-                true
-            }
-            Err(postponed) => {
-                self.in_progress = InProgress::Postponed(postponed, after);
-                false
-            }
-        }
     }
 
-    /// One step of the list or the deletion of a collection that is under way. Whether the connection is over by it.
-    pub fn step_job(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
+    /// One step of the list or the deletion of a collection that is under way.
+    pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
-                self.in_progress = begin_job(job, after, service, now, output);
-                !after.keep_alive && !self.is_streaming()
+                self.in_progress = begin_job(job, after, turn);
+                if after.keep_alive || self.is_streaming() { AfterStep::GoOn } else { AfterStep::Close }
             }
-            InProgress::Job(mut job, stream) => match continue_job(&mut job, stream, service, now, output) {
-                Some(true) => !stream.keep_alive,
-                Some(false) => {
-                    self.in_progress = InProgress::Job(job, stream);
-                    false
+            InProgress::Job(mut job, framing) => match continue_job(&mut job, framing, turn) {
+                Ok(Stepped::More) => {
+                    self.in_progress = InProgress::Job(job, framing);
+                    AfterStep::GoOn
                 }
+                Ok(Stepped::Done) if framing.keep_alive => AfterStep::GoOn,
+                Ok(Stepped::Done) => AfterStep::Close,
                 // The body cannot be finished; cutting it off without its end is the only way to say so.
-                None => true,
+                Err(_) => AfterStep::Close,
             },
             other => {
                 self.in_progress = other;
-                false
+                AfterStep::GoOn
             }
         }
     }
@@ -216,17 +197,17 @@ impl Http1 {
         now: Now,
         output: &mut Vec<u8>,
     ) -> Option<Fill> {
-        let InProgress::Watch(own, stream) = self.in_progress else { return None };
+        let InProgress::Watch(own, framing) = self.in_progress else { return None };
         if own != key {
             return None;
         }
-        let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+        let chunk = framing.chunks.then(|| OpenChunk::begin(output));
         let fill = service.watchers.fill(key, &service.table, now, output, QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES);
         if let Some(chunk) = chunk {
             chunk.end(output);
         }
         if let Fill::Ended(_) = fill {
-            self.end_stream(stream, output);
+            self.end_body(framing, output);
         }
         Some(fill)
     }
@@ -244,8 +225,8 @@ impl Http1 {
 
     /// The Lease that the next request is about, as far as that is plain to see.
     #[must_use]
-    pub fn wanted(&self, input: &ByteBuf, table: &Table) -> Option<Wanted> {
-        super::wanted(self.parser.guess_target(input)?, table)
+    pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
+        super::prefetch_key(self.parser.peek_target(input)?, table)
     }
 
     /// Lets go of what is under way.
@@ -274,13 +255,13 @@ impl Http1 {
             after.keep_alive = false;
             self.is_last = true;
         }
-        if let InProgress::Watch(key, stream) = self.in_progress {
-            let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+        if let InProgress::Watch(key, framing) = self.in_progress {
+            let chunk = framing.chunks.then(|| OpenChunk::begin(output));
             service.watchers.end_for_shutdown(key, output);
             if let Some(chunk) = chunk {
                 chunk.end(output);
             }
-            self.end_stream(Stream { keep_alive: false, ..stream }, output);
+            self.end_body(BodyFraming { keep_alive: false, ..framing }, output);
         }
     }
 
@@ -331,11 +312,11 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Begun(..) | InProgress::Job(..))
     }
 
-    fn end_stream(&mut self, stream: Stream, output: &mut Vec<u8>) {
-        if stream.chunks {
+    fn end_body(&mut self, framing: BodyFraming, output: &mut Vec<u8>) {
+        if framing.chunks {
             output.extend_from_slice(LAST_CHUNK);
         }
-        self.is_last |= !stream.keep_alive;
+        self.is_last |= !framing.keep_alive;
         self.in_progress = InProgress::Nothing;
     }
 }
@@ -358,89 +339,82 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
 }
 
 /// Writes a response, or the head of one that goes on.
-fn respond(
-    reply: Reply,
-    after: Persistence,
-    service: &mut Service,
-    connection: Token,
-    now: Now,
-    output: &mut Vec<u8>,
-) -> InProgress {
+fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
-            push_response(&response, after, service, output);
+            push_response(&response, after, turn);
             InProgress::Nothing
         }
         Reply::Job(job) => InProgress::Begun(job, after),
-        Reply::Postponed(postponed) => match service.postpone(postponed, connection, now) {
+        Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
             Ok(postponed) => InProgress::Postponed(postponed, after),
-            Err(reply) => respond(reply, after, service, connection, now, output),
+            Err(reply) => respond(reply, after, turn),
         },
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
-            let stream = push_head_of_stream(&head, after, service, output);
+            let framing = push_head_without_length(&head, after, turn);
             if after.head_only {
                 return InProgress::Nothing;
             }
-            let owner = Owner { connection, stream: None };
-            service.api.metrics.count_watch();
-            InProgress::Watch(service.watchers.add(owner, *spec, now), stream)
+            let owner = Owner { connection: turn.from.connection, stream: None };
+            turn.service.api.metrics.count_watch();
+            InProgress::Watch(turn.service.watchers.add(owner, *spec, turn.now), framing)
         }
     }
 }
 
 /// A step of a list or a deletion of a collection whose head is not out.
-fn begin_job(
-    mut job: Box<Job>,
-    after: Persistence,
-    service: &mut Service,
-    now: Now,
-    output: &mut Vec<u8>,
-) -> InProgress {
-    let (head, body) = match job::begin(&mut job, service, now, LIST_WHOLE_BYTES_MAX) {
+fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
+    let (head, body) = match job_steps::begin(&mut job, turn.service, turn.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => return InProgress::Begun(job, after),
         Begun::Whole(response) => {
-            push_response(&response, after, service, output);
+            push_response(&response, after, turn);
             return InProgress::Nothing;
         }
         Begun::Part(head, body) => (head, body),
     };
-    let stream = push_head_of_stream(&head, after, service, output);
+    let framing = push_head_without_length(&head, after, turn);
     if after.head_only {
         return InProgress::Nothing;
     }
-    let chunk = stream.chunks.then(|| OpenChunk::begin(output));
-    output.extend_from_slice(&body);
+    let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
+    turn.output.extend_from_slice(&body);
     if let Some(chunk) = chunk {
-        chunk.end(output);
+        chunk.end(turn.output);
     }
-    InProgress::Job(job, stream)
+    InProgress::Job(job, framing)
 }
 
 /// The head of a response whose length is not known.
-fn push_head_of_stream(head: &Response, after: Persistence, service: &Service, output: &mut Vec<u8>) -> Stream {
+fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn<'_>) -> BodyFraming {
     let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
-    let stream = Stream { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
-    push_head(output, head, length, stream.keep_alive, service.date.as_bytes());
-    stream
+    let framing = BodyFraming { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
+    push_head(turn.output, head, length, framing.keep_alive, turn.service.date.as_bytes());
+    framing
 }
 
-/// Continues a list or a deletion of a collection. `Some(true)` when it is done, `None` if it cannot be.
-fn continue_job(job: &mut Job, stream: Stream, service: &mut Service, now: Now, output: &mut Vec<u8>) -> Option<bool> {
-    let chunk = stream.chunks.then(|| OpenChunk::begin(output));
+/// A step of a list or a deletion of a collection whose head is out.
+///
+/// # Errors
+/// The body cannot be finished.
+fn continue_job(job: &mut Job, framing: BodyFraming, turn: &mut Turn<'_>) -> Result<Stepped, JobError> {
+    let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
     let bytes_max = QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES;
-    let stepped = job::go_on(job, &mut service.table, &mut service.api.metrics, now, output, bytes_max);
+    let (table, metrics) = (&mut turn.service.table, &mut turn.service.api.metrics);
+    let stepped = job_steps::go_on(job, table, metrics, turn.now, turn.output, bytes_max);
     if let Some(chunk) = chunk {
-        chunk.end(output);
+        chunk.end(turn.output);
     }
-    let done = stepped.ok()?;
-    if done && stream.chunks {
-        output.extend_from_slice(LAST_CHUNK);
+    if let Ok(Stepped::Done) = stepped
+        && framing.chunks
+    {
+        turn.output.extend_from_slice(LAST_CHUNK);
     }
-    Some(done)
+    stepped
 }
 
-fn push_response(response: &Response, after: Persistence, service: &mut Service, output: &mut Vec<u8>) {
+fn push_response(response: &Response, after: Persistence, turn: &mut Turn<'_>) {
+    let Turn { service, output, .. } = turn;
     let body = response.body.bytes(&mut service.scratch.body);
     push_head(output, response, Length::Known(body.len()), after.keep_alive, service.date.as_bytes());
     if !after.head_only {
@@ -458,7 +432,7 @@ fn refusal_of(error: RequestError) -> Response {
 
 /// Answers where no request can follow.
 #[cold]
-fn refuse(response: &Response, service: &mut Service, output: &mut Vec<u8>) {
-    let after = Persistence { keep_alive: false, chunks: true, head_only: false, wants_h2c: false };
-    push_response(response, after, service, output);
+fn refuse(response: &Response, head_only: bool, turn: &mut Turn<'_>) {
+    let after = Persistence { keep_alive: false, chunks: true, head_only, wants_h2c: false };
+    push_response(response, after, turn);
 }

@@ -48,10 +48,15 @@ impl Pace {
         self.is_over
     }
 
-    /// Whether the requests that have been served since the last call took a turn's time between two looks at the clock.
-    /// `None` if there were none.
+    /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's time
+    /// between two looks at the clock. `None` if there were none: then what else was done for it, such as to read a body, does
+    /// not count for the next one.
     pub fn take_slow(&mut self) -> Option<bool> {
-        self.is_slow.take()
+        let is_slow = self.is_slow.take();
+        if is_slow.is_none() {
+            self.looked = Some(Instant::now());
+        }
+        is_slow
     }
 }
 

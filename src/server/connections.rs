@@ -1,5 +1,6 @@
-//! The connections, each in its slot, and the marks by which one stands in a queue once.
+//! The connections, each in its slot.
 
+use super::queues::Marks;
 use crate::conn::Conn;
 use crate::serve::Service;
 use mio::Token;
@@ -7,13 +8,14 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 
-/// All connections. A token names a slot and which connection in it, so that what is said of one that has gone finds none.
+/// All connections. A token carries slot and generation, so that one of a connection that has gone finds none.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     entries: Slab<Entry>,
+    /// That of the connection that came last; each has the next one.
     generation: u32,
-    /// Those of strangers in the order in which they came, and some that have gone or are none any more.
-    strangers: VecDeque<Token>,
+    /// Those of anonymous peers in the order in which they came, and some that have gone or are not anonymous any more.
+    anonymous: VecDeque<Token>,
 }
 
 /// A connection in its slot.
@@ -23,12 +25,7 @@ pub(super) struct Entry {
     pub(super) conn: Conn,
     /// Milliseconds at which a timer is set for it.
     pub(super) armed_ms: u64,
-    /// It stands among those that can go on, in whichever queue.
-    is_queued: bool,
-    /// It stands among those that may have something to send.
-    is_touched: bool,
-    /// It stands among those with a job that can go on.
-    is_in_jobs: bool,
+    pub(super) marks: Marks,
     /// The last of its requests that was served took a turn's time alone.
     pub(super) is_slow: bool,
     /// Bytes that waited to be sent when they were counted last.
@@ -51,51 +48,49 @@ impl Connections {
     /// Takes in the connection that `make` makes, which is told its token.
     pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut Entry> {
         self.generation = self.generation.wrapping_add(1);
-        self.sift_strangers();
+        self.sift_anonymous();
         let vacant = self.entries.vacant_entry();
         let token = token_of(vacant.key(), self.generation);
         let conn = make(token)?;
-        if conn.is_stranger() {
-            self.strangers.push_back(token);
+        if conn.is_anonymous() {
+            self.anonymous.push_back(token);
         }
         Ok(vacant.insert(Entry {
             token,
             conn,
             armed_ms: u64::MAX,
-            is_queued: false,
-            is_touched: false,
-            is_in_jobs: false,
+            marks: Marks::default(),
             is_slow: false,
             queued_bytes: 0,
             received_bytes: 0,
         }))
     }
 
-    /// The connection of a stranger that has been here longest.
-    pub(super) fn oldest_stranger(&mut self) -> Option<Token> {
-        while let Some(token) = self.strangers.front().copied() {
-            if self.is_stranger(token) {
+    /// The connection of an anonymous peer that has been here longest.
+    pub(super) fn oldest_anonymous(&mut self) -> Option<Token> {
+        while let Some(token) = self.anonymous.front().copied() {
+            if self.is_anonymous(token) {
                 return Some(token);
             }
-            self.strangers.pop_front();
+            self.anonymous.pop_front();
         }
         None
     }
 
-    fn is_stranger(&mut self, token: Token) -> bool {
-        self.get_mut(token).is_some_and(|entry| entry.conn.is_stranger())
+    fn is_anonymous(&mut self, token: Token) -> bool {
+        self.get_mut(token).is_some_and(|entry| entry.conn.is_anonymous())
     }
 
-    /// Forgets those among the strangers that are none, when there may be as many of them as of all connections. So it takes
-    /// a few steps for each connection that comes.
-    fn sift_strangers(&mut self) {
+    /// Forgets those that have gone or are not anonymous any more, when there may be as many of them as of all connections.
+    /// So it takes a few steps for each connection that comes.
+    fn sift_anonymous(&mut self) {
         const SLACK: usize = 64;
-        if self.strangers.len() < 2 * self.entries.len() + SLACK {
+        if self.anonymous.len() < 2 * self.entries.len() + SLACK {
             return;
         }
-        let mut strangers = std::mem::take(&mut self.strangers);
-        strangers.retain(|token| self.is_stranger(*token));
-        self.strangers = strangers;
+        let mut anonymous = std::mem::take(&mut self.anonymous);
+        anonymous.retain(|token| self.is_anonymous(*token));
+        self.anonymous = anonymous;
     }
 
     /// The connection of this token, if it is still there.
@@ -117,41 +112,9 @@ impl Connections {
 }
 
 impl Entry {
-    /// Puts it in the queue of those that can go on, unless it stands there, waits for a step of its handshake, or is slow and
-    /// waits for its turn.
-    pub(super) fn enqueue(&mut self, queue: &mut Vec<Token>) {
-        if !std::mem::replace(&mut self.is_queued, true) {
-            queue.push(self.token);
-        }
-    }
-
-    /// It has been taken from the queue.
-    pub(super) fn dequeued(&mut self) {
-        self.is_queued = false;
-    }
-
-    /// Puts it among those with a list or a deletion that can go on, if it has one and does not stand there.
-    pub(super) fn enqueue_job(&mut self, jobs: &mut VecDeque<Token>) {
-        if self.conn.has_job_step() && !std::mem::replace(&mut self.is_in_jobs, true) {
-            jobs.push_back(self.token);
-        }
-    }
-
-    /// It has been taken from among those.
-    pub(super) fn job_dequeued(&mut self) {
-        self.is_in_jobs = false;
-    }
-
-    /// Puts it among those that may have something to send, unless it stands there.
-    pub(super) fn touch(&mut self, touched: &mut Vec<Token>) {
-        if !std::mem::replace(&mut self.is_touched, true) {
-            touched.push(self.token);
-        }
-    }
-
-    /// It is being flushed.
-    pub(super) fn untouched(&mut self) {
-        self.is_touched = false;
+    /// Where it is found as long as it is there.
+    pub(super) fn token(&self) -> Token {
+        self.token
     }
 
     /// Counts among those of all connections the bytes that wait on this one.
@@ -173,7 +136,7 @@ fn recount(total: &mut usize, counted: &mut usize, now: usize) {
     *total = total.saturating_sub(before).saturating_add(now);
 }
 
-/// A token of a slot and of which connection in it.
+/// The token of a slot and a generation.
 fn token_of(slot: usize, generation: u32) -> Token {
     // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
     Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
@@ -184,7 +147,7 @@ fn slot_of(token: Token) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::clock::Now;
     use crate::server::LISTENER_TOKENS;
@@ -197,7 +160,7 @@ mod tests {
     use std::sync::Arc;
 
     /// Takes in a connection; its token.
-    fn add(connections: &mut Connections, listener: &TcpListener) -> Token {
+    pub(in crate::server) fn add(connections: &mut Connections, listener: &TcpListener) -> Token {
         let make = |_| {
             let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
             Ok(Conn::new(Transport::cleartext(socket), Now { ms: 0, wall: Time(0) }))
@@ -224,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_stranger_is_found_and_those_that_have_gone_are_forgotten() {
+    fn the_oldest_anonymous_peer_is_found_and_those_that_have_gone_are_forgotten() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let no_certificates = Arc::new(ResolvesServerCertUsingSni::new());
         let tls = ServerConfig::builder_with_provider(provider());
         let tls = tls.with_safe_default_protocol_versions().expect("versions");
         let tls = Arc::new(tls.with_no_client_auth().with_cert_resolver(no_certificates));
         let mut connections = Connections::default();
-        let stranger = |connections: &mut Connections| {
+        let anonymous = |connections: &mut Connections| {
             let make = |_| {
                 let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;
                 Ok(Conn::new(Transport::tls(socket, Arc::clone(&tls))?, Now { ms: 0, wall: Time(0) }))
@@ -239,21 +202,21 @@ mod tests {
             connections.add(make).expect("a connection").token
         };
         let known = add(&mut connections, &listener);
-        assert_eq!(connections.oldest_stranger(), None, "in the clear nobody is a stranger");
-        let [first, second, third] = [(); 3].map(|()| stranger(&mut connections));
-        assert_eq!(connections.oldest_stranger(), Some(first));
+        assert_eq!(connections.oldest_anonymous(), None, "in the clear nobody is anonymous");
+        let [first, second, third] = [(); 3].map(|()| anonymous(&mut connections));
+        assert_eq!(connections.oldest_anonymous(), Some(first));
         connections.remove(second);
-        assert_eq!(connections.oldest_stranger(), Some(first));
+        assert_eq!(connections.oldest_anonymous(), Some(first));
         connections.remove(first);
-        assert_eq!(connections.oldest_stranger(), Some(third));
+        assert_eq!(connections.oldest_anonymous(), Some(third));
         for _ in 0..1_000 {
-            let gone = stranger(&mut connections);
+            let gone = anonymous(&mut connections);
             connections.remove(gone);
         }
-        assert!(connections.strangers.len() < 100, "{}", connections.strangers.len());
-        assert_eq!(connections.oldest_stranger(), Some(third));
+        assert!(connections.anonymous.len() < 100, "{}", connections.anonymous.len());
+        assert_eq!(connections.oldest_anonymous(), Some(third));
         connections.remove(third);
-        assert_eq!(connections.oldest_stranger(), None);
+        assert_eq!(connections.oldest_anonymous(), None);
         assert!(connections.get_mut(known).is_some());
     }
 

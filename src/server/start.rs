@@ -1,6 +1,7 @@
 //! The start of a server: what it is told, where it listens, what it waits for before it is ready.
 
 use super::connections::Connections;
+use super::queues::Queues;
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
 use crate::api::Api;
 use crate::buffer::Pool;
@@ -15,7 +16,7 @@ use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::updates;
 use mio::{Poll, Token, Waker};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ pub struct Config {
     pub insecure: Option<SocketAddr>,
     /// Which namespaces there are.
     pub namespaces: Namespaces,
-    /// Connections at the most. For a further one that of the peer without a certificate that has been there longest ends;
-    /// where all have one, it waits in the listen queue.
+    /// Connections at the most. For a further one that of the peer without a certificate that has been there longest ends,
+    /// when it has had its time to show one; until then, and where all have one, it waits in the listen queue.
     pub max_connections: usize,
     /// Events that the log keeps, at the most.
     pub watch_window_events: usize,
@@ -86,7 +87,7 @@ impl Server {
         let (reload_sender, reloads) = updates::queue(Arc::clone(&waker));
         let (namespace_sender, namespace_changes) = updates::queue(Arc::clone(&waker));
         let mut listeners = Vec::new();
-        let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::nobody()), |(_, own)| Arc::clone(&own.trust));
+        let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::none()), |(_, own)| Arc::clone(&own.trust));
         let serving_last = config.secure.as_ref().and_then(|(_, own)| own.serving_last);
         let secure = config.secure.map(|(addr, secure)| (addr, Some(secure.config)));
         for (addr, tls) in secure.into_iter().chain(config.insecure.map(|addr| (addr, None))) {
@@ -116,13 +117,7 @@ impl Server {
             service,
             pool: Pool::default(),
             clock: Clock::start(),
-            run_queue: Vec::new(),
-            handshakes: VecDeque::new(),
-            slow: VecDeque::new(),
-            slow_next: None,
-            jobs: VecDeque::new(),
-            touched: Vec::new(),
-            with_jobs: Vec::new(),
+            queues: Queues::default(),
             timers: BinaryHeap::new(),
             shutdown: ShutdownHandle { asked: Arc::new(AtomicBool::new(false)), waker },
             reloads,

@@ -1,6 +1,6 @@
 //! The last changes of the table, by version: what watches resume from and what older lists are rebuilt with.
 
-use crate::limits::{UNTOLD_BYTES_MAX, UNTOLD_SHARE};
+use crate::limits::{UNDELIVERED_BYTES_MAX, UNDELIVERED_SHARE};
 use crate::resource::ResourceVersion;
 use crate::table::object::Object;
 use std::collections::VecDeque;
@@ -51,12 +51,12 @@ pub struct EventLog {
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
-    /// Version at the last [`EventLog::mark_told`], and the bytes that have been appended since.
-    told: ResourceVersion,
-    untold_bytes: usize,
+    /// Version at the last [`EventLog::mark_delivered`], and the bytes that have been appended since.
+    delivered: ResourceVersion,
+    undelivered_bytes: usize,
 }
 
-/// By how much long work may let the log grow before those who follow it have been told.
+/// By how much long work may let the log grow before it is delivered to those who follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Events.
@@ -83,8 +83,8 @@ impl EventLog {
             bytes: 0,
             events_max: events_max.max(1),
             bytes_max,
-            told: version,
-            untold_bytes: 0,
+            delivered: version,
+            undelivered_bytes: 0,
         }
     }
 
@@ -135,20 +135,20 @@ impl EventLog {
     /// By how much work that could go on later may let it grow now: so little that nobody who is at the head falls off.
     #[must_use]
     pub fn room(&self) -> Room {
-        let events_max = (self.events_max / UNTOLD_SHARE).max(1);
-        let untold = usize::try_from(self.head().0 - self.told.0).unwrap_or(usize::MAX);
-        let bytes_max = (self.bytes_max / UNTOLD_SHARE).min(UNTOLD_BYTES_MAX);
-        Room { events: events_max.saturating_sub(untold), bytes: bytes_max.saturating_sub(self.untold_bytes) }
+        let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);
+        let undelivered = usize::try_from(self.head().0 - self.delivered.0).unwrap_or(usize::MAX);
+        let bytes_max = (self.bytes_max / UNDELIVERED_SHARE).min(UNDELIVERED_BYTES_MAX);
+        Room { events: events_max.saturating_sub(undelivered), bytes: bytes_max.saturating_sub(self.undelivered_bytes) }
     }
 
-    /// To be called when all who follow it have been told of what it holds, as far as they take it.
-    pub(super) fn mark_told(&mut self) {
-        (self.told, self.untold_bytes) = (self.head(), 0);
+    /// To be called when what it holds has been delivered to all who follow it, as far as they take it.
+    pub(super) fn mark_delivered(&mut self) {
+        (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }
 
     /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the caches
     /// when they go; what it gives says nothing.
-    pub(super) fn look_at_oldest(&self, count: usize) -> usize {
+    pub(super) fn touch_oldest(&self, count: usize) -> usize {
         let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
         if !is_full {
             return 0;
@@ -160,7 +160,7 @@ impl EventLog {
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.bytes as usize;
-        self.untold_bytes = self.untold_bytes.saturating_add(event.bytes as usize);
+        self.undelivered_bytes = self.undelivered_bytes.saturating_add(event.bytes as usize);
         self.events.push_back(event);
         while self.events.len() > 1 && (self.events.len() > self.events_max || self.bytes > self.bytes_max) {
             let Some(gone) = self.events.pop_front() else { break };
@@ -215,12 +215,12 @@ mod tests {
     #[test]
     fn long_work_has_room_until_those_who_follow_are_behind() {
         let one = event(1).bytes as usize;
-        let small = UNTOLD_SHARE * one * 3;
+        let small = UNDELIVERED_SHARE * one * 3;
         for (events_max, bytes_max, events) in [
-            (3 * UNTOLD_SHARE, usize::MAX, 3),
+            (3 * UNDELIVERED_SHARE, usize::MAX, 3),
             (usize::MAX, small, 3),
             (1, usize::MAX, 1),
-            (usize::MAX, usize::MAX, UNTOLD_BYTES_MAX.div_ceil(one)),
+            (usize::MAX, usize::MAX, UNDELIVERED_BYTES_MAX.div_ceil(one)),
         ] {
             let mut log = EventLog::new(ResourceVersion(0), events_max, bytes_max);
             let mut version = 0;
@@ -231,7 +231,7 @@ mod tests {
                     log.append(event(version));
                 }
                 assert!(log.room().is_used_up(), "{events}");
-                log.mark_told();
+                log.mark_delivered();
             }
         }
     }

@@ -62,7 +62,7 @@ impl KeyIndex {
 
     /// The slot of a key with this hash, which may be another's.
     #[inline]
-    pub(super) fn guess(&self, hash: KeyHash) -> Option<Slot> {
+    pub(super) fn find_by_hash(&self, hash: KeyHash) -> Option<Slot> {
         self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
@@ -108,8 +108,8 @@ mod tests {
             assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
             assert_eq!(index.find("n", name, |_| false), None);
             // Another's only if both have one hash.
-            let guessed = index.guess(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
-            assert_eq!(guessed.map(|guessed| index.hash("n", guessed)), Some(index.hash("n", name)));
+            let found = index.find_by_hash(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
+            assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
         // A hundred each, give or take seven standard deviations.

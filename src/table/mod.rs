@@ -6,17 +6,17 @@
 //! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
 //! exactly one event.
 
-mod ahead;
 pub mod discard;
 pub mod event_log;
 mod key_index;
 pub mod object;
+mod prefetch;
 pub mod snapshot;
 
 use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
 use crate::resource::ResourceVersion;
-pub use ahead::{WANTED_MAX, Wanted};
+pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 
 use discard::Discard;
 use event_log::{Event, EventLog};
@@ -71,10 +71,10 @@ impl Table {
         &self.log
     }
 
-    /// To be called when all who follow the log have been told of its events, as far as they take them: gives
+    /// To be called when the log's events have been delivered to all who follow it, as far as they take them: gives
     /// [`EventLog::room`] anew.
-    pub fn mark_told(&mut self) {
-        self.log.mark_told();
+    pub fn mark_delivered(&mut self) {
+        self.log.mark_delivered();
     }
 
     /// States that were kept for lists and watches, and are to be let go of.

@@ -6,7 +6,8 @@
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
-use crate::codec::template::{Template, Values, encode_into};
+use crate::codec::template::{Template, encode_into};
+use crate::codec::values::Values;
 use crate::go::json::ESCAPED_BYTES_MAX;
 use crate::lease::{Lease, ObjectMeta};
 use crate::resource::{ApiVersion, ResourceVersion};
@@ -131,11 +132,11 @@ impl Object {
 
     /// Reads a little of all that a renewal will look at, so that it comes to the caches; what it gives says nothing.
     #[inline]
-    pub(super) fn look_at(&self) -> usize {
+    pub(super) fn touch(&self) -> usize {
         let key = usize::from(*self.base.key.as_str().as_bytes().first().unwrap_or(&0));
         let managed_fields = self.base.lease.metadata.managed_fields.entries().last();
         let manager = managed_fields.map_or(0, |entry| entry.manager.len());
-        key + manager + self.base.template.get().map_or(0, Template::look_at)
+        key + manager + self.base.template.get().map_or(0, Template::touch)
     }
 
     /// Where it stands.
@@ -221,15 +222,15 @@ impl Object {
         self.template(format).format() == format
     }
 
-    /// Most bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the format, else several times
-    /// as many.
+    /// Maximum number of bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the format,
+    /// else several times as many.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);
         if template.format() == format {
             template.len_hint() + TIMES_BYTES
         } else {
-            encoded_bytes_max(template.len_hint())
+            encoded_bytes_max(self.base.lease.text_bytes())
         }
     }
 
@@ -295,7 +296,7 @@ impl Object {
     }
 }
 
-/// Most bytes of an encoding of a Lease with so many bytes of text.
+/// Maximum number of bytes of an encoding of a Lease with so many bytes of text.
 fn encoded_bytes_max(text_bytes: usize) -> usize {
     ENCODED_BYTES + ESCAPED_BYTES_MAX * text_bytes
 }
@@ -304,6 +305,7 @@ fn encoded_bytes_max(text_bytes: usize) -> usize {
 mod tests {
     use super::*;
     use crate::codec::json::Decoder;
+    use crate::lease::OwnerReference;
 
     #[test]
     fn keys_sort_as_etcd_sorts_them() {
@@ -350,7 +352,15 @@ mod tests {
             "spec":{"holderIdentity":"<","leaseDurationSeconds":2147483647,"acquireTime":"2026-01-02T03:04:05.678901Z",
             "renewTime":"2026-01-02T03:04:05.678901Z","leaseTransitions":2147483647,"strategy":"<","preferredHolder":"<"}}"#;
         let decoded = Decoder::new().decode_lease(&mut full.as_bytes().to_vec(), ApiVersion::V1).expect("a Lease");
-        for lease in [decoded.lease, Lease::default()] {
+        let mut owned = Lease::default();
+        let owner = OwnerReference {
+            name: "<".into(),
+            controller: Some(false),
+            block_owner_deletion: Some(false),
+            ..OwnerReference::default()
+        };
+        owned.metadata.owner_references = vec![owner; 2000];
+        for lease in [decoded.lease, Lease::default(), owned] {
             for at_hand in [Format::Json, Format::Protobuf] {
                 let object = Object::new(Key::new("s", "n"), ResourceVersion(u64::MAX), lease.clone());
                 let unencoded = object.memory_bytes();

@@ -58,6 +58,15 @@ impl Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten;
 
+/// What a step left of work that is cut into steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stepped {
+    /// There is more to do, or may be.
+    More,
+    /// Nothing: that was the last step.
+    Done,
+}
+
 /// A range of the table at one version.
 #[derive(Debug)]
 pub struct Snapshot {
@@ -77,22 +86,22 @@ pub struct Snapshot {
     is_behind: bool,
     /// It began within the range: what is left in all of it says nothing of `remaining`.
     is_page: bool,
-    /// Leases that came into the range, and that left it, in what has been taken in.
-    come: usize,
-    gone: usize,
+    /// Leases that were added to the range, and removed from it, in what has been taken in.
+    added: usize,
+    removed: usize,
     /// Leases of the range at the version that have not been given out; not known while it is behind, nor if it began
     /// within the range and nobody has said.
     remaining: Option<usize>,
-    /// Leases of the range when it was made, and changes by which it was behind then.
-    there: usize,
-    behind: u64,
+    /// Leases of the range when it was made or [refreshed](Snapshot::refresh), and changes by which it was behind then.
+    initial_count: usize,
+    initial_lag_events: u64,
 }
 
 impl Snapshot {
     /// The range as it stands now.
     #[must_use]
     pub fn now(table: &Table, range: Range) -> Self {
-        let there = count(table, &range);
+        let initial_count = count(table, &range);
         let (start, end) = range.bounds();
         let version = table.version();
         Self {
@@ -106,11 +115,11 @@ impl Snapshot {
             is_refreshable: true,
             is_behind: false,
             is_page: false,
-            come: 0,
-            gone: 0,
-            remaining: Some(there),
-            there,
-            behind: 0,
+            added: 0,
+            removed: 0,
+            remaining: Some(initial_count),
+            initial_count,
+            initial_lag_events: 0,
         }
     }
 
@@ -121,7 +130,7 @@ impl Snapshot {
     #[cfg(test)]
     pub(super) fn whole_at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
         let mut snapshot = Self::at(table, range, version)?;
-        while !snapshot.catch_up(table)? {}
+        while snapshot.catch_up(table)? == Stepped::More {}
         Ok(snapshot)
     }
 
@@ -133,22 +142,21 @@ impl Snapshot {
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
         let mut snapshot = Self::now(table, range);
         (snapshot.version, snapshot.absorbed, snapshot.is_refreshable) = (version, version, false);
-        snapshot.behind = table.version().0.saturating_sub(version.0);
-        snapshot.is_behind = snapshot.behind > 0;
+        snapshot.initial_lag_events = table.version().0.saturating_sub(version.0);
+        snapshot.is_behind = snapshot.initial_lag_events > 0;
         match table.log().since(version) {
             Some(_) => Ok(snapshot),
             None => Err(Forgotten),
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and now. Whether that was the rest; before that
-    /// nothing comes out.
+    /// Takes in a part of what has changed between the snapshot's version and now. Before that is done nothing comes out.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
-    pub fn catch_up(&mut self, table: &Table) -> Result<bool, Forgotten> {
+    pub fn catch_up(&mut self, table: &Table) -> Result<Stepped, Forgotten> {
         if !self.is_behind {
-            return Ok(true);
+            return Ok(Stepped::Done);
         }
         let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
         let is_rest = events.len() <= CATCH_UP_EVENTS_PER_STEP;
@@ -157,11 +165,11 @@ impl Snapshot {
             self.absorbed = event.version();
         }
         if is_rest && !self.is_page {
-            // What stands there now, less what has come, plus what has gone.
-            self.remaining = Some((count(table, &self.range) + self.gone).saturating_sub(self.come));
+            // What stands there now, less what was added, plus what was removed.
+            self.remaining = Some((count(table, &self.range) + self.removed).saturating_sub(self.added));
         }
         self.is_behind = !is_rest;
-        Ok(is_rest)
+        Ok(if is_rest { Stepped::Done } else { Stepped::More })
     }
 
     fn take_in(&mut self, event: &Event) {
@@ -169,8 +177,8 @@ impl Snapshot {
         if !self.range.contains(key) {
             return;
         }
-        self.come += usize::from(event.before.is_none());
-        self.gone += usize::from(event.deleted);
+        self.added += usize::from(event.before.is_none());
+        self.removed += usize::from(event.deleted);
         if key.as_str() >= self.start.as_str() && !self.overlay.contains_key(key) {
             self.overlay.insert(key.clone(), event.before.clone());
         }
@@ -206,8 +214,8 @@ impl Snapshot {
     pub fn refresh(&mut self, table: &Table) {
         if self.is_refreshable {
             (self.version, self.absorbed) = (table.version(), table.version());
-            self.there = count(table, &self.range);
-            self.remaining = Some(self.there);
+            self.initial_count = count(table, &self.range);
+            self.remaining = Some(self.initial_count);
         }
     }
 
@@ -215,7 +223,7 @@ impl Snapshot {
     /// What a client has said of it does not count: a token can say what it likes.
     #[must_use]
     pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
-        self.there.min(keys_max) > keys_per_step || self.behind > CATCH_UP_EVENTS_PER_STEP as u64
+        self.initial_count.min(keys_max) > keys_per_step || self.initial_lag_events > CATCH_UP_EVENTS_PER_STEP as u64
     }
 
     /// The version of all that comes out.
@@ -261,8 +269,8 @@ impl Snapshot {
     }
 
     /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
-    /// about `keys_max` keys. `Ok(false)` if that was all; `Ok(true)` if there are more, or, when it was `keys_max`
-    /// that ended it, or when none has come out yet because much has changed since, may be.
+    /// about `keys_max` keys. [`Stepped::More`] if there are more, or, when it was `keys_max` that ended it, or when none has
+    /// come out yet because much has changed since, may be.
     ///
     /// # Errors
     /// As [`Snapshot::absorb`], which it calls.
@@ -271,16 +279,16 @@ impl Snapshot {
         table: &Table,
         keys_max: usize,
         mut each: impl FnMut(&Object) -> bool,
-    ) -> Result<bool, Forgotten> {
-        if !self.catch_up(table)? {
-            return Ok(true);
+    ) -> Result<Stepped, Forgotten> {
+        if self.catch_up(table)? == Stepped::More {
+            return Ok(Stepped::More);
         }
         self.absorb(table)?;
         if let Bound::Included(end) = &self.end
             && self.start > *end
         {
             // A range of one name that has been given out: `BTreeMap::range` panics on bounds that cross.
-            return Ok(false);
+            return Ok(Stepped::Done);
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
         let mut keys = Merged {
@@ -323,7 +331,7 @@ impl Snapshot {
                 first.remove();
             }
         }
-        Ok(may_be_more)
+        Ok(if may_be_more { Stepped::More } else { Stepped::Done })
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
-use crate::table::snapshot::{Forgotten, Range, Snapshot};
+use crate::table::snapshot::{Forgotten, Range, Snapshot, Stepped};
 use compact_str::CompactString;
 
 /// The table's content at one version: key to version and holder.
@@ -109,7 +109,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
             loop {
                 let keys = model.rng.usize(1..6);
                 let mut stop_after = model.rng.usize(1..6);
-                let more = snapshot
+                let stepped = snapshot
                     .next(&model.table, keys, |object| {
                         got.push(found(object));
                         stop_after -= 1;
@@ -117,7 +117,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                     })
                     .expect("kept");
                 assert_eq!(snapshot.remaining(), Some(want.len() - got.len()), "seed {seed}");
-                if !more {
+                if stepped == Stepped::Done {
                     break;
                 }
                 if model.rng.u8(0..4) == 0 {
@@ -174,23 +174,23 @@ fn a_page_ends_exactly_where_there_is_no_more() {
     for limit in 1..=total {
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
-        let more = snapshot
+        let stepped = snapshot
             .next(&model.table, usize::MAX, |_| {
                 left -= 1;
                 left > 0
             })
             .expect("kept");
-        assert_eq!(more, limit < total);
+        assert_eq!(stepped == Stepped::More, limit < total);
         // The same when the number of keys that may be looked at ends it.
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
-        let more = snapshot
+        let stepped = snapshot
             .next(&model.table, limit, |_| {
                 left -= 1;
                 left > 0
             })
             .expect("kept");
-        assert_eq!(more, limit < total);
+        assert_eq!(stepped == Stepped::More, limit < total);
     }
 }
 
@@ -235,7 +235,7 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
         let (mut got, mut steps) = (Vec::new(), 0);
         loop {
             let known = got.len();
-            let more = snapshot.next(&model.table, 10, |object| {
+            let stepped = snapshot.next(&model.table, 10, |object| {
                 got.push(found(object));
                 true
             });
@@ -247,7 +247,7 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
             }
             model.write();
             snapshot.absorb(&model.table).expect("kept");
-            if !more.expect("kept") {
+            if stepped.expect("kept") == Stepped::Done {
                 break;
             }
         }
@@ -256,11 +256,11 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
     }
 }
 
-/// It has nothing to show for it, but must take whatever is wanted, there or not, rendered or not.
+/// It has nothing to show for it, but must take any key, there or not, rendered or not.
 #[test]
-fn looking_ahead_changes_nothing() {
+fn prefetching_changes_nothing() {
     let mut model = Model::new(7, 100);
-    (0..WANTED_MAX).for_each(|_| {
+    (0..PREFETCH_MAX).for_each(|_| {
         let mut lease = model.lease();
         lease.metadata.name = CompactString::from(format!("n{}", model.table.len()));
         let created = model.table.create(lease);
@@ -270,14 +270,16 @@ fn looking_ahead_changes_nothing() {
     });
     let version = model.table.version();
     let keys: Vec<_> = model.table.ordered.keys().map(|key| key.as_str().to_owned()).collect();
-    let wanted: Vec<_> = keys
+    let prefetched: Vec<_> = keys
         .iter()
         .filter_map(|key| key.split_once('/'))
-        .flat_map(|(namespace, name)| [model.table.wanted(namespace, name), model.table.wanted(name, namespace)])
+        .flat_map(|(namespace, name)| {
+            [model.table.prefetch_key(namespace, name), model.table.prefetch_key(name, namespace)]
+        })
         .collect();
-    assert_eq!(wanted.len(), 2 * WANTED_MAX);
-    for wanted in [&wanted[..], &wanted[..3], &[]] {
-        model.table.look_ahead(wanted.iter().copied());
+    assert_eq!(prefetched.len(), 2 * PREFETCH_MAX);
+    for keys in [&prefetched[..], &prefetched[..3], &[]] {
+        model.table.prefetch(keys.iter().copied());
     }
     assert_eq!(model.table.version(), version);
 }

@@ -90,9 +90,9 @@ impl Trust {
         }
     }
 
-    /// Trust in nobody, for a server without TLS.
+    /// Trust in no authority, for a server without TLS.
     #[must_use]
-    pub fn nobody() -> Self {
+    pub fn none() -> Self {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
@@ -351,7 +351,7 @@ mod tests {
     fn who_trusts_nobody_lets_nobody_in() {
         let alice = Ca::new("clients").leaf("alice");
         let at = UnixTime::since_unix_epoch(Duration::from_secs(1_767_225_600));
-        assert!(Trust::nobody().verify_client_cert(&alice, &[], at).is_err());
-        assert_eq!(found(&Trust::nobody(), &alice, NOW), (None, false));
+        assert!(Trust::none().verify_client_cert(&alice, &[], at).is_err());
+        assert_eq!(found(&Trust::none(), &alice, NOW), (None, false));
     }
 }

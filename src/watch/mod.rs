@@ -36,7 +36,7 @@ use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A watcher's place, and which of those that have had it.
+/// Slot and generation of a watcher; a stale key finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatcherKey {
     slot: u32,

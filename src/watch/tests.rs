@@ -10,6 +10,7 @@ use crate::permits::Permits;
 use crate::selector::field::FieldSelector;
 use crate::selector::label::LabelSelector;
 use crate::table::object::{Key, Object};
+use crate::table::snapshot::Stepped;
 use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::io::BufRead as _;
@@ -381,7 +382,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
                 names.push((object.key().as_str().to_owned(), object.version.0));
                 true
             });
-            assert_eq!(all, Ok(false));
+            assert_eq!(all, Ok(Stepped::Done));
             names
         };
         let spec = WatchSpec {

@@ -11,7 +11,7 @@ use crate::permits::Permit;
 use crate::resource::ResourceVersion;
 use crate::selector::Selector;
 use crate::table::Table;
-use crate::table::snapshot::{Range, Snapshot};
+use crate::table::snapshot::{Range, Snapshot, Stepped};
 use std::collections::VecDeque;
 
 /// A watcher.
@@ -199,7 +199,7 @@ impl Watcher {
         if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
             // One step, also if nothing in it was for this watcher: the others are to have their turn.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
-            let more = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
+            let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {
                     form.push_event(out, "ADDED", State::Stored(object), *columns, now.wall);
                     *events_given += 1;
@@ -207,7 +207,7 @@ impl Watcher {
                 }
                 out.len() < bytes_max
             });
-            if more.map_err(|_| too_old(self.cursor, table))? {
+            if stepped.map_err(|_| too_old(self.cursor, table))? == Stepped::More {
                 return Ok(true);
             }
             if *end_bookmark {

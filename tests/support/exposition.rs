@@ -1,5 +1,6 @@
 //! Prometheus' text format, version 0.0.4, read strictly: what a lenient scraper would forgive is an error here.
 
+use crate::support::response::Response;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was read: every series, by its name with its labels as they were written, and its value.
@@ -9,6 +10,18 @@ pub(crate) struct Exposition {
 }
 
 impl Exposition {
+    /// The metrics that a client is answered, read strictly.
+    ///
+    /// # Panics
+    /// If they are not answered, or not in this format.
+    #[track_caller]
+    pub(crate) fn of(response: Response) -> Self {
+        let response = response.expect_status(200, "/metrics");
+        assert_eq!(response.head.field("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        let text = String::from_utf8(response.body).expect("metrics are UTF-8");
+        parse(&text).unwrap_or_else(|wrong| panic!("{wrong}"))
+    }
+
     /// The value of a series.
     ///
     /// # Panics
@@ -23,6 +36,18 @@ impl Exposition {
         let is_meant =
             |series: &str| series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label));
         self.series.iter().filter(|(series, _)| is_meant(series)).map(|(_, value)| value).sum()
+    }
+
+    /// [`Exposition::sum`] of what is counted in whole numbers.
+    ///
+    /// # Panics
+    /// If it is none, or if there is no series of this name at all where no labels are asked for.
+    #[track_caller]
+    pub(crate) fn count(&self, name: &str, labels: &[&str]) -> usize {
+        let is_there = !labels.is_empty() || self.series.keys().any(|series| series.split('{').next() == Some(name));
+        assert!(is_there, "no {name}");
+        let sum = self.sum(name, labels).to_string();
+        sum.parse().unwrap_or_else(|_| panic!("{name} is {sum}"))
     }
 }
 

@@ -57,6 +57,17 @@ impl Process {
         sent.and_then(|()| client.try_recv("GET")).is_ok_and(|got| got.status() == 200)
     }
 
+    /// Lets it have at most so many open files from now on (prlimit(1)).
+    ///
+    /// # Panics
+    /// If it cannot be told.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn limit_files(&self, files_max: u32) {
+        let limit = format!("--nofile={files_max}");
+        let done = Command::new("prlimit").args(["--pid", &self.child.id().to_string(), &limit]).status();
+        assert!(done.is_ok_and(|status| status.success()), "prlimit cannot limit the files");
+    }
+
     /// Sends a signal by its name.
     ///
     /// # Panics

@@ -6,7 +6,7 @@ use coordination_apiserver::buffer::{ByteBuf, Pool};
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::limits::{BUFFER_BYTES, QUEUED_BYTES_HIGH};
 use coordination_apiserver::resource::ResourceVersion;
-use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service};
+use coordination_apiserver::serve::{Budget, Peer, Protocol, Served, Service, Turn};
 use coordination_apiserver::table::Table;
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
@@ -43,7 +43,7 @@ impl World {
     /// A service without Leases, whose log holds at most `events_max` events.
     #[must_use]
     pub fn new(events_max: usize) -> Self {
-        let service = Service::new(Api::new(), Table::new(VERSION, events_max, usize::MAX), Arc::new(Trust::nobody()));
+        let service = Service::new(Api::new(), Table::new(VERSION, events_max, usize::MAX), Arc::new(Trust::none()));
         let now = Now { ms: 0, wall: Time(1_795_219_345) };
         Self { service, now, ends: Vec::new(), pool: Pool::default(), again: Vec::new() }
     }
@@ -79,7 +79,8 @@ impl World {
         loop {
             let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(connection), credentials: &end.credentials };
-            let served = end.protocol.serve(service, from, *now, &mut end.input, &mut end.output, &mut budget);
+            let turn = &mut Turn { service, from, now: *now, output: &mut end.output };
+            let served = end.protocol.serve(turn, &mut end.input, &mut budget);
             match served {
                 Served::Starved | Served::Streaming => break,
                 Served::Busy => {}

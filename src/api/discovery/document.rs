@@ -2,8 +2,9 @@
 
 use super::Reply;
 use crate::codec::Format;
+use crate::codec::json::push_pretty;
 use crate::codec::protobuf::{DiscoveryMessage, encode_discovery_into};
-use crate::codec::render::{push_pretty, push_yaml};
+use crate::codec::yaml::push_yaml;
 use crate::form::Response;
 use crate::http::RequestHead;
 use crate::media_type::DiscoveryForm;

@@ -9,13 +9,13 @@ use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;
 use crate::table::object::Object;
-use crate::table::snapshot::{Forgotten, Snapshot};
+use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 
 /// Items of a list, from where on there may be more, and the bytes that they will take as far as that must be known.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
-    /// Most items.
+    /// Maximum number of items.
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,
@@ -58,10 +58,10 @@ impl Found {
         std::mem::replace(&mut self.items, self.snapshot.no_states())
     }
 
-    /// Collects the next of what `selector` takes; whether there may be more.
-    pub(super) fn collect(&mut self, table: &Table, selector: &Selector, form: Form) -> Result<bool, Forgotten> {
+    /// Collects the next of what `selector` takes.
+    pub(super) fn collect(&mut self, table: &Table, selector: &Selector, form: Form) -> Result<Stepped, Forgotten> {
         if self.is_full() {
-            return Ok(true);
+            return Ok(Stepped::More);
         }
         let Self { snapshot, limit, items, bytes, .. } = self;
         let bytes_max = *bytes + COLLECTED_BYTES_PER_STEP;
@@ -96,7 +96,7 @@ impl Found {
                 *counted += 1;
                 true
             };
-            if snapshot.next(table, JOB_KEYS_PER_STEP, count)? {
+            if snapshot.next(table, JOB_KEYS_PER_STEP, count)? == Stepped::More {
                 return Ok(None);
             }
             token.set_remaining(*counted);

@@ -4,18 +4,18 @@
 //! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps then
 //! append nothing. From there on only the end of the connection can say that something went wrong.
 
-mod deletion;
+mod delete_collection;
 mod found;
 
+use super::asked_state::AskedState;
 use super::deletion::Deletion;
 use super::gzip::{self, Gzip};
-use super::outcome::Outcome;
-use super::read::AskedState;
+use super::pending_request::PendingRequest;
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::codec::Format;
+use crate::codec::json::Pretty;
 use crate::codec::list_meta::ListMeta;
-use crate::codec::render::Pretty;
 use crate::form::{Body, Form, Response};
 use crate::limits::{JOB_KEYS_PER_STEP, JOB_MS_MAX, YAML_BYTES_PER_STEP};
 use crate::metrics::Metrics;
@@ -23,7 +23,7 @@ use crate::permits::Permit;
 use crate::selector::Selector;
 use crate::table::Table;
 use crate::table::discard::States;
-use crate::table::snapshot::{Forgotten, Snapshot};
+use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 use bytes::Bytes;
 use found::{Found, OwnedMeta};
 
@@ -38,7 +38,7 @@ pub struct Job {
     /// Which state of the table it is about.
     state: AskedState,
     /// What the request counts as; it is counted with the status of its response.
-    outcome: Option<Outcome>,
+    request: Option<PendingRequest>,
     /// How the body goes out, for a client that takes gzip.
     gzip: Option<Gzip>,
     /// Milliseconds at the end of the turn in which it was asked for.
@@ -94,7 +94,7 @@ enum Stage {
     /// Of a deletion: the Leases are found, then deleted.
     Delete { found: Found, deletion: Deletion },
     /// A list without a limit: items go out as they are found.
-    Stream(Stream),
+    Stream(StreamedList),
     /// A response that was at hand, and is too long to be compressed in one go.
     Body { head: Response, body: Bytes },
     /// Its time was over before its client had read what it has got; what it held is gone.
@@ -105,14 +105,14 @@ enum Stage {
 
 /// A list of which nothing is collected.
 #[derive(Debug)]
-struct Stream {
+struct StreamedList {
     snapshot: Snapshot,
     head_sent: bool,
     items_sent: usize,
 }
 
-impl Stream {
-    /// Appends the next items; `Ok(true)` when the list is whole.
+impl StreamedList {
+    /// Appends the next items.
     fn step(
         &mut self,
         table: &Table,
@@ -121,25 +121,25 @@ impl Stream {
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-    ) -> Result<bool, JobError> {
+    ) -> Result<Stepped, JobError> {
         let Self { snapshot, head_sent, items_sent } = self;
-        if !snapshot.catch_up(table)? {
-            return Ok(false);
+        if snapshot.catch_up(table)? == Stepped::More {
+            return Ok(Stepped::More);
         }
         if !std::mem::replace(head_sent, true) {
             form.push_list_head(out, &ListMeta::at(snapshot.version()), 0);
         }
-        let more = snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
+        let stepped = snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
             if object.is_selected_by(selector) {
                 form.push_list_item(out, object, *items_sent == 0, now.wall);
                 *items_sent += 1;
             }
             out.len() < bytes_max
         })?;
-        if !more {
+        if stepped == Stepped::Done {
             form.push_list_close(out, &ListMeta::at(snapshot.version()), *items_sent == 0);
         }
-        Ok(!more)
+        Ok(stepped)
     }
 }
 
@@ -153,17 +153,17 @@ struct Unsent {
 }
 
 impl Unsent {
-    /// Appends the next items; whether the list is whole.
-    fn send(&mut self, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+    /// Appends the next items.
+    fn send(&mut self, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
             // Each is let go of when it has been written: all at once would take long.
             let Some(object) = self.items.pop_front() else {
                 form.push_list_close(out, &self.meta.borrowed(), self.is_empty);
-                return true;
+                return Stepped::Done;
             };
             form.push_list_item(out, &object, std::mem::take(&mut self.is_first), now.wall);
         }
-        false
+        Stepped::More
     }
 }
 
@@ -173,7 +173,7 @@ impl Job {
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
         let stage = match limit {
-            0 if !form.needs_whole_list() => Stage::Stream(Stream { snapshot, head_sent: false, items_sent: 0 }),
+            0 if !form.needs_whole_list() => Stage::Stream(StreamedList { snapshot, head_sent: false, items_sent: 0 }),
             limit => Stage::Collect { found: Found::nothing(snapshot, limit) },
         };
         Self { printer, ..Self::new(selector, form, stage) }
@@ -207,7 +207,7 @@ impl Job {
             printer: None,
             stage,
             state: AskedState::default(),
-            outcome: None,
+            request: None,
             gzip: None,
             asked_ms: None,
             began_ms: None,
@@ -220,7 +220,7 @@ impl Job {
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
             Stage::Collect { found } | Stage::Delete { found, .. } => (&found.snapshot, found.limit),
-            Stage::Stream(stream) => (&stream.snapshot, usize::MAX),
+            Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
         // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all will be.
@@ -241,7 +241,7 @@ impl Job {
 
     /// Says which state its snapshot is of.
     #[must_use]
-    pub(super) fn of_state(self, state: AskedState) -> Self {
+    pub(super) fn with_state(self, state: AskedState) -> Self {
         Self { state, ..self }
     }
 
@@ -252,21 +252,21 @@ impl Job {
     }
 
     /// Says what the request counts as.
-    pub(super) fn count_as(&mut self, outcome: Outcome) {
-        self.outcome = Some(outcome);
+    pub(super) fn set_request(&mut self, request: PendingRequest) {
+        self.request = Some(request);
     }
 
     /// Counts the request, whose response begins.
     pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
-        if let Some(outcome) = &self.outcome {
-            outcome.count_begin(metrics, status);
+        if let Some(request) = &self.request {
+            request.count_begin(metrics, status);
         }
     }
 
     /// Counts how long the request took, when its last step has been made.
     pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
-        if let Some(outcome) = &self.outcome {
-            outcome.count_end(metrics, now);
+        if let Some(request) = &self.request {
+            request.count_end(metrics, now);
         }
     }
 
@@ -289,7 +289,7 @@ impl Job {
         match (&self.stage, &self.gzip) {
             // Of a version that the log may still forget nothing has come out.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
-            (Stage::Stream(stream), _) if !stream.head_sent => false,
+            (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
             (_, None) => true,
         }
@@ -305,15 +305,21 @@ impl Job {
             JobError::Overtaken => ApiError::overtaken(),
             JobError::Refused(error) => error,
         };
-        self.outcome.as_ref().map_or_else(|| Response::from_error(&error), |outcome| outcome.refusal(&error))
+        self.request.as_ref().map_or_else(|| Response::from_error(&error), |request| request.refusal(&error))
     }
 
-    /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `Ok(true)` when the
-    /// response is whole. `out` must be empty as long as there is no head.
+    /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `out` must be empty as
+    /// long as there is no head.
     ///
     /// # Errors
     /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
-    pub fn step(&mut self, table: &mut Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Result<bool, JobError> {
+    pub fn step(
+        &mut self,
+        table: &mut Table,
+        now: Now,
+        out: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<Stepped, JobError> {
         // What it holds, and what must be kept for it, cannot be held as long as a peer likes.
         let began_ms = match self.began_ms {
             Some(began_ms) => began_ms,
@@ -333,9 +339,9 @@ impl Job {
         let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, now, out, bytes_max) };
         let stepped = match gzip.wants_more() {
             Some((made, bytes_max)) => self.plain_step(table, now, made, bytes_max),
-            None => Ok(false),
+            None => Ok(Stepped::More),
         };
-        if let Ok(true) = stepped {
+        if let Ok(Stepped::Done) = stepped {
             gzip.end();
         }
         let stepped = stepped.and_then(|_| gzip.step(out).map_err(|_| JobError::Compression));
@@ -350,7 +356,7 @@ impl Job {
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-    ) -> Result<bool, JobError> {
+    ) -> Result<Stepped, JobError> {
         let Some(mut printer) = self.printer.take() else { return self.compact_step(table, now, out, bytes_max) };
         printer.compact.clear();
         // About half of what goes out is spaces.
@@ -368,7 +374,7 @@ impl Job {
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-    ) -> Result<bool, JobError> {
+    ) -> Result<Stepped, JobError> {
         let bytes_max = match self.form.representation.format {
             Format::Yaml => bytes_max.min(out.len().saturating_add(YAML_BYTES_PER_STEP)),
             Format::Json | Format::Protobuf => bytes_max,
@@ -376,39 +382,43 @@ impl Job {
         let Self { selector, form, stage, .. } = self;
         match stage {
             Stage::Collect { found } => {
-                let more = found.collect(table, selector, *form)?;
-                self.finish(more, table, now, out, bytes_max)
+                let stepped = found.collect(table, selector, *form)?;
+                self.finish(stepped, table, now, out, bytes_max)
             }
             Stage::Delete { found, deletion } => {
-                let more = deletion.step(found, table, selector, *form, now)?;
-                self.finish(more, table, now, out, bytes_max)
+                let stepped = delete_collection::delete_next(found, deletion, table, selector, *form, now)?;
+                self.finish(stepped, table, now, out, bytes_max)
             }
             Stage::Body { body, .. } => {
                 let piece =
                     body.split_to(bytes_max.saturating_sub(out.len()).clamp(1, body.len().max(1)).min(body.len()));
                 out.extend_from_slice(&piece);
-                Ok(body.is_empty())
+                Ok(if body.is_empty() { Stepped::Done } else { Stepped::More })
             }
-            Stage::Stream(stream) => stream.step(table, selector, *form, now, out, bytes_max),
+            Stage::Stream(list) => list.step(table, selector, *form, now, out, bytes_max),
             Stage::GivenUp => Err(JobError::Overtaken),
             Stage::Send(rest) => Ok(rest.send(*form, now, out, bytes_max)),
         }
     }
 
-    /// Begins to send what was found, if there is no more to find: because `more` says so, or because the page is full.
+    /// Begins to send what was found, if no more is to be found: `stepped` says whether there may be more, and the page may be
+    /// full.
     fn finish(
         &mut self,
-        more: bool,
+        stepped: Stepped,
         table: &mut Table,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
-    ) -> Result<bool, JobError> {
-        let (Stage::Collect { found } | Stage::Delete { found, .. }) = &mut self.stage else { return Ok(false) };
-        if more && !found.is_full() {
-            return Ok(false);
+    ) -> Result<Stepped, JobError> {
+        let (Stage::Collect { found } | Stage::Delete { found, .. }) = &mut self.stage else {
+            return Ok(Stepped::More);
+        };
+        let may_be_more = stepped == Stepped::More;
+        if may_be_more && !found.is_full() {
+            return Ok(Stepped::More);
         }
-        let Some(meta) = found.meta(table, more, &self.selector)? else { return Ok(false) };
+        let Some(meta) = found.meta(table, may_be_more, &self.selector)? else { return Ok(Stepped::More) };
         self.form.push_list_head(out, &meta.borrowed(), found.bytes);
         let items = found.take_items();
         self.stage = Stage::Send(Unsent { meta, is_first: true, is_empty: items.is_empty(), items });
@@ -438,7 +448,7 @@ impl Stage {
     fn snapshot_mut(&mut self) -> Option<&mut Snapshot> {
         match self {
             Self::Collect { found } | Self::Delete { found, .. } => Some(&mut found.snapshot),
-            Self::Stream(stream) => Some(&mut stream.snapshot),
+            Self::Stream(list) => Some(&mut list.snapshot),
             Self::Body { .. } | Self::GivenUp | Self::Send(_) => None,
         }
     }

@@ -8,7 +8,7 @@ use crate::auth::Credentials;
 use crate::http::{Method, NoLines, RequestHead};
 use crate::lease::Lease;
 use crate::lease::strategy::Propagation;
-use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNTOLD_SHARE};
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, DELETIONS_PER_STEP, SELECTOR_TERMS_PER_LOOK, UNDELIVERED_SHARE};
 use crate::media_type::Representation;
 use crate::permits::Permits;
 use crate::resource::ResourceVersion;
@@ -42,7 +42,7 @@ fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
         let mut out = Vec::new();
         job.absorb(&table, at(1000));
         if has_begun {
-            assert!(matches!(job.step(&mut table, at(1000), &mut out, 1000), Ok(false)));
+            assert!(matches!(job.step(&mut table, at(1000), &mut out, 1000), Ok(Stepped::More)));
         }
         job.absorb(&table, at(1000 + JOB_MS_MAX));
         assert!(permits.take().is_none(), "its time is not over");
@@ -60,7 +60,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     let mut job = Job::list(snapshot, Selector::default(), 3 * JOB_KEYS_PER_STEP, Form::default());
     let mut out = Vec::new();
     for _ in 0..2 {
-        assert!(matches!(job.step(&mut table, now, &mut out, 1000), Ok(false)));
+        assert!(matches!(job.step(&mut table, now, &mut out, 1000), Ok(Stepped::More)));
     }
     // A change that the rest of the list must not see.
     let (slot, _) = table.find("n", "l999").expect("there");
@@ -72,7 +72,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     table.discard().step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
-    assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+    assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::Done)));
     drop(job);
     assert!(table.discard().is_empty());
 }
@@ -99,7 +99,7 @@ fn a_list_is_of_how_things_stand_when_it_begins() {
     for (job, version, items) in [(&mut job, table.version(), 1), (&mut older, old, 2)] {
         job.absorb(&table, now);
         let mut out = Vec::new();
-        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(true)));
+        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::Done)));
         let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
         assert_eq!(list["items"].as_array().map(Vec::len), Some(items));
@@ -135,7 +135,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     let version = table.version();
     let mut out = Vec::new();
     let first = asked(&mut table, Method::Get, "limit=1").step(&mut table, now, &mut out, usize::MAX);
-    assert!(matches!(first, Ok(true)));
+    assert!(matches!(first, Ok(Stepped::Done)));
     let first: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
     let token = first["metadata"]["continue"].as_str().expect("there is another page");
     let renew = |table: &mut Table, count| {
@@ -161,7 +161,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     .into();
     for (query, job) in &mut jobs {
         out.clear();
-        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(false)), "{query}");
+        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::More)), "{query}");
         assert!(out.is_empty() && !job.has_head(), "{query}");
     }
     renew(&mut table, LOG_EVENTS);
@@ -196,7 +196,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
         let query = format!("{query}&resourceVersion={version}&resourceVersionMatch=Exact");
         let mut job = asked(&mut table, Method::Get, &query);
         let mut out = Vec::new();
-        while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {}
+        while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") == Stepped::More {}
         let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{query}");
         assert_eq!(list["metadata"], serde_json::json!({ "resourceVersion": version.to_string() }), "{query}");
@@ -208,7 +208,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
     let now = Now { ms: 0, wall: Time(0) };
-    let mut table = Table::new(ResourceVersion(1), 4 * UNTOLD_SHARE, usize::MAX);
+    let mut table = Table::new(ResourceVersion(1), 4 * UNDELIVERED_SHARE, usize::MAX);
     (0..LEASES).for_each(|number| create(&mut table, number));
     let mut others = LEASES..;
     let first = Snapshot::now(&table, Range::Namespace("n".into()));
@@ -222,13 +222,13 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
         let mut token = token.encode();
         let mut left = table.len() - 1;
         for page in 0..3 {
-            table.mark_told();
+            table.mark_delivered();
             let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
             // Only the first is of what is there now, and has all to count.
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
-            while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") {
+            while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") == Stepped::More {
                 assert!(out.is_empty() && !job.has_head());
                 // What others do meanwhile is not of this version.
                 create(&mut table, others.next().expect("numbers do not end"));
@@ -261,7 +261,7 @@ fn a_list_does_not_begin_longer_than_it_was_allowed() {
         let mut out = Vec::new();
         loop {
             match job.step(&mut table, now, &mut out, usize::MAX) {
-                Ok(false) => {}
+                Ok(Stepped::More) => {}
                 over => return over,
             }
         }
@@ -289,7 +289,7 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
         };
         assert!(job.is_long(), "{what}: as much work as one of thousands");
         let (mut out, mut steps) = (Vec::new(), 1);
-        while !job.step(&mut table, now, &mut out, usize::MAX).expect("nothing changes") {
+        while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing changes") == Stepped::More {
             steps += 1;
         }
         assert!(steps >= 40 * 1000 / SELECTOR_TERMS_PER_LOOK / JOB_KEYS_PER_STEP, "{what}: all in {steps} steps");
@@ -305,20 +305,20 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
         let mut table = Table::new(ResourceVersion(1), events_max, usize::MAX);
         (0..2 * JOB_KEYS_PER_STEP).for_each(|number| create(&mut table, number));
-        table.mark_told();
+        table.mark_delivered();
         let now = Now { ms: 0, wall: Time(0) };
         let mut job = asked(&mut table, Method::Delete, "");
         let (mut out, mut deleted_max) = (Vec::new(), 0);
         loop {
             let before = table.len();
-            let is_over = job.step(&mut table, now, &mut out, usize::MAX).expect("nobody else writes");
+            let stepped = job.step(&mut table, now, &mut out, usize::MAX).expect("nobody else writes");
             deleted_max = deleted_max.max(before - table.len());
-            table.mark_told();
-            if is_over {
+            table.mark_delivered();
+            if stepped == Stepped::Done {
                 break;
             }
         }
-        assert_eq!((table.len(), deleted_max), (0, (events_max / UNTOLD_SHARE).clamp(1, DELETIONS_PER_STEP)));
+        assert_eq!((table.len(), deleted_max), (0, (events_max / UNDELIVERED_SHARE).clamp(1, DELETIONS_PER_STEP)));
         let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2 * JOB_KEYS_PER_STEP), "{events_max}");
     }
@@ -336,7 +336,7 @@ fn a_list_for_people_leaves_alone_what_goes_before_it() {
         let mut out = head.to_vec();
         loop {
             let bytes_max = out.len() + bytes_max;
-            if job.step(&mut table, now, &mut out, bytes_max).expect("nothing changes") {
+            if job.step(&mut table, now, &mut out, bytes_max).expect("nothing changes") == Stepped::Done {
                 break;
             }
         }
@@ -347,7 +347,7 @@ fn a_list_for_people_leaves_alone_what_goes_before_it() {
         let value: serde_json::Value = serde_json::from_slice(&compact).expect("JSON");
         let pretty = list(Format::Json, true, limit, b"{\"head\"", 1000);
         let mut expected = Vec::new();
-        crate::codec::render::push_pretty(&mut expected, &compact);
+        crate::codec::json::push_pretty(&mut expected, &compact);
         assert!(pretty == expected, "{limit}");
         let yaml = list(Format::Yaml, false, limit, b"{\"head\"", 1000);
         assert!(list(Format::Yaml, false, limit, b"", 1 << 30) == yaml, "{limit}");

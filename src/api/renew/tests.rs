@@ -1,6 +1,7 @@
-//! The short way of a renewal against the long one. Goal: nobody outside can tell which a request went. Method: two APIs with tables of
-//! their own get the same random requests, one of them always the long way; answers, tables, logs and what watchers see
-//! must be the same bytes. Requests are renewals as clients send them, and those with one thing or another changed.
+//! The short way of a renewal against the long one. Goal: nobody outside can tell which a request went. Method: two
+//! APIs with tables of their own get the same random requests, one of them always the long way; answers, tables, logs
+//! and what watchers see must be the same bytes. Requests are renewals as clients send them, and those with one thing
+//! or another changed.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;

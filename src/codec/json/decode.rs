@@ -12,31 +12,18 @@
 //!               └─ repaired copy ──► input ──simd-json──► …
 //! ```
 
-use super::delete_options::{DeleteOptions, read_delete_options};
+use super::delete_options::read_delete_options;
 use super::lease_fields::read_lease;
 use super::repeated;
 use super::syntax;
 use super::tape::Value;
 use super::type_meta::{Refusal, TypeMeta, check_lease, not_registered_internally, unread_syntax};
-use super::warnings::{Complaint, FieldWarnings};
 use crate::api_error::ApiError;
+use crate::codec::warnings::{Complaint, FieldWarnings};
+use crate::codec::{DecodedLease, DeleteOptions};
 use crate::lease::Lease;
-use crate::lease::validation::EntryCounts;
 use crate::resource::{ApiVersion, KIND};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
-
-/// A Lease as it came, and what a strict reading minds about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodedLease {
-    /// The object.
-    pub lease: Lease,
-    /// The version that it is of, which need not be that of the path.
-    pub version: ApiVersion,
-    /// How many entries its metadata came with. If there are too many not all are in the object.
-    pub counts: EntryCounts,
-    /// Unknown and repeated fields.
-    pub warnings: FieldWarnings,
-}
 
 /// Reads JSON bodies, one after the other.
 pub struct Decoder {
@@ -177,7 +164,7 @@ fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
             .filter(|(key, _)| !matches!(*key, "kind" | "apiVersion"))
             .for_each(|(key, _)| warnings.report(Complaint::Unknown, key));
     }
-    DecodedLease { lease: Lease::default(), version, counts: EntryCounts::default(), warnings }
+    DecodedLease { lease: Lease::default(), version, entries: 0, warnings }
 }
 
 /// Copies `text` into `input` and its values onto `tape`; says whether that went well.
@@ -415,14 +402,12 @@ mod tests {
         let count = 150_000;
         let labels: String = (0..count).rev().map(|n| format!("\"k{n}\":\"\",")).collect();
         let many = format!(r#"{{"metadata":{{"labels":{{{labels}"z":""}}}}}}"#);
-        assert_eq!(
-            decoder.decode_lease(&mut many.into_bytes(), V1).expect("a Lease").lease.metadata.labels.len(),
-            count + 1
-        );
+        let decoded = decoder.decode_lease(&mut many.into_bytes(), V1).expect("a Lease");
+        assert_eq!((decoded.entries, decoded.lease.metadata.labels.len()), (count + 1, METADATA_ENTRIES_MAX));
         let pieces: String = (0..count).rev().map(|n| format!("\"labels\":{{\"{n}\":\"\"}},")).collect();
         let pieces = format!(r#"{{"metadata":{{{pieces}"name":"a"}}}}"#);
         let decoded = decoder.decode_lease(&mut pieces.into_bytes(), V1).expect("a Lease");
-        assert_eq!((decoded.lease.metadata.labels.len(), decoded.warnings.messages().count()), (count, 1));
+        assert_eq!((decoded.entries, decoded.warnings.messages().count()), (count, 1));
         let unknown: String = (0..count).map(|n| format!("\"u{n}\":[{{}}],")).collect();
         let unknown = format!(r#"{{{unknown}"kind":"Lease"}}"#);
         assert_eq!(
@@ -431,8 +416,7 @@ mod tests {
         );
         let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}null]}}}}"#, "{},".repeat(count));
         let decoded = decoder.decode_lease(&mut owners.into_bytes(), V1).expect("a Lease");
-        assert_eq!(decoded.counts, EntryCounts { owner_references: count + 1, ..EntryCounts::default() });
-        assert_eq!(decoded.lease.metadata.owner_references.len(), METADATA_ENTRIES_MAX + 1);
+        assert_eq!((decoded.entries, decoded.lease.metadata.owner_references.len()), (count + 1, METADATA_ENTRIES_MAX));
     }
 
     #[test]

@@ -3,26 +3,12 @@
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
 use super::type_meta::{TypeMeta, not_registered};
-use crate::codec::gathered::Gathered;
-use compact_str::CompactString;
+use crate::codec::DeleteOptions;
 
-/// What a client asks of a deletion, decoded and not yet checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Seconds before the object goes; the Lease API has no use for it.
-    pub grace_period_seconds: Option<i64>,
-    /// Delete only the object of this UID.
-    pub precondition_uid: Option<CompactString>,
-    /// Delete only this version of the object.
-    pub precondition_resource_version: Option<CompactString>,
-    /// The older way to say `propagation_policy`.
-    pub orphan_dependents: Option<bool>,
-    /// What becomes of dependents.
-    pub propagation_policy: Option<CompactString>,
-    /// Stages not to run; `All` is the only one there is.
-    pub dry_run: Vec<CompactString>,
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
-    pub ignore_store_read_error: Option<bool>,
+impl DeleteOptions {
+    /// Where Go has the kind registered, for no version in particular: any version will do, and clients send `v1`,
+    /// `meta.k8s.io/v1`, and that of the object.
+    pub(in crate::codec) const SCHEME: &str = "pkg/runtime/scheme.go:110";
 }
 
 const KIND: Field = Field::new(0, "kind", "string");
@@ -44,12 +30,10 @@ const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resour
 /// Go's words, which kube-apiserver answers as they are.
 pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<DeleteOptions, String> {
     let meta = TypeMeta::interpret(root)?;
-    // The kind is registered for no version in particular, so any version will do: clients send `v1`,
-    // `meta.k8s.io/v1`, and that of the object.
     if !matches!(meta.kind, "" | "DeleteOptions") {
         let api_version = meta.api_version();
         let api_version = if api_version.is_empty() { "meta.k8s.io/v1" } else { &api_version };
-        return Err(not_registered(meta.kind, api_version, "pkg/runtime/scheme.go:110"));
+        return Err(not_registered(meta.kind, api_version, DeleteOptions::SCHEME));
     }
     let mut options = DeleteOptions::default();
     let mut reader = FieldReader::default();
@@ -81,9 +65,10 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                     reader.optional_text(scope, &PROPAGATION_POLICY, value, &mut options.propagation_policy);
                 }
                 "dryRun" => {
-                    let mut values = Gathered::default();
-                    reader.texts(scope, &DRY_RUN, value, &mut values);
-                    options.dry_run = values.into_kept();
+                    if let Some(elements) = reader.array(scope, &DRY_RUN, value) {
+                        let texts = elements.map(|element| reader.text_element(scope, &DRY_RUN, element));
+                        options.dry_run = texts.collect();
+                    }
                 }
                 "ignoreStoreReadErrorWithClusterBreakingPotential" => {
                     reader.optional_bool(scope, &IGNORE_STORE_READ_ERROR, value, &mut options.ignore_store_read_error);

@@ -6,10 +6,9 @@
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
-use super::warnings::{Complaint, FieldWarnings};
 use crate::codec::gathered::Gathered;
+use crate::codec::warnings::{Complaint, FieldWarnings};
 use crate::go::json::push_string;
-use crate::lease::StringMap;
 use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_time};
 use compact_str::CompactString;
 use simd_json::StaticNode;
@@ -62,8 +61,8 @@ impl Scope {
     }
 }
 
-/// String pairs as they came, of which a [`StringMap`] is made at the end.
-pub(super) type Pairs<'i> = Vec<(&'i str, &'i str)>;
+/// String pairs as they came, of which a [`StringMap`](crate::lease::StringMap) is made at the end.
+pub(super) type Pairs<'i> = Gathered<(&'i str, &'i str)>;
 
 /// Reads fields and gathers what is wrong with them.
 #[derive(Default)]
@@ -265,25 +264,14 @@ impl FieldReader {
         }
     }
 
-    /// A slice of strings, in which `null` is an empty one.
-    pub(super) fn texts(
-        &mut self,
-        scope: &mut Scope,
-        field: &Field,
-        value: Value<'_, '_>,
-        into: &mut Gathered<CompactString>,
-    ) {
-        let Some(elements) = self.array(scope, field, value) else { return };
-        *into = Gathered::default();
-        for element in elements {
-            let mut text = CompactString::default();
-            match element {
-                Value::String(found) => text = CompactString::new(found),
-                Value::Null => {}
-                other => self.wrong_element(scope, field, &other, "string"),
-            }
-            into.push(text);
+    /// An element of a slice of strings, in which `null` is an empty one.
+    pub(super) fn text_element(&mut self, scope: &mut Scope, field: &Field, element: Value<'_, '_>) -> CompactString {
+        match element {
+            Value::String(found) => return CompactString::new(found),
+            Value::Null => {}
+            other => self.wrong_element(scope, field, &other, "string"),
         }
+        CompactString::default()
     }
 
     /// A map of strings, in which `null` is an empty one. A map that comes twice is one map, as in Go.
@@ -294,7 +282,7 @@ impl FieldReader {
             Value::Null => return into.clear(),
             other => return self.wrong_type(scope, field, &other),
         };
-        let start = into.len();
+        let start = into.kept().len();
         for (key, value) in members {
             match value {
                 Value::String(text) => into.push((key, text)),
@@ -302,7 +290,7 @@ impl FieldReader {
                 other => self.wrong_element(scope, field, &other, "string"),
             }
         }
-        let added = into.get(start..).unwrap_or_default();
+        let added = into.kept().get(start..).unwrap_or_default();
         if !added.is_sorted_by(|a, b| a.0 < b.0) {
             self.report_duplicate_keys(field, added);
         }
@@ -424,13 +412,4 @@ impl<T: TryFrom<i64> + TryFrom<u64>> FromNumber for T {
             StaticNode::F64(_) | StaticNode::Bool(_) | StaticNode::Null => None,
         }
     }
-}
-
-/// Of a key that comes twice the last value counts. Sorted first, since inserting out of order into a sorted list takes
-/// quadratic time.
-pub(super) fn string_map(mut pairs: Pairs<'_>) -> StringMap {
-    if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        pairs.sort_by_key(|(key, _)| *key);
-    }
-    pairs.into_iter().map(|(key, value)| (CompactString::new(key), CompactString::new(value))).collect()
 }

@@ -3,15 +3,13 @@
 //! The tables say what Go's types say: path, type, and (by the reader that is used) whether the field is a pointer.
 //! Objects that come twice are read one into the other, as Go does; a list that comes twice is replaced.
 
-use super::decode::DecodedLease;
-use super::fields::{Field, FieldReader, Pairs, Place, Scope, string_map};
+use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
-use crate::codec::gathered::Gathered;
+use crate::codec::DecodedLease;
+use crate::codec::gathered::{Entries, Gathered};
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
-use crate::lease::validation::EntryCounts;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
 use crate::resource::ApiVersion;
-use compact_str::CompactString;
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
@@ -92,34 +90,15 @@ pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) 
         }
     }
     let warnings = reader.finish(text)?;
-    let meta = &mut lease.metadata;
-    meta.labels = string_map(entries.labels);
-    meta.annotations = string_map(entries.annotations);
-    let counts = EntryCounts {
-        owner_references: entries.owners.count(),
-        finalizers: entries.finalizers.count(),
-        ..EntryCounts::of(meta)
-    };
-    meta.owner_references = entries.owners.into_kept();
-    meta.finalizers = entries.finalizers.into_kept();
-    Ok(DecodedLease { lease, version, counts, warnings })
-}
-
-/// The maps and lists of the metadata. They are put into it when all is read: what comes in many pieces must not be sorted
-/// many times.
-#[derive(Default)]
-struct Entries<'i> {
-    labels: Pairs<'i>,
-    annotations: Pairs<'i>,
-    owners: Gathered<OwnerReference>,
-    finalizers: Gathered<CompactString>,
+    let entries = entries.finish(&mut lease.metadata);
+    Ok(DecodedLease { lease, version, entries, warnings })
 }
 
 fn read_object_meta<'i>(
     reader: &mut FieldReader,
     members: Members<'_, 'i>,
     meta: &mut ObjectMeta,
-    entries: &mut Entries<'i>,
+    entries: &mut Entries<&'i str>,
 ) -> Result<(), String> {
     let scope = &mut Scope::new("ObjectMeta", Place::At("metadata"));
     for (key, value) in members {
@@ -142,7 +121,14 @@ fn read_object_meta<'i>(
             "labels" => reader.pairs(scope, &LABELS, value, &mut entries.labels),
             "annotations" => reader.pairs(scope, &ANNOTATIONS, value, &mut entries.annotations),
             "ownerReferences" => read_owner_references(reader, scope, value, &mut entries.owners),
-            "finalizers" => reader.texts(scope, &FINALIZERS, value, &mut entries.finalizers),
+            "finalizers" => {
+                if let Some(elements) = reader.array(scope, &FINALIZERS, value) {
+                    entries.finalizers.clear();
+                    for element in elements {
+                        entries.finalizers.push_with(|| reader.text_element(scope, &FINALIZERS, element));
+                    }
+                }
+            }
             "managedFields" => read_managed_fields(reader, scope, value, &mut meta.managed_fields)?,
             _ => reader.unknown(scope, key),
         }
@@ -157,15 +143,17 @@ fn read_owner_references(
     into: &mut Gathered<OwnerReference>,
 ) {
     let Some(elements) = reader.array(scope, &OWNER_REFERENCES, value) else { return };
-    *into = Gathered::default();
+    into.clear();
     for (index, element) in elements.enumerate() {
-        let mut owner = OwnerReference::default();
-        match element {
-            Value::Object(members) => read_owner_reference(reader, members, index, &mut owner),
-            Value::Null => {}
-            other => reader.wrong_element(scope, &OWNER_REFERENCES, &other, "v1.OwnerReference"),
-        }
-        into.push(owner);
+        into.push_with(|| {
+            let mut owner = OwnerReference::default();
+            match element {
+                Value::Object(members) => read_owner_reference(reader, members, index, &mut owner),
+                Value::Null => {}
+                other => reader.wrong_element(scope, &OWNER_REFERENCES, &other, "v1.OwnerReference"),
+            }
+            owner
+        });
     }
 }
 

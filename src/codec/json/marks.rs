@@ -1,7 +1,7 @@
 //! Where the values of a state stand in JSON (see [`crate::codec::template`]). A version has its digits, the time of a
 //! manager 20 bytes, and a `renewTime` 27.
 
-use crate::codec::template::{Values, has_at, put_at};
+use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{
     MicroTime, is_zero_micro_time, is_zero_time, micro_time_text, parse_canonical_micro_time, time_text,
 };

@@ -2,7 +2,7 @@
 //! in any object of a patch that is read into a map, and in the operations of a JSON patch, which also know their fields.
 
 use super::tape::{Elements, Members, Value};
-use super::warnings::{Complaint, FieldWarnings};
+use crate::codec::warnings::{Complaint, FieldWarnings};
 use std::collections::HashSet;
 use std::fmt::Write as _;
 

@@ -1,12 +1,11 @@
 //! Protobuf bodies to Leases, with the checks and the words of kube-apiserver.
 
 use super::envelope::PREFIX;
-use super::meta::{Entries, read_micro_time, read_object_meta};
+use super::meta::{Repeated, read_micro_time, read_object_meta};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
-use crate::codec::json::{DecodedLease, FieldWarnings};
+use crate::codec::{DecodedLease, FieldWarnings};
 use crate::go::quote::go_quoted;
-use crate::lease::validation::EntryCounts;
 use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
@@ -20,8 +19,8 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
     let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
     let version = check_kind(&meta)?;
-    let (lease, counts) = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
-    Ok(DecodedLease { lease, version, counts, warnings: FieldWarnings::default() })
+    let (lease, entries) = read_lease(unknown.raw).map_err(|error| unhandled(&meta, &error.to_string()))?;
+    Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
 }
 
 /// What stands in the envelope.
@@ -167,19 +166,19 @@ fn summary(body: &[u8]) -> String {
 }
 
 /// A Lease, and how many entries its metadata came with.
-fn read_lease(message: &[u8]) -> Result<(Lease, EntryCounts), WireError> {
+fn read_lease(message: &[u8]) -> Result<(Lease, usize), WireError> {
     let mut lease = Lease::default();
-    let mut entries = Entries::default();
+    let mut repeated = Repeated::default();
     let mut reader = Reader::new("Lease", message);
     while let Some(field) = reader.next()? {
         match field {
-            1 => read_object_meta(reader.bytes("ObjectMeta")?, &mut lease.metadata, &mut entries)?,
+            1 => read_object_meta(reader.bytes("ObjectMeta")?, &mut lease.metadata, &mut repeated)?,
             2 => read_spec(reader.bytes("Spec")?, &mut lease.spec)?,
             _ => reader.skip()?,
         }
     }
-    let counts = entries.finish(&mut lease.metadata);
-    Ok((lease, counts))
+    let entries = repeated.finish(&mut lease.metadata);
+    Ok((lease, entries))
 }
 
 fn read_spec(bytes: &[u8], spec: &mut LeaseSpec) -> Result<(), WireError> {
@@ -287,12 +286,11 @@ mod tests {
     fn many_entries_take_linear_time_and_little_memory() {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);
         let decoded = decoded.expect("a Lease");
-        assert_eq!(decoded.counts, EntryCounts { owner_references: 150_000, ..EntryCounts::default() });
-        assert_eq!(decoded.lease.metadata.owner_references.len(), METADATA_ENTRIES_MAX + 1);
+        assert_eq!((decoded.entries, decoded.lease.metadata.owner_references.len()), (150_000, METADATA_ENTRIES_MAX));
         let label = |n: u32| [&[0x5a, 7, 0x0a, 5][..], format!("{n:05}").as_bytes()].concat();
         let pieces: Vec<_> = (0..90_000).flat_map(|n| metadata(&label(n % 10_000))).collect();
         let decoded = decode_lease(&body(API_VERSION, "Lease", &pieces), ApiVersion::V1).expect("a Lease");
-        assert_eq!(decoded.counts, EntryCounts { labels: 90_000, ..EntryCounts::default() });
+        assert_eq!(decoded.entries, 90_000);
     }
 
     /// Of a Lease.

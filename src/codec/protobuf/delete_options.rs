@@ -3,7 +3,7 @@
 use super::decode::{Unknown, not_registered};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
-use crate::codec::json::DeleteOptions;
+use crate::codec::DeleteOptions;
 
 /// Reads the options of a deletion.
 ///
@@ -12,11 +12,9 @@ use crate::codec::json::DeleteOptions;
 pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
     let read = || {
         let unknown = Unknown::read(body)?;
-        // The kind is registered for no version in particular, so any version will do: clients send `v1`,
-        // `meta.k8s.io/v1`, and that of the object.
         let meta = unknown.type_meta.or("meta.k8s.io", "v1", "DeleteOptions");
         if meta.kind != "DeleteOptions" {
-            return Err(not_registered(&meta, "pkg/runtime/scheme.go:110"));
+            return Err(not_registered(&meta, DeleteOptions::SCHEME));
         }
         read_delete_options(unknown.raw).map_err(|error| error.to_string())
     };

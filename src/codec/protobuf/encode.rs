@@ -5,9 +5,9 @@ use super::meta::{put_list_meta, put_micro_time, put_object_meta};
 use super::sink::{LONG, SHORT, Sink};
 use crate::api_error::{Status, StatusDetails};
 use crate::codec::list_meta::ListMeta;
-use crate::codec::partial::{KIND as PARTIAL_KIND, MetaVersion};
+use crate::codec::partial::KIND as PARTIAL_KIND;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta};
-use crate::resource::{KIND, ResourceVersion};
+use crate::resource::{KIND, MetaVersion, ResourceVersion};
 
 /// Appends a Lease, as `api_version` has it: that of [`crate::resource::API_VERSION`] or of an older one. `version` is its
 /// `resourceVersion`, absent in what a dry run would have created.

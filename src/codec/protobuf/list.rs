@@ -13,9 +13,9 @@ use super::envelope::{TAIL, put_head};
 use super::meta::put_list_meta;
 use super::sink::{Count, LONG, SHORT, Sink, WireType, length, varint_width};
 use crate::codec::list_meta::ListMeta;
-use crate::codec::partial::{LIST_KIND as PARTIAL_LIST_KIND, MetaVersion};
+use crate::codec::partial::LIST_KIND as PARTIAL_LIST_KIND;
 use crate::lease::{Lease, ObjectMeta};
-use crate::resource::{LIST_KIND, ResourceVersion};
+use crate::resource::{LIST_KIND, MetaVersion, ResourceVersion};
 
 /// The kinds of list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

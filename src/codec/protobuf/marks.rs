@@ -10,7 +10,7 @@
 use super::envelope::PREFIX;
 use super::meta::put_micro_time;
 use super::sink::{length, varint};
-use crate::codec::template::{Values, has_at, put_at};
+use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 

@@ -3,10 +3,9 @@
 use super::managed_fields::{put_managed_fields, read_entry};
 use super::reader::{Reader, WireError};
 use super::sink::{SHORT, Sink};
-use crate::codec::gathered::Gathered;
+use crate::codec::gathered::Entries;
 use crate::codec::list_meta::ListMeta;
 use crate::lease::managed_fields::SentManagedFields;
-use crate::lease::validation::EntryCounts;
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
@@ -96,42 +95,26 @@ pub(super) fn put_micro_time<S: Sink>(out: &mut S, time: MicroTime) {
     }
 }
 
-/// The maps and lists of the metadata. They are put into it when all is read: the metadata may come in many pieces, and
-/// what has been sorted must not be sorted for each.
-#[derive(Default)]
-pub(super) struct Entries {
-    labels: Gathered<Pair>,
-    annotations: Gathered<Pair>,
-    owners: Gathered<OwnerReference>,
-    finalizers: Gathered<CompactString>,
+/// What stands more than once in the metadata, which may come in many pieces.
+#[derive(Debug, Default)]
+pub(super) struct Repeated {
+    entries: Entries<CompactString>,
     managed_fields: Option<SentManagedFields>,
 }
 
-type Pair = (CompactString, CompactString);
-
-impl Entries {
-    /// Puts all into `meta`; gives how many came. `managedFields` become a list if there are any: protobuf cannot tell an
-    /// empty list from none.
-    pub(super) fn finish(self, meta: &mut ObjectMeta) -> EntryCounts {
-        let counts = EntryCounts {
-            labels: self.labels.count(),
-            annotations: self.annotations.count(),
-            owner_references: self.owners.count(),
-            finalizers: self.finalizers.count(),
-        };
-        meta.labels = string_map(self.labels.into_kept());
-        meta.annotations = string_map(self.annotations.into_kept());
-        meta.owner_references = self.owners.into_kept();
-        meta.finalizers = self.finalizers.into_kept();
+impl Repeated {
+    /// Puts all into `meta`; gives how many entries came. `managedFields` become a list if there are any: protobuf cannot tell
+    /// an empty list from none.
+    pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();
         }
-        counts
+        self.entries.finish(meta)
     }
 }
 
-/// Reads a message into `meta`, over what an earlier one has set, and its maps and lists into `entries`.
-pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, entries: &mut Entries) -> Result<(), WireError> {
+/// Reads a message into `meta`, over what an earlier one has set, and its maps and lists into `repeated`.
+pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, repeated: &mut Repeated) -> Result<(), WireError> {
     let mut reader = Reader::new("ObjectMeta", bytes);
     while let Some(field) = reader.next()? {
         match field {
@@ -148,22 +131,15 @@ pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, entries: &mu
             }
             9 => meta.deletion_timestamp = Some(read_time(reader.bytes("DeletionTimestamp")?)?),
             10 => meta.deletion_grace_period_seconds = Some(reader.int64("DeletionGracePeriodSeconds")?),
-            11 => entries.labels.push(reader.entry("Labels")?),
-            12 => entries.annotations.push(reader.entry("Annotations")?),
-            13 => entries.owners.push(read_owner_reference(reader.bytes("OwnerReferences")?)?),
-            14 => entries.finalizers.push(reader.text("Finalizers")?),
-            17 => read_entry(reader.bytes("ManagedFields")?, entries.managed_fields.get_or_insert_default())?,
+            11 => repeated.entries.labels.push(reader.entry("Labels")?),
+            12 => repeated.entries.annotations.push(reader.entry("Annotations")?),
+            13 => repeated.entries.owners.push(read_owner_reference(reader.bytes("OwnerReferences")?)?),
+            14 => repeated.entries.finalizers.push(reader.text("Finalizers")?),
+            17 => read_entry(reader.bytes("ManagedFields")?, repeated.managed_fields.get_or_insert_default())?,
             _ => reader.skip()?,
         }
     }
     Ok(())
-}
-
-/// Of a key that comes twice the last value counts.
-fn string_map(mut pairs: Vec<Pair>) -> StringMap {
-    // Stable, so that the last of equal keys is the one that came last; in order, so that adding is appending.
-    pairs.sort_by(|a, b| a.0.cmp(&b.0));
-    pairs.into_iter().collect()
 }
 
 fn read_owner_reference(bytes: &[u8]) -> Result<OwnerReference, WireError> {
@@ -256,11 +232,11 @@ mod tests {
                 out.put_bytes(1, key.as_bytes());
             });
         }
-        let (mut meta, mut entries) = (ObjectMeta::default(), Entries::default());
-        entries.labels.push(("a".into(), "0".into()));
-        entries.labels.push(("c".into(), "0".into()));
-        read_object_meta(&bytes, &mut meta, &mut entries).expect("metadata");
-        assert_eq!(entries.finish(&mut meta), EntryCounts { labels: 5, ..EntryCounts::default() });
+        let (mut meta, mut repeated) = (ObjectMeta::default(), Repeated::default());
+        repeated.entries.labels.push(("a".into(), "0".into()));
+        repeated.entries.labels.push(("c".into(), "0".into()));
+        read_object_meta(&bytes, &mut meta, &mut repeated).expect("metadata");
+        assert_eq!(repeated.finish(&mut meta), 5);
         assert_eq!(meta.labels.iter().collect::<Vec<_>>(), [("a", "2"), ("b", "3"), ("c", "0")]);
     }
 }

@@ -24,7 +24,7 @@ mod sink;
 mod watch;
 
 #[cfg(test)]
-mod wire_tests;
+mod tests;
 
 pub use decode::decode_lease;
 pub use delete_options::decode_delete_options;

@@ -5,10 +5,11 @@ mod age;
 
 use super::bookmark::INITIAL_EVENTS_END;
 use super::list_meta::ListMeta;
-use super::partial::{MetaVersion, push_partial};
+use super::partial::push_partial;
 use crate::api_error::{ApiError, FieldError};
 use crate::go::json::push_string;
 use crate::lease::Lease;
+use crate::resource::MetaVersion;
 use crate::timestamp::Time;
 use age::push_age;
 

@@ -13,7 +13,7 @@ pub use error::RequestError;
 use crate::buffer::ByteBuf;
 use crate::http::{Method, RequestHead};
 use crate::http1::chunked::{ChunkError, ChunkedDecoder};
-use crate::limits::{HEAD_BYTES_MAX, LOOK_AHEAD_BYTES_MAX, TARGET_BYTES_MAX};
+use crate::limits::{HEAD_BYTES_MAX, PREFETCH_TARGET_BYTES_MAX, TARGET_BYTES_MAX};
 use fields::{BodyLength, Fields};
 use line::RequestLine;
 use memchr::{memchr, memchr_iter};
@@ -87,7 +87,7 @@ impl RequestParser {
         Self { body_bytes_max, scanned_bytes: 0, awaited: None, fields: Fields::default() }
     }
 
-    /// Most bytes of a body that it takes.
+    /// Maximum number of bytes of a body that it takes.
     #[must_use]
     pub fn body_bytes_max(&self) -> usize {
         self.body_bytes_max
@@ -186,13 +186,14 @@ impl RequestParser {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// The target of the next request, if its line is here and no longer than usual. It is not checked: good for a guess only.
+    /// The target of the next request, if its line is here and no longer than usual. It is not checked: good for
+    /// prefetching only.
     #[must_use]
-    pub fn guess_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
+    pub fn peek_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {
             return None;
         }
-        let start = buf.filled().get(..LOOK_AHEAD_BYTES_MAX.min(buf.len()))?;
+        let start = buf.filled().get(..PREFETCH_TARGET_BYTES_MAX.min(buf.len()))?;
         let mut words = start.splitn(3, |byte| *byte == b' ');
         let (_method, target) = (words.next()?, words.next()?);
         words.next()?;

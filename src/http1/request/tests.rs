@@ -225,9 +225,9 @@ fn random_bytes_and_mutations_never_panic() {
 }
 
 #[test]
-fn a_target_is_guessed_only_where_a_request_begins() {
-    let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(LOOK_AHEAD_BYTES_MAX));
-    for (input, guess) in [
+fn a_target_is_peeked_at_only_where_a_request_begins() {
+    let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(PREFETCH_TARGET_BYTES_MAX));
+    for (input, target) in [
         ("PUT /a/b?c=d&e HTTP/1.1\r\n", Some("/a/b?c=d&e")),
         ("GET /a/%2F HTTP", Some("/a/%2F")),
         ("GET /a", None),
@@ -240,12 +240,12 @@ fn a_target_is_guessed_only_where_a_request_begins() {
         let (mut parser, mut buf, mut pool) = (RequestParser::new(BODY_BYTES_MAX), ByteBuf::default(), Pool::default());
         buf.spare_mut(&mut pool)[..input.len()].copy_from_slice(input.as_bytes());
         buf.fill(input.len());
-        assert_eq!(parser.guess_target(&buf), guess.map(str::as_bytes), "{input}");
+        assert_eq!(parser.peek_target(&buf), target.map(str::as_bytes), "{input}");
         let body_begins = b"PUT /a HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nGET /b ";
         buf.consume(input.len());
         buf.spare_mut(&mut pool)[..body_begins.len()].copy_from_slice(body_begins);
         buf.fill(body_begins.len());
         assert!(matches!(parser.next(&mut buf, |_, _, _| ()), Ok(Step::Incomplete { .. })));
-        assert_eq!(parser.guess_target(&buf), None, "a body is awaited");
+        assert_eq!(parser.peek_target(&buf), None, "a body is awaited");
     }
 }

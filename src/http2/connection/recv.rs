@@ -37,8 +37,8 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
-        // Who has answered wants no more of the request.
-        let is_wanted = self.role == Role::Client || stream.state == State::Open;
+        // A server that has answered wants no more of the request, even if the answer still waits for a window.
+        let is_wanted = self.role == Role::Client || !stream.head_sent;
         if end_stream {
             self.end_remote(key);
         } else {

@@ -16,7 +16,7 @@ pub struct Conversion {
     pub unknown: Vec<String>,
 }
 
-/// Most unknown fields that are listed.
+/// Maximum number of unknown fields that are listed.
 const UNKNOWN_MAX: usize = 100;
 
 type Object = Map<String, Value>;
@@ -79,7 +79,7 @@ impl Reader {
             strategy: optional_text_of(members, "strategy", "v1.CoordinatedLeaseStrategy")?,
             preferred_holder: optional_text(members, "preferredHolder")?,
         };
-        self.report_unknown(members, "spec.", SPEC_FIELDS);
+        self.report_unknown(members, "spec.", &LeaseSpec::FIELDS);
         Ok(spec)
     }
 
@@ -100,7 +100,7 @@ impl Reader {
                 controller: optional_bool(members, "controller")?,
                 block_owner_deletion: optional_bool(members, "blockOwnerDeletion")?,
             });
-            self.report_unknown(members, &format!("metadata.ownerReferences[{index}]."), OWNER_FIELDS);
+            self.report_unknown(members, &format!("metadata.ownerReferences[{index}]."), &OwnerReference::FIELDS);
         }
         Ok(owners)
     }
@@ -154,18 +154,6 @@ const METADATA_FIELDS: &[&str] = &[
     "selfLink",
     "uid",
 ];
-
-const SPEC_FIELDS: &[&str] = &[
-    "acquireTime",
-    "holderIdentity",
-    "leaseDurationSeconds",
-    "leaseTransitions",
-    "preferredHolder",
-    "renewTime",
-    "strategy",
-];
-
-const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 
 const ENTRY_FIELDS: &[&str] = &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 

@@ -6,12 +6,14 @@ use super::set::Set;
 use super::typed::Comparison;
 use super::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation, Subresource};
 use crate::go::json::push_string;
+use crate::limits::MANAGED_FIELDS_VALUES_MAX;
 use crate::resource::ApiVersion;
 use crate::timestamp::Time;
 use compact_str::CompactString;
+use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Most entries of writes that are no apply. The oldest are joined in one when there are more.
+/// Maximum number of entries of writes that are no apply. The oldest are joined in one when there are more.
 const UPDATERS_MAX: usize = 10;
 /// Name of the manager that those belong to then.
 const ANCIENT: &str = "ancient-changes";
@@ -217,19 +219,29 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 }
 
 /// Makes a list that came from a client one that can be kept: its sets in their form, one entry for each manager, the
-/// last of several counting. Nothing if one of its sets cannot be read. `live` saves reading what did not change.
+/// last of several counting. Nothing if one of its sets cannot be read, or if it has more than [`MANAGED_FIELDS_VALUES_MAX`].
+/// `live` saves reading what did not change.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let mut entries = Vec::with_capacity(sent.len());
+    let mut values = 0;
     for (at, entry) in sent.iter().enumerate() {
         let mut entry = entry.clone();
-        entry.fields = match live.get(at) {
+        let json = entry.fields.as_json();
+        // In strings too: an element that names a key or a value holds JSON of its own, which from protobuf may come escaped.
+        values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
+        values += memmem::find_iter(json.as_bytes(), "\\u").count();
+        if values > MANAGED_FIELDS_VALUES_MAX {
+            return None;
+        }
+        let fields = match live.get(at) {
             Some(known) if known.fields == entry.fields => known.fields.clone(),
             _ => {
-                let mut set = Set::parse(&entry.fields.as_json())?;
+                let mut set = Set::parse(&json)?;
                 reconcile(&mut set);
                 FieldsV1::of(&set)
             }
         };
+        entry.fields = fields;
         entries.push(entry);
     }
     if entries.len() > 1 {
@@ -383,5 +395,27 @@ mod tests {
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].fields.as_json(), r#"{"f:b":{},"f:c":{}}"#);
         assert_eq!(normalized(&[of("5")], &[]), None);
+    }
+
+    #[test]
+    fn what_a_client_makes_up_is_read_within_bounds() {
+        let of = |elements: usize| {
+            let json: Vec<_> = (0..elements).map(|n| format!(r#""v:[[{n}]]":{{}}"#)).collect();
+            let mut entry = updater("m", 1, "{}").entry;
+            entry.fields = FieldsV1::from_client(&format!("{{{}}}", json.join(",")));
+            entry
+        };
+        // Two brackets, a brace, and a comma or the outermost brace.
+        let most = of(MANAGED_FIELDS_VALUES_MAX / 4);
+        let above = of(MANAGED_FIELDS_VALUES_MAX / 4 + 1);
+        assert!(normalized(std::slice::from_ref(&most), &[]).is_some());
+        assert_eq!(normalized(std::slice::from_ref(&above), &[]), None);
+        assert_eq!(normalized(&[most, of(1)], &[]), None, "all count together");
+        let mut escaped = of(0);
+        let elements = "\\u002c1".repeat(MANAGED_FIELDS_VALUES_MAX);
+        escaped.fields = FieldsV1::from_client(&format!(r#"{{"v:\u005b1{elements}\u005d":{{}}}}"#));
+        assert_eq!(normalized(&[escaped], &[]), None);
+        let live = std::slice::from_ref(&above);
+        assert_eq!(normalized(live, live), None, "or a list could grow with each write");
     }
 }

@@ -13,7 +13,6 @@ mod apply;
 mod compare;
 mod convert;
 mod fields;
-mod go_print;
 mod managers;
 mod path_element;
 mod schema;
@@ -24,10 +23,10 @@ mod update;
 pub use apply::apply;
 pub use convert::{Conversion, lease_from_value};
 pub use fields::{FieldsV1, SharedTexts};
-pub(crate) use go_print::go_value;
 pub use update::{Writer, settle_times, time_after_renewal, track};
 
 use crate::go::quote::is_unprintable;
+use crate::lease::LeaseSpec;
 use crate::lease::validation::FIELD_MANAGER_BYTES_MAX;
 use crate::timestamp::Time;
 use compact_str::CompactString;
@@ -295,17 +294,6 @@ impl SpecFields {
     const RENEW_TIME: Self = Self(1 << 5);
     const STRATEGY: Self = Self(1 << 6);
 
-    /// By bit, which is also by name.
-    const NAMES: [&str; 7] = [
-        "acquireTime",
-        "holderIdentity",
-        "leaseDurationSeconds",
-        "leaseTransitions",
-        "preferredHolder",
-        "renewTime",
-        "strategy",
-    ];
-
     fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -321,7 +309,7 @@ impl SpecFields {
     fn in_set(set: &Set) -> Self {
         let mut fields = Self::default();
         if let Some(spec) = set.child(&PathElement::field("spec")) {
-            for (bit, name) in Self::NAMES.iter().enumerate() {
+            for (bit, name) in LeaseSpec::FIELDS.iter().enumerate() {
                 if spec.has_member(&PathElement::field(name)) {
                     fields |= Self(1 << bit);
                 }
@@ -331,7 +319,7 @@ impl SpecFields {
     }
 
     fn to_set(self) -> Set {
-        let names = Self::NAMES.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
+        let names = LeaseSpec::FIELDS.iter().enumerate().filter(|(bit, _)| self.0 & (1 << bit) != 0);
         Set::from_parts(names.map(|(_, name)| PathElement::field(name)).collect(), Vec::new())
     }
 }
@@ -419,7 +407,7 @@ mod tests {
 
     #[test]
     fn fields_of_the_spec_are_known_by_their_bits() {
-        for (bit, name) in SpecFields::NAMES.iter().enumerate() {
+        for (bit, name) in LeaseSpec::FIELDS.iter().enumerate() {
             let mut set = Set::default();
             set::tests::insert(&mut set, &[PathElement::field("spec"), PathElement::field(name)]);
             assert_eq!(SpecFields::in_set(&set), SpecFields(1 << bit));

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Most levels of a set that is taken from a client. The Lease's own fields need four.
+/// Maximum number of levels of a set that is taken from a client. The Lease's own fields need four.
 const DEPTH_MAX: usize = 32;
 
 /// A set of fields.

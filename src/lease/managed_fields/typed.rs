@@ -1,14 +1,14 @@
 //! JSON values as Leases: the operations of structured-merge-diff (`typed`) on a value whose type is known. Recursion
 //! follows the type and ends with it, whatever the value.
 
-use super::go_print::{go_syntax, go_type, go_value};
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
 use super::set::Set;
+use crate::go::print::{go_syntax, go_type, go_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Most complaints about one value that are listed.
+/// Maximum number of complaints about one value that are listed.
 const ERRORS_MAX: usize = 100;
 
 /// What is wrong with a value: each path and sentence. Those of a map end with the first field that it does not know.

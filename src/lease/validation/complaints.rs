@@ -15,7 +15,7 @@ pub(crate) struct Complaints {
 }
 
 impl Complaints {
-    /// Most complaints that are kept.
+    /// Maximum number of complaints that are kept.
     const COUNT_MAX: usize = 256;
     /// Bytes of values after which no complaint is kept any more. The one that crosses it is.
     const VALUE_BYTES_MAX: usize = 256 * 1024;

@@ -4,9 +4,9 @@
 //! called on what failed it. The formats are regular expressions in Kubernetes ("Object Names and IDs", "Labels and
 //! Selectors"); they are plain scans here, on bytes, because every byte that they allow is ASCII.
 
-/// Most bytes of a DNS subdomain (RFC 1123).
+/// Maximum number of bytes of a DNS subdomain (RFC 1123).
 const SUBDOMAIN_BYTES_MAX: usize = 253;
-/// Most bytes of a DNS label, of the name part of a qualified name and of a label value.
+/// Maximum number of bytes of a DNS label, of the name part of a qualified name and of a label value.
 const LABEL_BYTES_MAX: usize = 63;
 
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";

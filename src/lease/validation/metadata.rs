@@ -121,7 +121,7 @@ pub(super) fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, compl
     validate_managed_fields(&new.managed_fields, complaints);
 }
 
-/// Most bytes of the name of a subresource.
+/// Maximum number of bytes of the name of a subresource.
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
 /// Names in entries that a client made up; those that the server makes are valid.
@@ -141,7 +141,7 @@ fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     }
 }
 
-/// Most bytes of a field manager's name.
+/// Maximum number of bytes of a field manager's name.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
 /// A field manager has a short name of characters that can be seen.
@@ -174,7 +174,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     }
 }
 
-/// Most bytes of all keys and values of the annotations together.
+/// Maximum number of bytes of all keys and values of the annotations together.
 pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {

@@ -57,45 +57,17 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
 }
 
 /// How many entries an object's metadata has of what is bounded by [`METADATA_ENTRIES_MAX`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EntryCounts {
-    /// Of labels.
-    pub labels: usize,
-    /// Of annotations.
-    pub annotations: usize,
-    /// Of owners.
-    pub owner_references: usize,
-    /// Of finalizers.
-    pub finalizers: usize,
-}
-
-impl EntryCounts {
-    /// Those of `meta`.
-    #[must_use]
-    pub fn of(meta: &ObjectMeta) -> Self {
-        Self {
-            labels: meta.labels.len(),
-            annotations: meta.annotations.len(),
-            owner_references: meta.owner_references.len(),
-            finalizers: meta.finalizers.len(),
-        }
-    }
-}
-
-/// What there is too much of; empty if nothing is. To be asked before an object's entries are looked at one by one.
 #[must_use]
-pub fn validate_counts(counts: EntryCounts) -> Vec<FieldError> {
-    let by_field = [
-        ("metadata.labels", counts.labels),
-        ("metadata.annotations", counts.annotations),
-        ("metadata.ownerReferences", counts.owner_references),
-        ("metadata.finalizers", counts.finalizers),
-    ];
-    let complaint = |(field, count): (&str, usize)| FieldError {
-        field: field.to_owned(),
-        kind: FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX },
-    };
-    by_field.into_iter().filter(|(_, count)| *count > METADATA_ENTRIES_MAX).map(complaint).collect()
+pub fn entry_count(meta: &ObjectMeta) -> usize {
+    meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
+}
+
+/// That there are too many entries; empty if there are not. To be asked before they are looked at one by one.
+#[must_use]
+pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
+    let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };
+    let complaint = FieldError { field: "metadata".to_owned(), kind };
+    Vec::from_iter((count > METADATA_ENTRIES_MAX).then_some(complaint))
 }
 
 fn validate_spec(spec: &LeaseSpec, complaints: &mut Complaints) {

@@ -6,8 +6,9 @@
 
 use super::decode::{bad_type_words, decode_current, decode_json};
 use crate::api_error::ApiError;
+use crate::go::print::{self, go_value};
 use crate::go::quote::go_quoted;
-use crate::lease::managed_fields::go_value;
+use crate::lease::{LeaseSpec, OwnerReference};
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -83,9 +84,9 @@ impl Schema {
                 return Err(internal("merging an object in json but data type is not struct, instead is: string"));
             }
             (Self::Lease, _) => ("Lease", &["apiVersion", "kind"]),
-            (Self::LeaseSpec, _) => ("LeaseSpec", SPEC_FIELDS),
+            (Self::LeaseSpec, _) => ("LeaseSpec", &LeaseSpec::FIELDS),
             (Self::ObjectMeta, _) => ("ObjectMeta", METADATA_SCALARS),
-            (Self::OwnerReference, _) => ("OwnerReference", OWNER_FIELDS),
+            (Self::OwnerReference, _) => ("OwnerReference", &OwnerReference::FIELDS),
         };
         if scalars.1.contains(&name) {
             return Ok(plain(Self::Scalar));
@@ -104,16 +105,6 @@ impl Schema {
     }
 }
 
-const SPEC_FIELDS: &[&str] = &[
-    "acquireTime",
-    "holderIdentity",
-    "leaseDurationSeconds",
-    "leaseTransitions",
-    "preferredHolder",
-    "renewTime",
-    "strategy",
-];
-
 const METADATA_SCALARS: &[&str] = &[
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -126,8 +117,6 @@ const METADATA_SCALARS: &[&str] = &[
     "selfLink",
     "uid",
 ];
-
-const OWNER_FIELDS: &[&str] = &["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 
 /// Recursion ends with the patch, whose depth its decoding has limited.
 fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ApiError> {
@@ -199,7 +188,8 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges the lists for which the patch says in which order their elements shall stand, and takes them out of the patch.
+/// Merges the lists for which the patch says in which order their elements shall stand, and takes them out of the
+/// patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -361,7 +351,7 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
     }
 }
 
-/// Most elements that Go sorts by inserting one after the other.
+/// Maximum number of elements that Go sorts by inserting one after the other.
 const INSERTION_SORT_MAX: usize = 20;
 
 /// Elements with their places in the list as it was, by these. One without a place is new and not named in the order,
@@ -446,16 +436,9 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
+/// Go's `%s` of a type, of which nil has none.
 fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "%!s(<nil>)",
-        Value::Bool(_) => "bool",
-        Value::Number(n) if n.is_f64() => "float64",
-        Value::Number(_) => "int64",
-        Value::String(_) => "string",
-        Value::Array(_) => "[]interface {}",
-        Value::Object(_) => "map[string]interface {}",
-    }
+    if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }
 
 #[cold]

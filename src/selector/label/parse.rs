@@ -237,7 +237,7 @@ fn as_value((kind, text): Token<'_>) -> Token<'_> {
     (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
 }
 
-/// Most complaints about one value list. kube-apiserver has no bound; nobody reads on.
+/// Maximum number of complaints about one value list. kube-apiserver has no bound; nobody reads on.
 const COMPLAINTS_MAX: usize = 64;
 
 /// Refuses values that no label can have, each for itself, and with `numbers` those that are none.

@@ -10,10 +10,11 @@ mod streams;
 pub(super) use receive::Spare;
 
 use receive::Whole;
-use streams::{Source, Stream, Work, keep_unsent, work_mut};
+use streams::{Source, StreamWork, Work, keep_unsent, work_mut};
 
 use super::http1::Upgrade;
-use super::{Budget, Owner, Peer, Served, Service};
+use super::protocol::body_bytes_max;
+use super::{AfterStep, Budget, Owner, Served, Service, Turn};
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::http2::limits::{FIELD_LIST_BYTES_MAX, FRAME_SIZE_MAX, RECV_BUFFER_BYTES_MIN};
@@ -32,7 +33,7 @@ use std::collections::VecDeque;
 pub struct Http2 {
     connection: Connection,
     /// What is under way, by the streams' slots.
-    streams: Vec<Option<Stream>>,
+    streams: Vec<Option<StreamWork>>,
     /// Streams with a job that can go on.
     jobs: VecDeque<StreamKey>,
     /// Streams with a job, also one that cannot.
@@ -52,14 +53,6 @@ pub struct Http2 {
     body_bytes_max: usize,
 }
 
-/// What serving a connection needs of everything else.
-struct Turn<'t> {
-    service: &'t mut Service,
-    from: Peer<'t>,
-    now: Now,
-    output: &'t mut Vec<u8>,
-}
-
 impl Http2 {
     /// The server's end of a new connection, which takes bodies of at most `body_bytes_max`.
     #[must_use]
@@ -68,17 +61,11 @@ impl Http2 {
     }
 
     /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it.
-    pub(super) fn upgraded(
-        upgrade: Upgrade,
-        service: &mut Service,
-        from: Peer<'_>,
-        now: Now,
-        output: &mut Vec<u8>,
-    ) -> Self {
+    pub(super) fn upgraded(upgrade: Upgrade, turn: &mut Turn<'_>) -> Self {
         let config = http2::Config::default();
-        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, now.ms, output);
-        let mut http2 = Self::of(connection, super::body_bytes_max(from.credentials));
-        http2.respond(key, upgrade.reply, upgrade.head_only, &mut Turn { service, from, now, output });
+        let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, turn.now.ms, turn.output);
+        let mut http2 = Self::of(connection, body_bytes_max(turn.from.credentials));
+        http2.respond(key, upgrade.reply, upgrade.head_only, turn);
         http2
     }
 
@@ -98,17 +85,8 @@ impl Http2 {
         }
     }
 
-    /// Serves what is in `input` as far as `output` has room and `budget` lasts.
-    pub fn serve(
-        &mut self,
-        service: &mut Service,
-        from: Peer<'_>,
-        now: Now,
-        input: &mut ByteBuf,
-        output: &mut Vec<u8>,
-        budget: &mut Budget,
-    ) -> Served {
-        let turn = &mut Turn { service, from, now, output };
+    /// Serves what is in `input` as far as the output has room and `budget` lasts.
+    pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         self.resume(turn);
         let mut has_more = loop {
             let is_starved = match self.receive(input, budget, turn) {
@@ -151,10 +129,10 @@ impl Http2 {
         !self.jobs.is_empty()
     }
 
-    /// One step of such a one. Whether the connection is over by it.
-    pub fn step_job(&mut self, service: &mut Service, from: Peer<'_>, now: Now, output: &mut Vec<u8>) -> bool {
-        self.step_first_job(&mut Turn { service, from, now, output });
-        self.connection.is_finished()
+    /// One step of a list or of a deletion of a collection.
+    pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
+        self.step_first_job(turn);
+        if self.connection.is_finished() { AfterStep::Close } else { AfterStep::GoOn }
     }
 
     /// Appends events to the watch `key` on `stream`. `None` if it is not open.
@@ -281,7 +259,7 @@ impl Http2 {
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.connection.begin_shutdown(output);
         for at in 0..self.streams.len() {
-            let Some(Stream { key, work: Work::Sending { unsent, source, .. } }) =
+            let Some(StreamWork { key, work: Work::Sending { unsent, source, .. } }) =
                 self.streams.get_mut(at).and_then(Option::as_mut)
             else {
                 continue;

@@ -1,10 +1,10 @@
 //! Requests: heads and bodies as they come, until each is whole and the API has it.
 //!
-//! A few that are whole are queued and then served one after the other, so that the Leases they name can be looked at
-//! together before (`table::ahead`). One that is reset until then is not served, nor are those of a connection that fails.
+//! A few that are whole are queued and then served one after the other, so that the Leases they name can be
+//! prefetched (`table::prefetch`). One that is reset until then is not served, nor are those of a connection that fails.
 
-use super::streams::{Source, Stream, Work, work_mut};
-use super::{Http2, QUEUED_STREAMS_MIN, Turn};
+use super::streams::{Source, StreamWork, Work, work_mut};
+use super::{Http2, QUEUED_STREAMS_MIN};
 use crate::api::Reply;
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
@@ -14,8 +14,8 @@ use crate::hpack::{FieldBuf, NameId};
 use crate::http::{FieldLines, Method, RequestHead};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::limits::LINGER_MS_MAX;
-use crate::serve::{self, Budget, Service};
-use crate::table::WANTED_MAX;
+use crate::serve::{self, Budget, Service, Turn};
+use crate::table::PREFETCH_MAX;
 use std::collections::BinaryHeap;
 
 /// What there is of a request that is not served yet.
@@ -94,10 +94,10 @@ impl Http2 {
         Ok(false)
     }
 
-    /// Whether to serve what is whole before more is taken in: as many as are looked at together, or so much that what comes
+    /// Whether to serve what is whole before more is taken in: as many as are prefetched together, or so much that what comes
     /// with the next frame could be more than may wait.
     fn has_enough(&self, turn: &Turn<'_>) -> bool {
-        self.whole.len() >= WANTED_MAX
+        self.whole.len() >= PREFETCH_MAX
             || !self.whole.is_empty() && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
     }
 
@@ -114,10 +114,7 @@ impl Http2 {
     }
 
     fn on_head(&mut self, key: StreamKey, head: http2::RequestHead, end_stream: bool, turn: &mut Turn<'_>) {
-        let is_too_large = head
-            .content_length
-            .is_some_and(|bytes| usize::try_from(bytes).is_ok_and(|bytes| bytes > self.body_bytes_max));
-        if is_too_large {
+        if head.content_length.is_some_and(|bytes| bytes > self.body_bytes_max as u64) {
             let fields = std::mem::take(&mut turn.service.scratch.fields);
             self.refuse(key, head, &fields, &self.too_large(), turn);
             turn.service.scratch.fields = fields;
@@ -132,9 +129,9 @@ impl Http2 {
         self.received_bytes += fields.list_size();
         let mut unserved = turn.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
-        // Of strangers there may be many.
-        let is_stranger = turn.from.credentials.is_nobody();
-        unserved.fields.trim(if is_stranger { 0 } else { SPARE_FIELDS_BYTES_MAX });
+        // Of anonymous peers there may be many.
+        let is_anonymous = turn.from.credentials.is_anonymous();
+        unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
             self.whole.push_back(Whole { key, head, unserved });
         } else {
@@ -169,8 +166,8 @@ impl Http2 {
 
     /// Serves the requests that are whole, as far as there is room for the answers and time.
     pub(super) fn serve_whole(&mut self, room: usize, turn: &mut Turn<'_>) {
-        if turn.output.len() < room && !turn.from.credentials.is_nobody() {
-            self.look_ahead(turn);
+        if turn.output.len() < room && !turn.from.credentials.is_anonymous() {
+            self.prefetch(turn);
         }
         while turn.output.len() < room
             && !turn.service.pace.is_over()
@@ -187,13 +184,13 @@ impl Http2 {
     }
 
     /// Brings to the caches what the requests that are whole are about.
-    fn look_ahead(&self, turn: &Turn<'_>) {
+    fn prefetch(&self, turn: &Turn<'_>) {
         if self.whole.len() < 2 {
             return;
         }
         let table = &turn.service.table;
-        let wanted = |Whole { head, unserved, .. }: &Whole| serve::wanted(head.path(&unserved.fields), table);
-        table.look_ahead(self.whole.iter().filter_map(wanted));
+        let key = |Whole { head, unserved, .. }: &Whole| serve::prefetch_key(head.path(&unserved.fields), table);
+        table.prefetch(self.whole.iter().filter_map(key));
     }
 
     /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of them
@@ -261,8 +258,8 @@ impl Http2 {
         if self.received_bytes + more <= room {
             return;
         }
-        let held = |(slot, stream): (usize, &Option<Stream>)| match stream.as_ref()? {
-            Stream { key: own, work: Work::Receiving(_, unserved) } => {
+        let held = |(slot, stream): (usize, &Option<StreamWork>)| match stream.as_ref()? {
+            StreamWork { key: own, work: Work::Receiving(_, unserved) } => {
                 Some((unserved.bytes() + if *own == key { more } else { 0 }, slot))
             }
             _ => None,
@@ -272,7 +269,7 @@ impl Http2 {
         // What is whole is served before anything more is taken in.
         while self.received_bytes + more > room
             && let Some((_, slot)) = held.pop()
-            && let Some(Some(Stream { key: greatest, .. })) = self.streams.get(slot)
+            && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
         {
             let greatest = *greatest;
             self.refuse_body(greatest, &ApiError::TooManyRequests, turn);
@@ -306,10 +303,7 @@ impl Http2 {
         turn: &mut Turn<'_>,
     ) {
         let lines = Lines { fields, head };
-        let (response, head_only) = match lines.request() {
-            Some(request) => (turn.service.api.refuse(&request, error), request.method == Method::Head),
-            None => (Response::from_error(error), false),
-        };
+        let (response, head_only) = turn.service.refuse(lines.request().as_ref(), error);
         self.respond(key, Reply::Response(response), head_only, turn);
         self.connection.refuse_rest(key, turn.now.ms);
     }

@@ -5,7 +5,7 @@
 //! than [`UNSENT_BYTES_MAX`] on all streams of a connection.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
-use super::{Http2, QUEUED_STREAMS_MIN, Turn};
+use super::{Http2, QUEUED_STREAMS_MIN};
 use crate::api::Reply;
 use crate::api::job::Job;
 use crate::clock::Now;
@@ -15,8 +15,9 @@ use crate::http2::{ErrorCode, SendField, StreamGone, StreamKey};
 use crate::limits::{
     LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, UNSENT_BYTES_MAX, WRITE_STALL_BYTES_MIN,
 };
-use crate::serve::job::{self, Begun};
-use crate::serve::{Owner, Service};
+use crate::serve::job_steps::{self, Begun};
+use crate::serve::{Owner, Service, Turn};
+use crate::table::snapshot::Stepped;
 use bytes::{Buf, Bytes};
 
 impl Http2 {
@@ -116,7 +117,7 @@ impl Http2 {
     ) -> Result<(), StreamGone> {
         // No more than the windows let through, or a client that opens none would have much kept for it.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
-        let (head, mut body) = match job::begin(&mut job, turn.service, turn.now, bytes_max) {
+        let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
             Begun::Nothing => {
                 self.put_begun(key, job, head_only);
                 return Ok(());
@@ -243,10 +244,11 @@ impl Http2 {
         piece.clear();
         let bytes_max = room.min(QUEUED_BYTES_HIGH);
         let (table, metrics) = (&mut turn.service.table, &mut turn.service.api.metrics);
-        let Ok(is_done) = job::go_on(job, table, metrics, turn.now, piece, bytes_max) else {
+        let Ok(stepped) = job_steps::go_on(job, table, metrics, turn.now, piece, bytes_max) else {
             // The body cannot be finished; a reset is the way to say so.
             return self.cancel(key, turn.service, turn.output);
         };
+        let is_done = stepped == Stepped::Done;
         if is_done {
             *source = Source::End;
             self.jobs_open -= 1;

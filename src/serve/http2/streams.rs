@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 /// A stream on which something is under way.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct StreamWork {
     pub(super) key: StreamKey,
     pub(super) work: Work,
 }
@@ -58,7 +58,7 @@ impl Http2 {
         if self.streams.len() <= key.slot() {
             self.streams.resize_with(key.slot() + 1, || None);
         }
-        if let Some(before) = self.streams[key.slot()].replace(Stream { key, work }) {
+        if let Some(before) = self.streams[key.slot()].replace(StreamWork { key, work }) {
             self.let_go(before);
         }
     }
@@ -75,7 +75,8 @@ impl Http2 {
         if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(..))) {
             return None;
         }
-        let Some(Stream { work: Work::Begun(job, head_only), .. }) = self.streams.get_mut(key.slot())?.take() else {
+        let Some(StreamWork { work: Work::Begun(job, head_only), .. }) = self.streams.get_mut(key.slot())?.take()
+        else {
             return None;
         };
         self.jobs_open -= 1;
@@ -90,7 +91,7 @@ impl Http2 {
     }
 
     /// Takes what was under way out of the counts.
-    fn let_go(&mut self, stream: Stream) {
+    fn let_go(&mut self, stream: StreamWork) {
         match stream.work {
             Work::Receiving(_, unserved) => {
                 self.received_bytes -= unserved.bytes();
@@ -119,7 +120,7 @@ pub(super) fn keep_unsent(unsent: &mut Bytes, rest: Bytes, unsent_bytes: &mut us
 }
 
 /// What is under way on a stream.
-pub(super) fn work_mut(streams: &mut [Option<Stream>], key: StreamKey) -> Option<&mut Work> {
+pub(super) fn work_mut(streams: &mut [Option<StreamWork>], key: StreamKey) -> Option<&mut Work> {
     let stream = streams.get_mut(key.slot())?.as_mut()?;
     (stream.key == key).then_some(&mut stream.work)
 }

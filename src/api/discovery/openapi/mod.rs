@@ -1,6 +1,6 @@
-//! The API as OpenAPI, 2.0 and 3.0, out of one description: what objects look like is in [`definition`], of which [`schema`]
-//! makes schemas, and what can be done with them in [`operation`]. The shape is that of kube-apiserver's documents, since kubectl looks things up in it;
-//! the words are this project's.
+//! The API as OpenAPI, 2.0 and 3.0, out of one description: what objects look like is in [`definition`], of which
+//! [`schema`] makes schemas, and what can be done with them in [`operation`]. The shape is that of kube-apiserver's
+//! documents, since kubectl looks things up in it; the words are this project's.
 
 mod definition;
 mod operation;

@@ -2,6 +2,7 @@
 
 use super::Dialect;
 use super::schema::reference;
+use crate::api_error::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 use crate::resource::{ApiVersion, GROUP, KIND};
 use serde_json::{Map, Value, json};
 
@@ -312,12 +313,7 @@ const PATHS: &[Path] = &[
 const MEDIA_TYPES: [&str; 3] = ["application/json", "application/vnd.kubernetes.protobuf", "application/yaml"];
 const STREAM_MEDIA_TYPES: [&str; 2] =
     ["application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"];
-const PATCH_MEDIA_TYPES: [&str; 4] = [
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
+const PATCH_MEDIA_TYPES: [&str; 4] = [APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH];
 
 /// Adds all paths of one version of the group.
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {

@@ -1,23 +1,16 @@
-//! The command line: flags named as kube-apiserver names them, checked as far as they can be before anything starts.
-//!
-//! Whatever is wrong with it is told in one line, so that it can be found in the log of a supervisor.
+//! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything starts.
 
+use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
 use clap::Parser;
 use clap::error::ErrorKind;
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-/// Name of the program, as it stands before its messages.
-pub const PROGRAM: &str = "coordination-apiserver";
 
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1), all in memory.
 ///
@@ -25,8 +18,9 @@ pub const PROGRAM: &str = "coordination-apiserver";
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version, max_term_width = 120)]
 pub struct Args {
-    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface. Client certificates decide who is
-    /// served; whoever reaches the port can still open connections, of which each takes memory: see --max-connections.
+    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Client certificates decide
+    /// who is served; whoever reaches the port can still open connections, of which each takes memory: see
+    /// --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
@@ -107,7 +101,8 @@ pub struct Args {
     pub insecure_port: u16,
 
     /// Number of connections that are open at once, all ports together. For one more, that of the peer without a certificate
-    /// that has been there longest ends; if there is none, the new one waits.
+    /// that has been there longest ends, if it has been there for half a second; until then, and if there is none, the new one
+    /// waits.
     // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
     // node that comes again.
     #[arg(long, value_name = "N", default_value = "16384")]
@@ -130,15 +125,6 @@ pub struct Args {
     /// Verbosity of the log, 0 to 10: from 4 with debugging, from 6 with tracing.
     #[arg(short, long = "v", value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub verbosity: u8,
-}
-
-/// Why the program does not start: what the command line says is to be printed, and nothing else.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// `--help` or `--version`: text for standard output, exit status 0.
-    Information(String),
-    /// A wrong command line: one line for standard error, without its end, exit status 2.
-    Wrong(String),
 }
 
 impl Args {
@@ -272,57 +258,6 @@ fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     let number: usize = digits.parse().map_err(|_| wrong())?;
     let bytes = number.checked_mul(unit).ok_or_else(wrong)?;
     NonZeroUsize::new(bytes).ok_or_else(|| "must be more than 0".to_owned())
-}
-
-/// The command line of another program of this workspace, by `T`. If there is nothing to be done, the exit status with which
-/// it ends: help and version have gone to standard output, and what is wrong to standard error, in one line.
-///
-/// # Errors
-/// That status.
-pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
-    T::try_parse().map_err(|error| {
-        if error.use_stderr() {
-            _ = writeln!(io::stderr(), "{program}: {}", wrong_usage(&error));
-            ExitCode::from(USAGE)
-        } else {
-            // A reader that has gone away is no reason to fail.
-            _ = error.print();
-            ExitCode::SUCCESS
-        }
-    })
-}
-
-/// Exit status of wrong usage.
-pub const USAGE: u8 = 2;
-
-/// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the usage.
-#[must_use]
-pub fn wrong_usage(error: &clap::Error) -> String {
-    let message = error.render().to_string();
-    let told = message.split("\n\nUsage:").next().unwrap_or(&message);
-    let told = told.split("\n\nFor more information").next().unwrap_or(told);
-    let told = told.strip_prefix("error: ").unwrap_or(told);
-    told.split("\n\n").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
-}
-
-/// The message with every run of white space as one blank, and other control characters (a user's words may have
-/// them) escaped.
-#[must_use]
-pub fn one_line(message: &str) -> String {
-    let mut line = String::with_capacity(message.len());
-    for (at, word) in message.split_whitespace().enumerate() {
-        if at > 0 {
-            line.push(' ');
-        }
-        for c in word.chars() {
-            if c.is_control() {
-                _ = write!(line, "{}", c.escape_default());
-            } else {
-                line.push(c);
-            }
-        }
-    }
-    line
 }
 
 #[cfg(test)]

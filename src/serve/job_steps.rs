@@ -7,6 +7,7 @@ use crate::clock::Now;
 use crate::form::Response;
 use crate::metrics::Metrics;
 use crate::table::Table;
+use crate::table::snapshot::Stepped;
 
 /// What a step gave of a response whose head is not out.
 pub(super) enum Begun {
@@ -24,13 +25,13 @@ pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: u
     let stepped = job.step(&mut service.table, now, &mut body, bytes_max);
     let metrics = &mut service.api.metrics;
     let response = match stepped {
-        Ok(false) if !job.has_head() => return Begun::Nothing,
-        Ok(false) => {
+        Ok(Stepped::More) if !job.has_head() => return Begun::Nothing,
+        Ok(Stepped::More) => {
             let head = job.head();
             job.count_begin(metrics, head.status);
             return Begun::Part(head, body);
         }
-        Ok(true) => Response { body: body.into(), ..job.head() },
+        Ok(Stepped::Done) => Response { body: body.into(), ..job.head() },
         Err(error) => job.refusal(error),
     };
     job.count_begin(metrics, response.status);
@@ -38,7 +39,7 @@ pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: u
     Begun::Whole(response)
 }
 
-/// A step of a job whose head is out, which appends to `out`. Whether that is the end of the body.
+/// A step of a job whose head is out, which appends to `out`.
 ///
 /// # Errors
 /// The body cannot be finished.
@@ -49,9 +50,9 @@ pub(super) fn go_on(
     now: Now,
     out: &mut Vec<u8>,
     bytes_max: usize,
-) -> Result<bool, JobError> {
+) -> Result<Stepped, JobError> {
     let stepped = job.step(table, now, out, bytes_max);
-    if !matches!(stepped, Ok(false)) {
+    if !matches!(stepped, Ok(Stepped::More)) {
         job.count_end(metrics, now);
     }
     stepped

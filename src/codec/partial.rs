@@ -4,32 +4,13 @@
 //! The metadata is that of the Lease, byte for byte, so it is cut out of the Lease's JSON.
 
 use super::list_meta::ListMeta;
+use crate::resource::MetaVersion;
 use memchr::memmem;
 
 /// `kind` of the object.
 pub const KIND: &str = "PartialObjectMetadata";
 /// `kind` of a list of objects.
 pub const LIST_KIND: &str = "PartialObjectMetadataList";
-
-/// Versions of `meta.k8s.io`, the group of what is made of any object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum MetaVersion {
-    /// `v1`
-    V1,
-    /// `v1beta1`
-    V1Beta1,
-}
-
-impl MetaVersion {
-    /// `apiVersion` of the objects.
-    #[must_use]
-    pub fn api_version(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
-        }
-    }
-}
 
 /// Appends the metadata of the Lease whose JSON is `lease`, with or without its `kind` and `apiVersion`.
 pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
@@ -77,10 +58,10 @@ mod tests {
     use crate::lease::Lease;
     use crate::resource::ResourceVersion;
 
-    const WHOLE: &str = include_str!("../../../tests/wire/lease-full.json");
-    const PARTIAL: &str = include_str!("../../../tests/wire/partial-full.json");
-    const LIST: &str = include_str!("../../../tests/wire/list.json");
-    const PARTIAL_LIST: &str = include_str!("../../../tests/wire/partial-list.json");
+    const WHOLE: &str = include_str!("../../tests/wire/lease-full.json");
+    const PARTIAL: &str = include_str!("../../tests/wire/partial-full.json");
+    const LIST: &str = include_str!("../../tests/wire/list.json");
+    const PARTIAL_LIST: &str = include_str!("../../tests/wire/partial-list.json");
 
     fn text(encode: impl FnOnce(&mut Vec<u8>)) -> String {
         let mut out = Vec::new();

@@ -1,7 +1,7 @@
 //! YAML as sigs.k8s.io/yaml writes it: block style, keys sorted as people sort them, lists not indented under their
-//! key, long lines folded at spaces. How a single scalar is written is `yaml_scalar`'s.
+//! key, long lines folded at spaces. How a single scalar is written is `scalar`'s.
 
-use super::yaml_scalar::{Style, column_after, push_scalar, style_of};
+use super::scalar::{Style, column_after, push_scalar, style_of};
 use serde_json::Value;
 use std::cmp::Ordering;
 

@@ -11,7 +11,7 @@ use crate::resource::ApiVersion;
 
 /// What a request counts as and since when, and how an error is written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
+pub(super) struct PendingRequest {
     kind: RequestKind,
     version: ApiVersion,
     form_of_error: Form,
@@ -19,7 +19,7 @@ pub(super) struct Outcome {
     taken_ms: u64,
 }
 
-impl Outcome {
+impl PendingRequest {
     pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion, now: Now) -> Self {
         let form_of_error = form_of_error(request, &Query::new(request.query));
         Self { kind, version, form_of_error, taken_ms: now.ms }

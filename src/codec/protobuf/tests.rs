@@ -10,10 +10,9 @@ use crate::codec::discovery::{
 };
 use crate::codec::json::{Decoder, encode_lease_into as encode_json_into};
 use crate::codec::list_meta::ListMeta;
-use crate::codec::partial::MetaVersion;
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference};
-use crate::resource::{API_VERSION, ApiVersion, ResourceVersion};
+use crate::resource::{API_VERSION, ApiVersion, MetaVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 

@@ -5,7 +5,7 @@ use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
 /// Go's name for the type of a JSON value.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
         Value::Bool(_) => "bool",
@@ -41,7 +41,7 @@ pub(crate) fn go_value(value: &Value) -> String {
 }
 
 /// A value as Go's `%#v` prints it.
-pub(super) fn go_syntax(value: &Value) -> String {
+pub(crate) fn go_syntax(value: &Value) -> String {
     let mut out = String::new();
     push_go(
         &mut out,

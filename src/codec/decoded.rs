@@ -1,0 +1,38 @@
+//! What is read from a body, whichever format it came in.
+
+use super::warnings::FieldWarnings;
+use crate::lease::Lease;
+use crate::resource::ApiVersion;
+use compact_str::CompactString;
+
+/// A Lease as it came, and what a strict reading minds about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedLease {
+    /// The object.
+    pub lease: Lease,
+    /// The version that it is of, which need not be that of the path.
+    pub version: ApiVersion,
+    /// How many entries its metadata came with. If there are too many not all are in the object.
+    pub entries: usize,
+    /// Unknown and repeated fields.
+    pub warnings: FieldWarnings,
+}
+
+/// What a client asks of a deletion, decoded and not yet checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Seconds before the object goes; the Lease API has no use for it.
+    pub grace_period_seconds: Option<i64>,
+    /// Delete only the object of this UID.
+    pub precondition_uid: Option<CompactString>,
+    /// Delete only this version of the object.
+    pub precondition_resource_version: Option<CompactString>,
+    /// The older way to say `propagation_policy`.
+    pub orphan_dependents: Option<bool>,
+    /// What becomes of dependents.
+    pub propagation_policy: Option<CompactString>,
+    /// Stages not to run; `All` is the only one there is.
+    pub dry_run: Vec<CompactString>,
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
+    pub ignore_store_read_error: Option<bool>,
+}

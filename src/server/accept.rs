@@ -1,0 +1,97 @@
+//! The admission of connections: how many are taken in, and whose place goes to another.
+
+use super::Server;
+use crate::clock::Now;
+use crate::conn::Conn;
+use crate::limits::{ACCEPT_PAUSE_MS, ACCEPTS_PER_TURN, ANONYMOUS_MS_MIN, FULL_TOLD_AGAIN_MS};
+use crate::listener::{Accepted, Listener};
+use crate::transport::Transport;
+use mio::Interest;
+
+impl Server {
+    pub(super) fn accept(&mut self, now: Now) {
+        // That in the clear first: what others do to the public one must not keep out who is on this host.
+        for at in (0..self.listeners.len()).rev() {
+            if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
+                self.tell_full(now);
+            }
+            for _ in 0..ACCEPTS_PER_TURN {
+                if self.stop_ms.is_some() || self.place_ms().is_none_or(|place_ms| now.ms < place_ms) {
+                    break;
+                }
+                let Some(listener) = self.listeners.get_mut(at) else { break };
+                match listener.accept(now.ms) {
+                    Accepted::Connection(transport) => {
+                        self.make_place();
+                        self.add(transport, now);
+                    }
+                    Accepted::Nothing => break,
+                    Accepted::Exhausted(error) => {
+                        self.service.api.metrics.count_accept_error();
+                        tracing::warn!(%error, pause_ms = ACCEPT_PAUSE_MS, "cannot accept a connection");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says, now and then, that there are as many connections as there may be.
+    fn tell_full(&mut self, now: Now) {
+        if now.ms >= self.full_told_again_ms {
+            self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
+            let connections = self.conns.len();
+            let what = if self.conns.oldest_anonymous().is_some() {
+                "for each new one the oldest without a certificate ends, when it has had its time"
+            } else {
+                "all have a certificate, so new ones wait"
+            };
+            tracing::warn!(connections, "as many connections as there may be: {what}");
+        }
+    }
+
+    /// Milliseconds from which on a connection that may wait can be taken; `None` if there is nothing to wait for.
+    pub(super) fn accept_ms(&mut self) -> Option<u64> {
+        let due_ms = self.listeners.iter().filter_map(Listener::due_ms).min()?;
+        Some(due_ms.max(self.place_ms()?))
+    }
+
+    /// Milliseconds from which on there is a place for another connection: 0 if there is one now, else when the anonymous peer
+    /// that has been here longest may be ended for it. That is not before [`ANONYMOUS_MS_MIN`], or those who come would end
+    /// each other's handshakes and none would ever be through with one; nor while its handshake waits for us.
+    fn place_ms(&mut self) -> Option<u64> {
+        if self.conns.len() < self.max_connections {
+            return Some(0);
+        }
+        let oldest = self.conns.oldest_anonymous()?;
+        Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
+    }
+
+    /// Ends the connection of the anonymous peer that has been here longest if all places are taken. Else anybody who reaches
+    /// the port could keep everybody else out with connections that do nothing.
+    fn make_place(&mut self) {
+        if self.conns.len() < self.max_connections {
+            return;
+        }
+        if let Some(token) = self.conns.oldest_anonymous() {
+            self.service.api.metrics.count_evicted_connection();
+            self.close(token);
+        }
+    }
+
+    fn add(&mut self, mut transport: Transport, now: Now) {
+        let registry = self.poll.registry();
+        let added = self.conns.add(|token| {
+            registry.register(transport.socket_mut(), token, Interest::READABLE | Interest::WRITABLE)?;
+            Ok(Conn::new(transport, now))
+        });
+        match added {
+            Ok(entry) => self.queues.enqueue(entry),
+            Err(error) => {
+                tracing::warn!(%error, "cannot register a connection");
+                return;
+            }
+        }
+        self.service.api.metrics.count_connection();
+    }
+}

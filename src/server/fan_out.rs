@@ -1,0 +1,56 @@
+//! The fan-out of a turn's changes: to the watchers, and to the long responses under way.
+
+use super::Server;
+use crate::clock::Now;
+use crate::limits::{FAN_OUT_BYTES_PER_TURN, FAN_OUT_LOOKS_PER_CLOCK, FAN_OUT_LOOKS_PER_TURN, FAN_OUT_US_PER_TURN};
+use crate::watch::Fill;
+use std::time::{Duration, Instant};
+
+impl Server {
+    /// Brings the turn's changes to whom they are for.
+    pub(super) fn fan_out(&mut self, now: Now) {
+        self.service.watchers.notify(&self.service.table);
+        self.queues.for_each_with_job(&mut self.conns, |conn| conn.absorb(&self.service, now));
+        self.service.watchers.on_timeout(now);
+        let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
+        let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;
+        let mut clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+        let mut end = None;
+        let mut again = Vec::new();
+        while self.service.watchers.bytes() < bytes_max
+            && self.service.watchers.looks() < looks_max
+            && let Some((key, owner)) = self.service.watchers.pop_dirty()
+        {
+            let Some(entry) = self.conns.get_mut(owner.connection) else {
+                self.service.watchers.remove(key);
+                continue;
+            };
+            let fill = entry.conn.fill_watch(owner.stream, key, &mut self.service, &mut self.pool, now);
+            match fill {
+                None => self.service.watchers.remove(key),
+                Some(Fill::More) if entry.conn.has_room() => again.push(key),
+                Some(Fill::More | Fill::Idle) => {}
+                Some(Fill::Ended(why)) => {
+                    tracing::debug!(?why, "watch ended");
+                    self.service.api.metrics.count_watch_end(why);
+                    // Requests behind the watch, or the end of the connection, have waited for that.
+                    self.queues.enqueue(entry);
+                }
+            }
+            self.queues.touch(entry);
+            if self.service.watchers.looks() >= clock_due {
+                clock_due = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_CLOCK;
+                let moment = Instant::now();
+                if moment >= *end.get_or_insert(moment + Duration::from_micros(FAN_OUT_US_PER_TURN)) {
+                    break;
+                }
+            }
+        }
+        for key in again {
+            self.service.watchers.mark_dirty(key);
+        }
+        if !self.service.watchers.has_dirty() {
+            self.service.table.mark_delivered();
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! The timers of the connections: of each one counts, which fires when the connection has waited long enough, or before.
+
+use super::Server;
+use crate::clock::Now;
+use mio::Token;
+use std::cmp::Reverse;
+
+impl Server {
+    pub(super) fn arm_timer(&mut self, token: Token) {
+        let Some(entry) = self.conns.get_mut(token) else { return };
+        let deadline_ms = entry.conn.deadline_ms();
+        // An earlier timer finds the later deadline when it fires, so most changes set none.
+        if deadline_ms < entry.armed_ms {
+            entry.armed_ms = deadline_ms;
+            self.timers.push(Reverse((deadline_ms, token)));
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Now) {
+        while let Some(Reverse((due_ms, token))) = self.timers.peek().copied() {
+            if due_ms > now.ms {
+                break;
+            }
+            self.timers.pop();
+            let Some(entry) = self.conns.get_mut(token) else { continue };
+            if entry.armed_ms != due_ms {
+                continue;
+            }
+            entry.armed_ms = u64::MAX;
+            if entry.conn.deadline_ms() <= now.ms {
+                let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
+                self.go_on(token, next);
+            } else {
+                self.arm_timer(token);
+            }
+        }
+    }
+}
