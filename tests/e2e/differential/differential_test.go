@@ -44,3 +44,16 @@ func TestWhatMustDifferIsNamed(t *testing.T) {
 		t.Error("a difference was lost")
 	}
 }
+
+// A UID that was sent as a time is refused wherever it ceases to look like one.
+func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
+	words := func(uid, rest, expected string) string {
+		body := fmt.Sprintf(`{"message":"parsing time \"%s\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"%s\" as \"%s\"","code":422}`, uid, rest, expected)
+		return newMemory(namespacesOf(0)).name(body).text
+	}
+	digits := words("8912db99-c33d-49f2-adc2-b7596c705b45", "db99-c33d-49f2-adc2-b7596c705b45", "-")
+	letters := words("dbc9db99-c33d-49f2-adc2-b7596c705b45", "dbc9db99-c33d-49f2-adc2-b7596c705b45", "2006")
+	if digits != letters {
+		t.Errorf("%s is not %s", digits, letters)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // sequence is what a seed leads to.
@@ -129,6 +131,11 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 			return nil, 0, err
 		}
 		time.Sleep(step.sleep)
+		if step.method != http.MethodPost && isCollection(step.target) {
+			if err := x.beat(ctx); err != nil {
+				return nil, 0, err
+			}
+		}
 		if step.settle {
 			if _, err := x.list(ctx, x.both[0], namespaces[0]); err != nil {
 				return nil, 0, err
@@ -185,6 +192,28 @@ func (x *execution) run(ctx context.Context, sequence sequence) ([]*difference, 
 		}
 	}
 	return found, len(sequence.steps), nil
+}
+
+// beat renews a Lease elsewhere on both servers, so that the version of a list is above those of its items. Else it would be
+// the version of the last write or a greater one, by what other sequences write meanwhile, and whether a deletion as of that
+// list finds its precondition true would be chance.
+func (x *execution) beat(ctx context.Context) error {
+	object := fmt.Sprintf(`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"beat-%02d"},"spec":{"renewTime":%q}}`,
+		x.place, time.Now().UTC().Format(metav1.RFC3339Micro))
+	renewal := message{
+		method: http.MethodPatch, target: fmt.Sprintf("%s/beat-%02d?fieldManager=beat", leasesOf(beats), x.place), body: []byte(object),
+		header: [][2]string{{"Content-Type", "application/apply-patch+yaml"}},
+	}
+	answers, err := x.ask(ctx, 0, [2]message{renewal, renewal}, false)
+	if err != nil {
+		return err
+	}
+	for at, answer := range answers {
+		if answer.status >= 300 {
+			return fmt.Errorf("%s: %s: %d %s", x.both[at].name, renewal.target, answer.status, answer.body)
+		}
+	}
+	return nil
 }
 
 // awayFromSecond waits for the next second if that begins soon. Times of managed fields are seconds, and decide their order.
@@ -303,9 +332,12 @@ func leasesOf(namespace string) string {
 // goingAway is a namespace that is being deleted as long as somebody holds it.
 const goingAway = "differential-going-away"
 
+// beats is the namespace of what beat renews.
+const beats = "differential-beats"
+
 // makeNamespaces makes the namespaces of all workers, and waits until both servers know them.
 func makeNamespaces(ctx context.Context, both pair, parallel int) error {
-	names := []string{goingAway}
+	names := []string{goingAway, beats}
 	for place := range parallel {
 		pair := namespacesOf(place)
 		names = append(names, pair[:]...)

@@ -170,6 +170,11 @@ var rewritings = []struct {
 		func(string) string { return notYAML },
 	},
 	{
+		"how far a UID, of which none is like another, looks like a time",
+		regexp.MustCompile(`parsing time \\*"\$\{uid \d+\}\\*" as \\*"[^"\\]*\\*": cannot parse \\*"[^"\\]*\\*" as \\*"[^"\\]*\\*"`),
+		func(string) string { return "parsing time (a UID)" },
+	},
+	{
 		"what a strategic merge patch that led to no Lease is shown as: kube-apiserver shows what merging has left of it",
 		regexp.MustCompile(`Invalid value: \\"map\[(?:[^"\\]|\\.)*?\]\\": `),
 		func(string) string { return "Invalid value: (the patch): " },
