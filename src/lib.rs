@@ -42,4 +42,5 @@ pub mod timestamp;
 pub mod tls;
 pub(crate) mod transport;
 pub mod updates;
+pub mod verb;
 pub mod watch;

@@ -14,7 +14,7 @@ const LAYERS: &str = "
     watch
     form  options
     auth  cli  cluster  media_type  patch  pki  table
-    codec  listener  selector  tls
+    codec  listener  selector  tls  verb
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go  hpack  http  limits  permits  resource  updates

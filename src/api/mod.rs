@@ -36,6 +36,7 @@ use crate::permits::Permits;
 use crate::resource::ApiVersion;
 use crate::route::{Route, Target};
 use crate::table::Table;
+use crate::verb::Verb;
 use crate::watch::{WatchSpec, WatchStart};
 pub use discovery::health;
 use gzip::Gzip;
@@ -144,16 +145,14 @@ impl Reply {
 }
 
 /// Checks the `timeout` of all that is no watch.
-fn check_timeout_parameter(request: &RequestHead<'_>, route: &Route<'_>) -> Result<(), ApiError> {
+fn check_timeout_parameter(request: &RequestHead<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
-    let is_watch = || match route {
-        Route::Watch { .. } => true,
-        Route::Namespace(_) | Route::AllNamespaces => {
-            matches!(request.method, Method::Get | Method::Head) && asks_to_watch(&query)
-        }
-        _ => false,
-    };
-    if query.is_empty() || is_watch() { Ok(()) } else { check_timeout(&query) }
+    if query.is_empty() || verb == Some(Verb::Watch) { Ok(()) } else { check_timeout(&query) }
+}
+
+/// What a request wants of the Leases that `route` names.
+fn verb_of(request: &RequestHead<'_>, route: &Route<'_>) -> Option<Verb> {
+    Verb::of(request.method, route, || asks_to_watch(&Query::new(request.query)))
 }
 
 /// What a request that fails is answered with.
@@ -205,12 +204,13 @@ impl Api {
         now: Now,
     ) -> Reply {
         let Target { version, route } = Target::of(request.path);
-        let kind = RequestKind::of(&route, request);
-        let caller = check_timeout_parameter(request, &route).and_then(|()| credentials.caller(request.fields));
+        let verb = verb_of(request, &route);
+        let kind = RequestKind::of(&route, verb, request);
+        let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, version, query, caller: &caller, now, warnings };
-            let reply = self.dispatch(table, &call, &route, body);
+            let reply = self.dispatch(table, &call, &route, verb, body);
             let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.with_warnings(call.warnings)
         });
@@ -242,7 +242,8 @@ impl Api {
     pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
         let Target { version, route } = Target::of(request.path);
         let response = refusal(request, error);
-        self.metrics.count_request(RequestKind::of(&route, request), version, response.status);
+        let kind = RequestKind::of(&route, verb_of(request, &route), request);
+        self.metrics.count_request(kind, version, response.status);
         response
     }
 
@@ -279,10 +280,11 @@ impl Api {
         table: &mut Table,
         call: &Call<'_>,
         route: &Route<'_>,
+        verb: Option<Verb>,
         body: &mut [u8],
     ) -> Result<Reply, ApiError> {
         let head = call.head;
-        authorize(call.caller, head.method, head.path, route, || asks_to_watch(&call.query))?;
+        authorize(call.caller, head.method, head.path, route, verb)?;
         match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get) => read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),

@@ -18,6 +18,7 @@ use crate::http::Method;
 use crate::resource::{GROUP, RESOURCE};
 use crate::route::Route;
 use crate::tls::identity::{GROUP_MASTERS, Identity};
+use crate::verb::Verb;
 use node::{NODE_LEASE_NAMESPACE, ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
 
@@ -37,7 +38,7 @@ pub enum Caller {
 /// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Checks that `caller` may send `method` to `route`; `asks_to_watch` is evaluated only for a collection.
+/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is what it wants there of a resource.
 ///
 /// # Errors
 /// [`ApiError::Unauthorized`] for the anonymous; for others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`] where the
@@ -47,29 +48,29 @@ pub fn authorize(
     method: Method,
     path: &str,
     route: &Route<'_>,
-    asks_to_watch: impl Fn() -> bool,
+    verb: Option<Verb>,
 ) -> Result<(), ApiError> {
     let identity = match caller {
         Caller::Insecure => return Ok(()),
-        Caller::Proxied(identity) => return node::admit_change(identity, method, route),
+        Caller::Proxied(identity) => return node::admit_change(identity, verb, route),
         _ if route.is_public() => return Ok(()),
         Caller::Anonymous => return Err(ApiError::Unauthorized),
         Caller::User(identity) => identity,
     };
     if identity.groups.iter().any(|group| group == GROUP_MASTERS) {
-        return node::admit_change(identity, method, route);
+        return node::admit_change(identity, verb, route);
     }
-    let (namespace, name) = match route {
-        Route::Metrics if method == Method::Get && identity.groups.iter().any(|group| group == GROUP_MONITORING) => {
-            return Ok(());
+    let is_monitoring = || identity.groups.iter().any(|group| group == GROUP_MONITORING);
+    let (verb, namespace, name) = match (route, verb) {
+        (Route::Metrics, _) if method == Method::Get && is_monitoring() => return Ok(()),
+        (Route::Lease { namespace, name }, Some(verb)) => (verb, Some(&**namespace), &**name),
+        (Route::Namespace(namespace), Some(verb)) => (verb, Some(&**namespace), ""),
+        (Route::AllNamespaces, Some(verb)) => (verb, None, ""),
+        (Route::Watch { namespace, name }, Some(verb)) => {
+            (verb, namespace.as_deref(), name.as_deref().unwrap_or_default())
         }
-        Route::Lease { namespace, name } => (Some(&**namespace), &**name),
-        Route::Namespace(namespace) => (Some(&**namespace), ""),
-        Route::AllNamespaces => (None, ""),
-        Route::Watch { namespace, name } => (namespace.as_deref(), name.as_deref().unwrap_or_default()),
         _ => return Err(forbidden_path(identity, method, path)),
     };
-    let verb = if matches!(route, Route::Watch { .. }) { "watch" } else { resource_verb(method, name, asks_to_watch) };
     let why = match node_name(identity) {
         Some(node) => match node_refusal(node, verb, namespace, name) {
             None => return Ok(()),
@@ -95,37 +96,23 @@ pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_n
 
 /// Why a node that comes directly may not do it (`plugin/pkg/auth/authorizer/node`, `authorizeLease`). The name of a
 /// Lease to be created stands in its body; [`authorize_create`] looks at it.
-fn node_refusal(node: &str, verb: &str, namespace: Option<&str>, name: &str) -> Option<String> {
-    if !matches!(verb, "create" | "delete" | "get" | "patch" | "update") {
+fn node_refusal(node: &str, verb: Verb, namespace: Option<&str>, name: &str) -> Option<String> {
+    if !matches!(verb, Verb::Create | Verb::Delete | Verb::Get | Verb::Patch | Verb::Update) {
         return Some("can only get, create, update, patch, or delete a node lease".to_owned());
     }
     if namespace != Some(NODE_LEASE_NAMESPACE) {
         return Some(only_namespace());
     }
-    (verb != "create" && (name != node || node.is_empty())).then(|| ONLY_OWN_NAME.to_owned())
-}
-
-/// The verb of a request for a resource (apiserver `endpoints/request/requestinfo.go`).
-fn resource_verb(method: Method, name: &str, asks_to_watch: impl Fn() -> bool) -> &'static str {
-    match method {
-        Method::Delete if name.is_empty() => "deletecollection",
-        Method::Delete => "delete",
-        Method::Get | Method::Head if !name.is_empty() => "get",
-        Method::Get | Method::Head if asks_to_watch() => "watch",
-        Method::Get | Method::Head => "list",
-        Method::Patch => "patch",
-        Method::Post => "create",
-        Method::Put => "update",
-        Method::Options | Method::Other => "",
-    }
+    (verb != Verb::Create && (name != node || node.is_empty())).then(|| ONLY_OWN_NAME.to_owned())
 }
 
 #[cold]
-fn forbidden(identity: &Identity, verb: &str, namespace: Option<&str>, name: &str, why: &str) -> ApiError {
+fn forbidden(identity: &Identity, verb: Verb, namespace: Option<&str>, name: &str, why: &str) -> ApiError {
     let place = match namespace {
         Some(namespace) => format!("in the namespace \"{namespace}\""),
         None => "at the cluster scope".to_owned(),
     };
+    let verb = verb.name();
     let message = format!(
         "User \"{}\" cannot {verb} resource \"{RESOURCE}\" in API group \"{GROUP}\" {place}{why}",
         identity.user
@@ -158,7 +145,12 @@ mod tests {
     }
 
     fn ask(caller: &Caller, method: Method, path: &str) -> Result<(), u16> {
-        authorize(caller, method, path, &Route::of(path), || false).map_err(|e| e.status().code)
+        authorized(caller, method, path, false).map_err(|e| e.status().code)
+    }
+
+    fn authorized(caller: &Caller, method: Method, path: &str, asks_to_watch: bool) -> Result<(), ApiError> {
+        let route = Route::of(path);
+        authorize(caller, method, path, &route, Verb::of(method, &route, || asks_to_watch))
     }
 
     const OWN: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1";
@@ -181,7 +173,7 @@ mod tests {
         for path in [OWN, ELSEWHERE, "/apis", "/metrics"] {
             assert_eq!(ask(&bob, Method::Get, path), Err(403), "{path}");
         }
-        let error = authorize(&bob, Method::Put, ELSEWHERE, &Route::of(ELSEWHERE), || false).expect_err("forbidden");
+        let error = authorized(&bob, Method::Put, ELSEWHERE, false).expect_err("forbidden");
         assert_eq!(
             error.status().message,
             "leases.coordination.k8s.io \"n1\" is forbidden: User \"bob\" cannot update resource \"leases\" in API \
@@ -226,7 +218,7 @@ mod tests {
     fn a_node_is_told_why() {
         let node = user("system:node:n1", &["system:nodes"]);
         let why = |method, path: &str| {
-            let refused = authorize(&node, method, path, &Route::of(path), || false).expect_err("forbidden");
+            let refused = authorized(&node, method, path, false).expect_err("forbidden");
             refused.status().message
         };
         assert!(
@@ -247,7 +239,7 @@ mod tests {
                 .ends_with("at the cluster scope: can only get, create, update, patch, or delete a node lease")
         );
         for (asks_to_watch, verb) in [(false, "list"), (true, "watch")] {
-            let refused = authorize(&node, Method::Get, all, &Route::of(all), || asks_to_watch).expect_err("forbidden");
+            let refused = authorized(&node, Method::Get, all, asks_to_watch).expect_err("forbidden");
             assert!(refused.status().message.contains(&format!("cannot {verb} resource")), "{verb}");
         }
     }

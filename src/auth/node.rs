@@ -6,9 +6,9 @@
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
-use crate::http::Method;
 use crate::route::Route;
 use crate::tls::identity::Identity;
+use crate::verb::Verb;
 
 /// The namespace of the nodes' heartbeats.
 pub(super) const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -24,8 +24,8 @@ pub(super) fn node_name(identity: &Identity) -> Option<&str> {
 }
 
 /// Checks that a node may change what stands in the path.
-pub(super) fn admit_change(identity: &Identity, method: Method, route: &Route<'_>) -> Result<(), ApiError> {
-    let is_change = matches!(method, Method::Delete | Method::Patch | Method::Put);
+pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Route<'_>) -> Result<(), ApiError> {
+    let is_change = verb.is_some_and(Verb::changes);
     match route {
         Route::Lease { namespace, name } if is_change => admit(identity, namespace, name, name),
         // A deletion of a collection has no name: NodeRestriction refuses it whatever it would delete.
@@ -100,25 +100,25 @@ mod tests {
     #[test]
     fn a_node_changes_its_own_lease_and_reads_all() {
         let node = identity("system:node:n1", &["system:nodes", "system:masters"]);
-        let admitted = |method, namespace: &str, name: &str| {
+        let admitted = |verb, namespace: &str, name: &str| {
             let path = path(namespace, name);
-            admit_change(&node, method, &Route::of(&path)).map_err(|e| e.status().message)
+            admit_change(&node, Some(verb), &Route::of(&path)).map_err(|e| e.status().message)
         };
-        for method in [Method::Put, Method::Patch, Method::Delete] {
-            assert_eq!(admitted(method, "kube-node-lease", "n1"), Ok(()));
+        for verb in [Verb::Update, Verb::Patch, Verb::Delete] {
+            assert_eq!(admitted(verb, "kube-node-lease", "n1"), Ok(()));
             assert_eq!(
-                admitted(method, "kube-node-lease", "n2").expect_err("another's"),
+                admitted(verb, "kube-node-lease", "n2").expect_err("another's"),
                 "leases.coordination.k8s.io \"n2\" is forbidden: can only access node lease with the same name as the requesting node"
             );
             assert_eq!(
-                admitted(method, "default", "n1").expect_err("elsewhere"),
+                admitted(verb, "default", "n1").expect_err("elsewhere"),
                 "leases.coordination.k8s.io \"n1\" is forbidden: can only access leases in the \"kube-node-lease\" system namespace"
             );
         }
-        for method in [Method::Get, Method::Head] {
-            assert_eq!(admitted(method, "default", "n2"), Ok(()));
-        }
-        assert!(admitted(Method::Delete, "kube-node-lease", "").expect_err("a collection").contains("\"Unknown\""));
+        assert_eq!(admitted(Verb::Get, "default", "n2"), Ok(()));
+        assert!(
+            admitted(Verb::DeleteCollection, "kube-node-lease", "").expect_err("a collection").contains("\"Unknown\"")
+        );
     }
 
     #[test]

@@ -4,9 +4,9 @@
 use super::histogram::Histogram;
 use super::text::Exposition;
 use crate::http::{Method, RequestHead};
-use crate::options::{Query, asks_to_watch};
 use crate::resource::{ApiVersion, GROUP, RESOURCE};
 use crate::route::{Probe, Route};
+use crate::verb::Verb;
 
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
@@ -131,43 +131,46 @@ const _: () = {
 };
 
 impl RequestKind {
-    /// The kind of a request.
+    /// The kind of a request; `verb` is what it wants of a resource.
     #[must_use]
-    pub fn of(route: &Route<'_>, head: &RequestHead<'_>) -> Self {
-        let is_watch = || asks_to_watch(&Query::new(head.query));
+    pub fn of(route: &Route<'_>, verb: Option<Verb>, head: &RequestHead<'_>) -> Self {
+        let Some(verb) = verb else { return Self::of_document(route, head.method) };
         let is_dry = !head.query.is_empty() && head.query.contains("dryRun=All");
         let dry_or = |dry: Self, real: Self| if is_dry { dry } else { real };
-        match (route, head.method) {
-            (Route::Lease { .. }, Method::Get | Method::Head) => Self::Get,
-            (Route::Lease { .. }, Method::Put) => dry_or(Self::PutDryRun, Self::Put),
-            (Route::Lease { .. }, Method::Patch) if is_apply(head) => dry_or(Self::ApplyDryRun, Self::Apply),
-            (Route::Lease { .. }, Method::Patch) => dry_or(Self::PatchDryRun, Self::Patch),
-            (Route::Lease { .. }, Method::Delete) => dry_or(Self::DeleteDryRun, Self::Delete),
-            (Route::Namespace(_), Method::Get | Method::Head) if is_watch() => Self::WatchNamespace,
-            (Route::Namespace(_), Method::Get | Method::Head) => Self::ListNamespace,
-            (Route::Namespace(_), Method::Post) => dry_or(Self::PostDryRun, Self::Post),
-            (Route::Namespace(_), Method::Delete) => dry_or(Self::DeleteCollectionDryRun, Self::DeleteCollection),
-            (Route::AllNamespaces, Method::Get | Method::Head) if is_watch() => Self::WatchCluster,
-            (Route::AllNamespaces, Method::Get | Method::Head) => Self::ListCluster,
-            (Route::Watch { namespace: Some(_), .. }, Method::Get) => Self::WatchNamespace,
-            (Route::Watch { namespace: None, .. }, Method::Get) => Self::WatchCluster,
-            (Route::Lease { .. } | Route::Namespace(_) | Route::AllNamespaces | Route::Watch { .. }, _) => {
-                Self::OtherVerb
+        match (route, verb) {
+            (Route::Lease { .. }, Verb::Get) => Self::Get,
+            (Route::Lease { .. }, Verb::Update) => dry_or(Self::PutDryRun, Self::Put),
+            (Route::Lease { .. }, Verb::Patch) if is_apply(head) => dry_or(Self::ApplyDryRun, Self::Apply),
+            (Route::Lease { .. }, Verb::Patch) => dry_or(Self::PatchDryRun, Self::Patch),
+            (Route::Lease { .. }, Verb::Delete) => dry_or(Self::DeleteDryRun, Self::Delete),
+            (Route::Namespace(_), Verb::Watch) => Self::WatchNamespace,
+            (Route::Namespace(_), Verb::List) => Self::ListNamespace,
+            (Route::Namespace(_), Verb::Create) => dry_or(Self::PostDryRun, Self::Post),
+            (Route::Namespace(_), Verb::DeleteCollection) => {
+                dry_or(Self::DeleteCollectionDryRun, Self::DeleteCollection)
             }
-            (Route::Health(probe) | Route::HealthCheck { probe, .. }, Method::Get | Method::Head) => match probe {
+            (Route::AllNamespaces, Verb::Watch) => Self::WatchCluster,
+            (Route::AllNamespaces, Verb::List) => Self::ListCluster,
+            (Route::Watch { namespace: Some(_), .. }, _) if head.method == Method::Get => Self::WatchNamespace,
+            (Route::Watch { namespace: None, .. }, _) if head.method == Method::Get => Self::WatchCluster,
+            _ => Self::OtherVerb,
+        }
+    }
+
+    fn of_document(route: &Route<'_>, method: Method) -> Self {
+        if !matches!(method, Method::Get | Method::Head) {
+            return Self::OtherPath;
+        }
+        match route {
+            Route::Health(probe) | Route::HealthCheck { probe, .. } => match probe {
                 Probe::Healthz => Self::Healthz,
                 Probe::Livez => Self::Livez,
                 Probe::Readyz => Self::Readyz,
             },
-            (Route::Metrics, Method::Get | Method::Head) => Self::Metrics,
-            (
-                Route::ApiGroup | Route::ApiGroups { .. } | Route::ApiResources(_) | Route::LegacyApi,
-                Method::Get | Method::Head,
-            ) => Self::Discovery,
-            (Route::OpenApiDocument(_) | Route::OpenApiIndex | Route::OpenApiV2, Method::Get | Method::Head) => {
-                Self::OpenApi
-            }
-            (Route::Version, Method::Get | Method::Head) => Self::Version,
+            Route::Metrics => Self::Metrics,
+            Route::ApiGroup | Route::ApiGroups { .. } | Route::ApiResources(_) | Route::LegacyApi => Self::Discovery,
+            Route::OpenApiDocument(_) | Route::OpenApiIndex | Route::OpenApiV2 => Self::OpenApi,
+            Route::Version => Self::Version,
             _ => Self::OtherPath,
         }
     }
@@ -325,12 +328,15 @@ impl Labels {
 mod tests {
     use super::*;
     use crate::http::NoLines;
+    use crate::options::{Query, asks_to_watch};
 
     fn kind(method: Method, target: &str, content_type: Option<&str>) -> RequestKind {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let content_type = content_type.map(str::as_bytes);
         let head = RequestHead { method, path, query, accept: None, content_type, user_agent: None, fields: &NoLines };
-        RequestKind::of(&Route::of(path), &head)
+        let route = Route::of(path);
+        let verb = Verb::of(method, &route, || asks_to_watch(&Query::new(query)));
+        RequestKind::of(&route, verb, &head)
     }
 
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
