@@ -3,6 +3,7 @@
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
+use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
 /// The complaints about one body, in the order of the body, each once.
@@ -13,6 +14,8 @@ pub struct FieldWarnings {
     messages: Vec<String>,
     /// Complaints made, those included that were not kept.
     reports: u32,
+    /// Bytes of their paths, as far as these were looked at.
+    path_bytes: usize,
 }
 
 /// As many as kube-apiserver keeps.
@@ -21,6 +24,12 @@ const MESSAGES_MAX: usize = 100;
 /// After so many nobody looks any more whether the next one is new: a body of megabytes of repeated fields must not hold
 /// up the loop.
 const REPORTS_MAX: u32 = 10_000;
+
+/// Bytes of a path that are told.
+const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
+
+/// Nor does anybody after so many bytes of paths: whatever lies below a key of megabytes has it in its path.
+const PATH_BYTES_SUM_MAX: usize = 16 * PATH_BYTES_MAX;
 
 impl FieldWarnings {
     /// The complaints: `unknown field "spec.foo"`, `duplicate field "spec.holderIdentity"`.
@@ -57,12 +66,19 @@ impl FieldWarnings {
         self.yaml = complaints;
     }
 
+    /// Whether no further complaint is kept.
+    pub(super) fn is_full(&self) -> bool {
+        self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX || self.path_bytes >= PATH_BYTES_SUM_MAX
+    }
+
     #[cold]
     pub(super) fn report(&mut self, what: Complaint, path: &str) {
-        if self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX {
+        if self.is_full() {
             return;
         }
+        let path = path.get(..path.floor_char_boundary(PATH_BYTES_MAX)).unwrap_or(path);
         self.reports += 1;
+        self.path_bytes += path.len();
         let what = match what {
             Complaint::Duplicate => "duplicate",
             Complaint::Unknown => "unknown",
@@ -98,6 +114,17 @@ mod tests {
             warnings.report(Complaint::Duplicate, &n.to_string());
         }
         assert_eq!(warnings.messages().count(), MESSAGES_MAX);
+    }
+
+    #[test]
+    fn long_paths_are_cut_and_bounded_together() {
+        let mut warnings = FieldWarnings::default();
+        for n in 0..1_000 {
+            warnings.report(Complaint::Duplicate, &format!("{n}{}", "é".repeat(PATH_BYTES_MAX)));
+        }
+        let lengths: Vec<_> = warnings.messages().map(str::len).collect();
+        assert_eq!(lengths.len(), PATH_BYTES_SUM_MAX / PATH_BYTES_MAX + 1, "each is a byte short, and so the sum");
+        assert!(lengths.iter().all(|len| (PATH_BYTES_MAX..PATH_BYTES_MAX + 20).contains(len)), "{lengths:?}");
     }
 
     #[test]

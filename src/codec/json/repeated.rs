@@ -95,6 +95,9 @@ impl Search {
 
     #[cold]
     fn report(&mut self, what: Complaint, key: &str) {
+        if self.found.is_full() {
+            return;
+        }
         let dot = if self.path.is_empty() { "" } else { "." };
         self.found.report(what, &format!("{}{dot}{key}", self.path));
     }
@@ -124,6 +127,14 @@ mod tests {
             ]
         );
         assert_eq!(found("5"), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_repeated_below_a_long_key_takes_no_time_of_its_own_each() {
+        let (key, repeated) = ("k".repeat(2_000_000), "\"a\":0,".repeat(60_000));
+        let found = Decoder::new().repeated_fields(format!(r#"{{"{key}":{{{repeated}"b":0}}}}"#).as_bytes());
+        assert_eq!(found.messages().count(), 1);
+        assert!(found.is_full(), "it is not looked at any more");
     }
 
     #[test]
