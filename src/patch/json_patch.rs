@@ -8,7 +8,7 @@
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
 use crate::go::number::parse_int;
-use crate::limits::DOCUMENT_DEPTH_MAX;
+use crate::limits::{DOCUMENT_DEPTH_MAX, PATCH_VALUES_MAX};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
@@ -18,9 +18,8 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Maximum number of values that all operations together may look at or shift. A patch of 3 MiB can bring some one and
-/// a half million values and copy as many; only one that moves much many times gets here. kube-apiserver has no such
-/// limit.
+/// Maximum number of values that all operations together may look at or shift. A patch brings at most [`PATCH_VALUES_MAX`]
+/// and may copy as many; only one that moves much many times gets here. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
 /// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong
@@ -46,7 +45,7 @@ pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resul
     if operations.len() > OPERATIONS_MAX {
         return Err(ApiError::TooManyPatchOperations { count: operations.len(), count_max: OPERATIONS_MAX });
     }
-    let mut work = Work { document: decode_current(current)?, copied_bytes: 0, visits: 0 };
+    let mut work = Work { document: decode_current(current)?, copied_bytes: 0, copied_values: 0, visits: 0 };
     for operation in operations {
         let Value::Object(operation) = operation else { return Err(ApiError::JsonPatchRejected) };
         work.apply(operation).ok_or(ApiError::JsonPatchRejected)?;
@@ -76,6 +75,7 @@ fn bad_type(value: &Value, target: &str) -> ApiError {
 struct Work {
     document: Value,
     copied_bytes: usize,
+    copied_values: usize,
     visits: usize,
 }
 
@@ -161,6 +161,10 @@ impl Work {
         let mut bytes = ByteCount { bytes: 0, bytes_max: COPIED_BYTES_MAX.checked_sub(self.copied_bytes)? };
         serde_json::to_writer(&mut bytes, value).ok()?;
         self.copied_bytes += bytes.bytes;
+        height(value, &mut self.copied_values)?;
+        if self.copied_values > PATCH_VALUES_MAX {
+            return None;
+        }
         let value = value.clone();
         self.add(path, value)
     }
@@ -454,6 +458,17 @@ mod tests {
         };
         assert!(apply(&json!({}), &double(10)).is_ok());
         assert!(is_rejected(&json!({}), &double(100)));
+    }
+
+    #[test]
+    fn copied_values_are_bounded() {
+        let copies = |times: usize| {
+            let mut operations = vec![json!({"op": "add", "path": "/a", "value": vec![0; PATCH_VALUES_MAX / 2 - 1]})];
+            operations.extend((0..times).map(|n| json!({"op": "copy", "from": "/a", "path": format!("/b{n}")})));
+            Value::Array(operations)
+        };
+        assert!(apply(&json!({}), &copies(2)).is_ok());
+        assert!(is_rejected(&json!({}), &copies(3)));
     }
 
     #[test]
