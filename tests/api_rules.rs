@@ -323,35 +323,63 @@ fn entries_are_counted_before_they_are_looked_at() {
     let count = METADATA_ENTRIES_MAX + 1;
     let map: Value = (0..count).map(|n| (format!("-{n}-"), json!("1"))).collect::<serde_json::Map<_, _>>().into();
     let names: Value = (0..count).map(|n| json!(format!("-{n}-"))).collect();
+    let half: Value = (0..=count / 2).map(|n| json!(format!("-{n}-"))).collect();
     let owners: Value = (0..count).map(|n| json!({"uid": n.to_string()})).collect();
     let created = call("POST", &lease::collection("many"), &lease::new("a")).expect_status(201, "POST").json();
-    for (field, value) in
-        [("annotations", map.clone()), ("finalizers", names), ("labels", map), ("ownerReferences", owners)]
-    {
+    let half_map: Value =
+        (0..count / 2).map(|n| (format!("-{n}-"), json!("1"))).collect::<serde_json::Map<_, _>>().into();
+    for fields in [
+        json!({"annotations": map}),
+        json!({"finalizers": names}),
+        json!({"labels": map}),
+        json!({"ownerReferences": owners}),
+        // Together too many.
+        json!({"labels": half_map, "finalizers": half}),
+    ] {
         let mut metadata = created["metadata"].clone();
-        metadata[field] = value.clone();
+        let mut applied = json!({"name": "a"});
+        for (field, value) in fields.as_object().expect("fields") {
+            metadata[field] = value.clone();
+            applied[field] = value.clone();
+        }
         let whole = json!({"metadata": metadata}).to_string();
-        let patch = json!({"metadata": {field: value}}).to_string();
-        let merge = "Content-Type: application/merge-patch+json\r\n";
+        let patch = json!({"metadata": fields}).to_string();
         let path = lease::path("many", "a");
-        let config = json!({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a", field: value},
-        });
-        let apply = "Content-Type: application/apply-patch+yaml\r\n";
+        let config = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": applied});
         for refused in [
-            send("PATCH", &format!("{path}?fieldManager=m"), apply, &config.to_string()),
+            send("PATCH", &format!("{path}?fieldManager=m"), APPLY, &config.to_string()),
             call("POST", &lease::collection("many"), &whole),
             call("PUT", &path, &whole),
-            send("PATCH", &path, merge, &patch),
-            send("PATCH", &path, "Content-Type: application/strategic-merge-patch+json\r\n", &patch),
+            send("PATCH", &path, MERGE, &patch),
+            send("PATCH", &path, STRATEGIC_MERGE, &patch),
         ] {
-            let causes = refused.expect_failure(422, "Invalid", field).json()["details"]["causes"].clone();
-            let words = format!("Too many: {count}: must have at most {METADATA_ENTRIES_MAX} items");
-            let cause = json!({"reason": "FieldValueTooMany", "message": words, "field": "metadata"});
-            assert_eq!(causes, json!([cause]));
+            expect_too_many_entries(refused, count);
         }
     }
     let labels: Value = (0..count - 1).map(|n| (n.to_string(), json!("1"))).collect::<serde_json::Map<_, _>>().into();
     let body = json!({"metadata": {"name": "b", "labels": labels}}).to_string();
     call("POST", &lease::collection("many"), &body).expect_status(201, "as many as may be");
+    // What is there counts with what a patch or a configuration adds.
+    let path = lease::path("many", "b");
+    let patch = json!({"metadata": {"annotations": {"a": "1"}}}).to_string();
+    let config = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "b", "annotations": {"a": "1"}},
+    });
+    for refused in [
+        send("PATCH", &format!("{path}?fieldManager=m"), APPLY, &config.to_string()),
+        send("PATCH", &path, MERGE, &patch),
+        send("PATCH", &path, STRATEGIC_MERGE, &patch),
+    ] {
+        expect_too_many_entries(refused, count);
+    }
+}
+
+const APPLY: &str = "Content-Type: application/apply-patch+yaml\r\n";
+const MERGE: &str = "Content-Type: application/merge-patch+json\r\n";
+const STRATEGIC_MERGE: &str = "Content-Type: application/strategic-merge-patch+json\r\n";
+
+fn expect_too_many_entries(refused: Response, count: usize) {
+    let causes = refused.expect_failure(422, "Invalid", "entries").json()["details"]["causes"].clone();
+    let words = format!("Too many: {count}: must have at most {METADATA_ENTRIES_MAX} items");
+    assert_eq!(causes, json!([{"reason": "FieldValueTooMany", "message": words, "field": "metadata"}]));
 }
