@@ -36,3 +36,9 @@ pub struct DeleteOptions {
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
     pub ignore_store_read_error: Option<bool>,
 }
+
+impl DeleteOptions {
+    /// Where Go has the kind registered, for no version in particular: any version will do, and clients send `v1`,
+    /// `meta.k8s.io/v1`, and that of the object.
+    pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:110";
+}

@@ -5,12 +5,6 @@ use super::tape::{Members, Value};
 use super::type_meta::{TypeMeta, not_registered};
 use crate::codec::DeleteOptions;
 
-impl DeleteOptions {
-    /// Where Go has the kind registered, for no version in particular: any version will do, and clients send `v1`,
-    /// `meta.k8s.io/v1`, and that of the object.
-    pub(in crate::codec) const SCHEME: &str = "pkg/runtime/scheme.go:110";
-}
-
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
 const GRACE_PERIOD_SECONDS: Field = Field::new(2, "gracePeriodSeconds", "int64");
