@@ -31,8 +31,8 @@ pub(crate) struct Conn {
     read_error: Option<io::Error>,
     /// Open watches that have more to say than there was room for.
     behind: Vec<WatcherKey>,
-    /// Milliseconds at which it was accepted.
-    came_ms: u64,
+    /// Milliseconds at which it was accepted, and what its handshake waited for us since: the peer's time began by that later.
+    began_ms: u64,
     /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
     waiting_since_ms: u64,
     /// Bytes of output that have gone since then.
@@ -105,7 +105,7 @@ impl Conn {
             stopped: Stopped::No,
             read_error: None,
             behind: Vec::new(),
-            came_ms: now.ms,
+            began_ms: now.ms,
             waiting_since_ms: now.ms,
             gone_bytes: 0,
             is_unsent: false,
@@ -130,7 +130,7 @@ impl Conn {
         match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => None,
             Phase::Handshake => Some(self.waiting_since_ms),
-            _ => Some(self.came_ms),
+            _ => Some(self.began_ms),
         }
     }
 
@@ -162,7 +162,9 @@ impl Conn {
     /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
     pub(crate) fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if let Some(since_ms) = self.handshake_queued_ms.take() {
-            self.waiting_since_ms += now.ms.saturating_sub(since_ms);
+            let waited_ms = now.ms.saturating_sub(since_ms);
+            self.waiting_since_ms += waited_ms;
+            self.began_ms += waited_ms;
             if self.transport.is_end_near() {
                 // It has given up while it waited: whatever it sent is not worth the work.
                 service.api.metrics.count_tls_handshake(false);
