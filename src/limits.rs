@@ -1,9 +1,9 @@
-//! Everything that bounds what a peer can cost, whoever applies it: what it sends, holds or does not read, and what is done
-//! for it in a turn and in a step.
+//! What bounds the cost of a peer, whoever applies it: what it sends, holds or does not read, and what is done for it in a turn
+//! and in a step.
 //!
 //! Not here: the limits of a connection of HTTP/2 ([`crate::http2::limits`]); rules of the API, such as the length of a
-//! name, which stand with the other rules; and how far the reader of one format, one list of complaints or one cache goes,
-//! which stands in its module.
+//! name, which stand with the other rules; and what only one module knows of, such as how far the reader of a format, a list
+//! of complaints or a cache goes, or how much the transport encrypts at once, which stands there.
 
 // ---- Requests: what a peer sends, and what is held of it until it is served ----
 
@@ -246,7 +246,8 @@ pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 /// the others get in as there are places in this time.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
-/// Milliseconds in which a TLS handshake and then each request head must arrive once it has begun.
+/// Milliseconds in which a TLS handshake and then each request head must arrive once it has begun; in HTTP/2 each frame of it,
+/// of which there may be [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more.
 pub const HEAD_MS_MAX: u64 = 10_000;
 
 /// Milliseconds in which a request body must arrive.
