@@ -76,14 +76,11 @@ impl Decoder {
     pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
         let body = &*body;
         let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
-            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Some(Ok(of_no_version(root, version))),
-            Ok(TypeMeta { group: "", version: "", kind }) => Some(Err(not_registered_internally(kind))),
-            _ => None,
+            Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Ok(of_no_version(root, version)),
+            Ok(TypeMeta { group: "", version: "", kind }) => Err(not_registered_internally(kind)),
+            meta => lease_of(root, meta, body, version).map_err(Refusal::into_words),
         };
-        if let Ok(Some(outcome)) = self.read(body, read) {
-            return outcome;
-        }
-        self.read_lease(body, version).map_err(Refusal::into_words)
+        self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
     /// The fields that stand twice in a patch that has been applied, and so is JSON of bounded depth.
@@ -112,12 +109,8 @@ impl Decoder {
 
     /// A Lease, of `wanted` if it does not say.
     fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
-        let read = |root: Value<'_, '_>| {
-            let meta = TypeMeta::interpret(root).map_err(|words| Refusal::Unrecognized { words })?;
-            let version = check_lease(meta, wanted)?;
-            read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))
-        };
-        self.read(body, read).map_err(|words| Refusal::Unrecognized { words: unread_syntax(&words) }).flatten()
+        let read = |root: Value<'_, '_>| lease_of(root, TypeMeta::interpret(root), body, wanted);
+        self.read(body, read).map_err(|words| unread(&words)).flatten()
     }
 
     /// Hands the value in `body` to `read`.
@@ -152,6 +145,23 @@ impl Decoder {
         }
         result
     }
+}
+
+/// The Lease that `root` is, of `wanted` if it does not say; `meta` is what it says.
+fn lease_of(
+    root: Value<'_, '_>,
+    meta: Result<TypeMeta<'_>, String>,
+    body: &[u8],
+    wanted: ApiVersion,
+) -> Result<DecodedLease, Refusal> {
+    let version = check_lease(meta.map_err(|words| Refusal::Unrecognized { words })?, wanted)?;
+    read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))
+}
+
+/// What a body is refused with whose syntax is wrong.
+#[cold]
+fn unread(words: &str) -> Refusal {
+    Refusal::Unrecognized { words: unread_syntax(words) }
 }
 
 /// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version, of
