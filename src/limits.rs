@@ -189,7 +189,7 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
 /// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few steps,
 /// asked for and not over; further ones are 429, and clients come again after a second. Each may hold handles of a million
-/// Leases and what has changed since; and as many lists of a million, 0.9 s of the core each, just end within
+/// Leases; and as many lists of a million, 0.9 s of the core each, just end within
 /// [`JOB_MS_MAX`] if there is nothing else to do: requests come first. Clients have no shares in it: whoever may list is an
 /// administrator, or comes through kube-apiserver, which shares it out.
 pub const LONG_JOBS_MAX: usize = 64;
@@ -214,6 +214,10 @@ pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
 
 /// Bytes that are compressed in one step of a list, which takes far longer than making them.
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
+
+/// Lists under way, newest first, of which a change asks whether one needs what it takes away; with more it is kept for the
+/// next.
+pub const HOLDS_LOOKED_AT: usize = 8;
 
 /// Events of the log that a snapshot of an older version takes in in one step.
 pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
@@ -273,6 +277,9 @@ pub const LINGER_MS_MAX: u64 = 1_000;
 /// there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`]
 /// lets it puts off the end that it is told of, but not that of what is held for it.
 pub const JOB_MS_MAX: u64 = 60_000;
+
+/// Milliseconds between two looks whether there are lists or deletions of a collection that have passed [`JOB_MS_MAX`].
+pub const LATE_JOBS_INTERVAL_MS: u64 = 1000;
 
 /// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
 pub const NAMESPACE_WAIT_MS: u64 = 200;

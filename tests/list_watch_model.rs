@@ -286,11 +286,11 @@ impl World {
     /// there was nothing left to do.
     fn end_turn(&mut self, everybody: bool) -> bool {
         for job in &mut self.deletions {
-            job.absorb(&self.table, self.now);
+            job.on_timeout(self.now);
         }
         for reflector in &mut self.reflectors {
             if let Stage::Listing(Listing { job: Some(job), .. }) = &mut reflector.stage {
-                job.absorb(&self.table, self.now);
+                job.on_timeout(self.now);
             }
         }
         self.watchers.notify(&self.table);

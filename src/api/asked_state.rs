@@ -16,10 +16,11 @@ pub(super) enum AskedState {
 }
 
 impl AskedState {
-    /// The log has forgotten it: before a list of it began, or while that still followed the log.
+    /// The log has forgotten it: before a list of it was asked for, or before that had taken in what came after it.
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
+            // What is kept of it does not come out of the log.
             Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();

@@ -253,7 +253,7 @@ impl Api {
     /// 429 if too many are under way.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
         // What those that were given up held is still there.
-        let is_crowded = table.discard().len() > STATES_DISCARDED_MAX;
+        let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
                 return Err(ApiError::TooManyRequests);

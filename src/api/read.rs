@@ -209,7 +209,7 @@ fn watch(
 ) -> Result<Reply, ApiError> {
     let version = parse_watch_resource_version(&options.resource_version)?;
     let with_all = |end_bookmark| WatchStart::Initial {
-        snapshot: Snapshot::now(table, range.clone()),
+        snapshot: Box::new(Snapshot::now(table, range.clone())),
         end_bookmark,
         permit: None,
     };

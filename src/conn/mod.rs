@@ -332,12 +332,12 @@ impl Conn {
         self.protocol.drop_work(&mut service.watchers);
     }
 
-    /// Keeps what a long response needs of the log.
-    pub(crate) fn absorb(&mut self, service: &Service, now: Now) {
-        self.protocol.absorb(&service.table, now);
+    /// Lets go of what long responses hold whose time is over.
+    pub(crate) fn end_late_jobs(&mut self, now: Now) {
+        self.protocol.end_late_jobs(now);
     }
 
-    /// Whether a long response is under way that [`Conn::absorb`] is for.
+    /// Whether a long response is under way.
     #[must_use]
     pub(crate) fn has_job(&self) -> bool {
         self.protocol.has_job()

@@ -276,7 +276,7 @@ impl Metrics {
         out.single_gauge("coordination_connections", "Open connections.", self.last.connections);
         out.single_gauge(
             "coordination_connections_with_jobs",
-            "Connections on which a list or a deletion of a collection is under way.",
+            "Connections on which a list or a deletion of a collection is under way; looked at once a second.",
             self.last.connections_with_jobs,
         );
         out.single_gauge(

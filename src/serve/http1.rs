@@ -293,10 +293,10 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// Keeps what a job under way needs, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table, now: Now) {
+    /// Lets go of what a job under way holds, if its time is over.
+    pub fn end_late_job(&mut self, now: Now) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
-            job.absorb(table, now);
+            job.on_timeout(now);
         }
     }
 

@@ -213,12 +213,12 @@ impl Protocol {
         }
     }
 
-    /// Keeps what long responses under way need, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table, now: Now) {
+    /// Lets go of what long responses hold whose time is over.
+    pub fn end_late_jobs(&mut self, now: Now) {
         match self {
             Self::Undecided => {}
-            Self::Http1(http1) => http1.absorb(table, now),
-            Self::Http2(http2) => http2.absorb(table, now),
+            Self::Http1(http1) => http1.end_late_job(now),
+            Self::Http2(http2) => http2.end_late_jobs(now),
         }
     }
 
@@ -232,7 +232,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a long response is under way that [`Protocol::absorb`] is for.
+    /// Whether a long response is under way.
     #[must_use]
     pub fn has_job(&self) -> bool {
         match self {

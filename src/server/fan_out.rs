@@ -1,4 +1,4 @@
-//! The fan-out of a turn's changes: to the watchers, and to the long responses under way.
+//! The fan-out of a turn's changes to the watchers.
 
 use super::Server;
 use crate::clock::Now;
@@ -10,7 +10,6 @@ impl Server {
     /// Brings the turn's changes to whom they are for.
     pub(super) fn fan_out(&mut self, now: Now) {
         self.service.watchers.notify(&self.service.table);
-        self.queues.for_each_with_job(&mut self.conns, |conn| conn.absorb(&self.service, now));
         self.service.watchers.on_timeout(now);
         let bytes_max = self.service.watchers.bytes() + FAN_OUT_BYTES_PER_TURN as u64;
         let looks_max = self.service.watchers.looks() + FAN_OUT_LOOKS_PER_TURN;

@@ -73,6 +73,8 @@ pub struct Server {
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
+    /// Milliseconds from which on it is looked whose long response has had its time.
+    late_jobs_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
     reload_sender: UpdateSender<Reload>,
@@ -171,6 +173,7 @@ impl Server {
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
+        self.end_late_jobs(now);
         self.discard();
         self.service.api.metrics.step(&self.service.table, now);
         self.service.api.metrics.end_turn(TurnEnd {
@@ -303,7 +306,7 @@ impl Server {
     fn timeout(&mut self) -> Option<Duration> {
         let accept_ms = self.accept_ms();
         let can_accept = accept_ms == Some(0);
-        let can_discard = !self.service.table.discard().is_empty();
+        let can_discard = self.service.table.discarded_len() > 0;
         if can_accept || self.queues.can_go_on() || can_discard || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);
         }
@@ -311,7 +314,8 @@ impl Server {
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
         let (watchers_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
         let postponed_ms = self.service.postponed.front().map(|(due_ms, _)| *due_ms);
-        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, postponed_ms, self.stop_ms];
+        let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
+        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, postponed_ms, late_jobs_ms, self.stop_ms];
         let due_ms = due_ms.into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
@@ -346,13 +350,13 @@ impl Server {
 
     /// Lets go of some of what abandoned lists held.
     fn discard(&mut self) {
-        let discard = self.service.table.discard();
-        if discard.is_empty() {
+        let table = &self.service.table;
+        if table.discarded_len() == 0 {
             return;
         }
         let end = Instant::now() + Duration::from_micros(DISCARD_US_PER_TURN);
-        while !discard.is_empty() && Instant::now() < end {
-            discard.step(STATES_DISCARDED_PER_STEP);
+        while table.discarded_len() > 0 && Instant::now() < end {
+            table.discard_step(STATES_DISCARDED_PER_STEP);
         }
     }
 

@@ -1,7 +1,9 @@
-//! The timers of the connections: of each one counts, which fires when the connection has waited long enough, or before.
+//! Who has waited too long. Of the timers of a connection one counts, which fires when it has waited long enough, or before;
+//! lists and deletions of a collection are looked through now and then.
 
 use super::Server;
 use crate::clock::Now;
+use crate::limits::LATE_JOBS_INTERVAL_MS;
 use mio::Token;
 use std::cmp::Reverse;
 
@@ -33,6 +35,14 @@ impl Server {
             } else {
                 self.arm_timer(token);
             }
+        }
+    }
+
+    /// Lets go of what lists and deletions of a collection hold that have had their time.
+    pub(super) fn end_late_jobs(&mut self, now: Now) {
+        if now.ms >= self.late_jobs_ms {
+            self.late_jobs_ms = now.ms + LATE_JOBS_INTERVAL_MS;
+            self.queues.for_each_with_job(&mut self.conns, |conn| conn.end_late_jobs(now));
         }
     }
 }

@@ -25,7 +25,7 @@ struct Heaps {
 
 #[derive(Debug)]
 enum Heap {
-    States(Pieces),
+    States(Pieces<Object>),
     Changes(Changes),
 }
 
@@ -81,7 +81,7 @@ impl Discard {
 /// A queue of states. However many there are, no call takes longer than for few, and neither does its end.
 #[derive(Debug)]
 pub struct States {
-    pieces: Pieces,
+    pieces: Pieces<Object>,
     len: usize,
     discard: Discard,
 }
@@ -125,23 +125,29 @@ impl Drop for States {
     }
 }
 
-/// States in order, none of the pieces empty. In one piece a million would be 40 MB, and to give those back to the kernel
-/// takes milliseconds.
-#[derive(Debug, Default)]
-struct Pieces(VecDeque<VecDeque<Object>>);
+/// A queue of which none of the pieces is empty. In one piece a million states would be 40 MB, and to give those back to the
+/// kernel takes milliseconds.
+#[derive(Debug)]
+pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 
 /// States in a piece.
 const PIECE_STATES: usize = 1024;
 
-impl Pieces {
-    fn push_back(&mut self, object: Object) {
+impl<T> Default for Pieces<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Pieces<T> {
+    pub(super) fn push_back(&mut self, state: T) {
         match self.0.back_mut() {
-            Some(last) if last.len() < PIECE_STATES => last.push_back(object),
-            _ => self.0.push_back(VecDeque::from([object])),
+            Some(last) if last.len() < PIECE_STATES => last.push_back(state),
+            _ => self.0.push_back(VecDeque::from([state])),
         }
     }
 
-    fn pop_front(&mut self) -> Option<Object> {
+    pub(super) fn pop_front(&mut self) -> Option<T> {
         let piece = self.0.front_mut()?;
         let first = piece.pop_front();
         if piece.is_empty() {
@@ -150,7 +156,7 @@ impl Pieces {
         first
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod discard;
 pub mod event_log;
+mod history;
 mod key_index;
 pub mod object;
 mod prefetch;
@@ -22,6 +23,7 @@ use discard::Discard;
 use event_log::{Event, EventLog};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use history::History;
 use key_index::KeyIndex;
 use object::{Key, Object, RenewedTimes};
 use slab::Slab;
@@ -40,6 +42,7 @@ pub struct Table {
     /// Leases in each namespace; no namespace stands here with none.
     counts: HashMap<String, usize, RandomState>,
     log: EventLog,
+    history: History,
     discard: Discard,
     shared_texts: SharedTexts,
 }
@@ -54,6 +57,7 @@ impl Table {
             ordered: BTreeMap::new(),
             counts: HashMap::default(),
             log: EventLog::new(version, events_max, bytes_max),
+            history: History::default(),
             discard: Discard::default(),
             shared_texts: SharedTexts::default(),
         }
@@ -79,8 +83,14 @@ impl Table {
 
     /// States that were kept for lists and watches, and are to be let go of.
     #[must_use]
-    pub fn discard(&self) -> &Discard {
-        &self.discard
+    pub fn discarded_len(&self) -> usize {
+        self.discard.len() + self.history.released_len()
+    }
+
+    /// Lets go of `states_max` of them, or of all if there are fewer.
+    pub fn discard_step(&self, states_max: usize) {
+        self.discard.step(states_max);
+        self.history.step(states_max);
     }
 
     /// Number of Leases.
@@ -122,8 +132,7 @@ impl Table {
         let (namespace, name) = key.parts();
         self.by_key.insert(namespace, name, slot);
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
-        self.log.append(Event::new(None, after.clone(), false));
-        self.check_invariants();
+        self.end_change(None, &after, false);
         after
     }
 
@@ -135,8 +144,7 @@ impl Table {
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
         let after = Object::new(place.key().clone(), version, lease);
         let before = std::mem::replace(place, after.clone());
-        self.log.append(Event::new(Some(before), after.clone(), false));
-        self.check_invariants();
+        self.end_change(Some(before), &after, false);
         after
     }
 
@@ -146,8 +154,7 @@ impl Table {
         let place = &mut self.entries[slot.0 as usize];
         let after = place.renewed(version, times);
         let before = std::mem::replace(place, after.clone());
-        self.log.append(Event::new(Some(before), after.clone(), false));
-        self.check_invariants();
+        self.end_change(Some(before), &after, false);
         after
     }
 
@@ -165,9 +172,23 @@ impl Table {
             }
         }
         let after = before.at_version(version);
-        self.log.append(Event::new(Some(before), after.clone(), true));
-        self.check_invariants();
+        self.end_change(Some(before), &after, true);
         after
+    }
+
+    /// Keeps what a change took away, for those who need it, and appends the event.
+    fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
+        self.history.on_change(after.key(), before.as_ref(), after.version);
+        self.log.append(Event::new(before, after.clone(), deleted));
+        self.check_invariants();
+    }
+
+    fn history(&self) -> &History {
+        &self.history
+    }
+
+    fn discard(&self) -> &Discard {
+        &self.discard
     }
 
     /// What is in `slot`.

@@ -30,6 +30,12 @@ impl Key {
         Self(format!("{namespace}/{name}").into())
     }
 
+    /// A place in the order of keys; any text is one.
+    #[must_use]
+    pub(super) fn from_text(text: &str) -> Self {
+        Self(text.into())
+    }
+
     /// Both parts.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -1,24 +1,27 @@
 //! The table as it stood at one version, read piece by piece while the table goes on changing.
 //!
 //! A list must be of one version, and a list of a million Leases must not stop the loop. So a [`Snapshot`] copies
-//! nothing: it walks the ordered index, and keeps beside it, for each key ahead of it that has changed since, what
-//! stood there at its version. Those come out of the event log, which [`Snapshot::absorb`] must read before it forgets.
+//! nothing: it walks the ordered index, and beside it what the table has lost since ([`History`]), which is kept for it.
+//! What an older version had and the table lost before the snapshot was made comes out of the event log, in steps.
 //!
 //! ```text
-//!   table now:   a  b  c' e  f'          c changed, d deleted, f changed
-//!   overlay:           c  d  f           since the snapshot's version
-//!   snapshot:    a  b  c  d  e  f
-//!                   ^ cursor
+//!   table now:    a  b' c' e  f'
+//!   lost since:         c  d            c changed, d was deleted
+//!   lost before:     b        f         b and f changed between the version and the snapshot's making
+//!   snapshot:     a  b  c  d  e  f
+//!                    ^ start
 //! ```
+//!
+//! [`History`]: crate::table::history
 
 use crate::limits::CATCH_UP_EVENTS_PER_STEP;
 use crate::resource::ResourceVersion;
+use crate::table::Table;
 use crate::table::discard::{Changes, Discard, States};
 use crate::table::event_log::Event;
+use crate::table::history::Hold;
 use crate::table::object::{Key, Object};
-use crate::table::{Slot, Table};
 use std::cmp::Ordering;
-use std::collections::btree_map;
 use std::iter::Peekable;
 use std::ops::Bound;
 
@@ -75,26 +78,23 @@ pub struct Snapshot {
     /// Where the rest begins: a key, or the last key given out and a NUL.
     start: String,
     end: Bound<String>,
-    /// What stood at the version where the table has something else now; of keys from `start` on.
-    overlay: Changes,
+    /// Keeps what the table loses from when the snapshot was made.
+    hold: Hold,
+    /// What the table had lost of the version before, as far as `caught_up`; of keys from `start` on.
+    lost_before: Changes,
     discard: Discard,
-    /// Version up to which the log has been read into `overlay`.
-    absorbed: ResourceVersion,
-    /// It is of the version that the table had when it was made, and of the whole range.
-    is_refreshable: bool,
-    /// What changed between the version and the snapshot's making has not all been taken in: nothing can come out.
-    is_behind: bool,
+    /// Version up to which the log has been read into `lost_before`. Up to the hold's nothing can come out.
+    caught_up: ResourceVersion,
     /// It began within the range: what is left in all of it says nothing of `remaining`.
     is_page: bool,
-    /// Leases that were added to the range, and removed from it, in what has been taken in.
+    /// Leases that were added to the range, and removed from it, between the version and the snapshot's making.
     added: usize,
     removed: usize,
     /// Leases of the range at the version that have not been given out; not known while it is behind, nor if it began
     /// within the range and nobody has said.
     remaining: Option<usize>,
-    /// Leases of the range when it was made or [refreshed](Snapshot::refresh), and changes by which it was behind then.
+    /// Leases of the range when it was made.
     initial_count: usize,
-    initial_lag_events: u64,
 }
 
 impl Snapshot {
@@ -107,19 +107,17 @@ impl Snapshot {
         Self {
             range,
             version,
+            hold: table.history().hold(version, &start, &end),
             start,
             end,
-            overlay: Changes::new(),
+            lost_before: Changes::new(),
             discard: table.discard().clone(),
-            absorbed: version,
-            is_refreshable: true,
-            is_behind: false,
+            caught_up: version,
             is_page: false,
             added: 0,
             removed: 0,
             remaining: Some(initial_count),
             initial_count,
-            initial_lag_events: 0,
         }
     }
 
@@ -141,35 +139,41 @@ impl Snapshot {
     /// [`Forgotten`] if the log does not go back that far.
     pub fn at(table: &Table, range: Range, version: ResourceVersion) -> Result<Self, Forgotten> {
         let mut snapshot = Self::now(table, range);
-        (snapshot.version, snapshot.absorbed, snapshot.is_refreshable) = (version, version, false);
-        snapshot.initial_lag_events = table.version().0.saturating_sub(version.0);
-        snapshot.is_behind = snapshot.initial_lag_events > 0;
+        (snapshot.version, snapshot.caught_up) = (version, version);
         match table.log().since(version) {
             Some(_) => Ok(snapshot),
             None => Err(Forgotten),
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and now. Before that is done nothing comes out.
+    /// Takes in a part of what has changed between the snapshot's version and its making. Before that is done nothing comes
+    /// out.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
     pub fn catch_up(&mut self, table: &Table) -> Result<Stepped, Forgotten> {
-        if !self.is_behind {
+        let lag = self.lag_events();
+        if lag == 0 {
             return Ok(Stepped::Done);
         }
-        let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
-        let is_rest = events.len() <= CATCH_UP_EVENTS_PER_STEP;
-        for event in events.take(CATCH_UP_EVENTS_PER_STEP) {
+        let events = table.log().since(self.caught_up).ok_or(Forgotten)?;
+        for event in events.take(lag.min(CATCH_UP_EVENTS_PER_STEP)) {
             self.take_in(event);
-            self.absorbed = event.version();
+            self.caught_up = event.version();
         }
-        if is_rest && !self.is_page {
-            // What stands there now, less what was added, plus what was removed.
-            self.remaining = Some((count(table, &self.range) + self.removed).saturating_sub(self.added));
+        if self.lag_events() > 0 {
+            return Ok(Stepped::More);
         }
-        self.is_behind = !is_rest;
-        Ok(if is_rest { Stepped::Done } else { Stepped::More })
+        if !self.is_page {
+            // What stood there then, less what was added, plus what was removed.
+            self.remaining = Some((self.initial_count + self.removed).saturating_sub(self.added));
+        }
+        Ok(Stepped::Done)
+    }
+
+    /// Changes between the version and the snapshot's making that have not been taken in.
+    fn lag_events(&self) -> usize {
+        usize::try_from(self.hold.version().0.saturating_sub(self.caught_up.0)).unwrap_or(usize::MAX)
     }
 
     fn take_in(&mut self, event: &Event) {
@@ -179,8 +183,8 @@ impl Snapshot {
         }
         self.added += usize::from(event.before.is_none());
         self.removed += usize::from(event.deleted);
-        if key.as_str() >= self.start.as_str() && !self.overlay.contains_key(key) {
-            self.overlay.insert(key.clone(), event.before.clone());
+        if key.as_str() >= self.start.as_str() && !self.lost_before.contains_key(key) {
+            self.lost_before.insert(key.clone(), event.before.clone());
         }
     }
 
@@ -197,33 +201,17 @@ impl Snapshot {
             return None;
         }
         start.clone_into(&mut self.start);
+        self.hold.advance(start);
         self.remaining = remaining;
         self.is_page = true;
-        self.is_refreshable = false;
         Some(self)
-    }
-
-    /// Whether [`Snapshot::refresh`] does something, as long as nothing has come out.
-    #[must_use]
-    pub fn is_refreshable(&self) -> bool {
-        self.is_refreshable
-    }
-
-    /// Makes of a snapshot of how things stood, of which nothing has come out or been absorbed, one of how they stand. One of
-    /// a version that was asked for, or of the rest of a list, stays as it is.
-    pub fn refresh(&mut self, table: &Table) {
-        if self.is_refreshable {
-            (self.version, self.absorbed) = (table.version(), table.version());
-            self.initial_count = count(table, &self.range);
-            self.remaining = Some(self.initial_count);
-        }
     }
 
     /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work, if that looks at `keys_per_step`.
     /// What a client has said of it does not count: a token can say what it likes.
     #[must_use]
     pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
-        self.initial_count.min(keys_max) > keys_per_step || self.initial_lag_events > CATCH_UP_EVENTS_PER_STEP as u64
+        self.initial_count.min(keys_max) > keys_per_step || self.lag_events() > CATCH_UP_EVENTS_PER_STEP
     }
 
     /// The version of all that comes out.
@@ -250,30 +238,12 @@ impl Snapshot {
         &self.start
     }
 
-    /// Keeps what the changes since the last call have replaced. To be called before the log forgets them, so at the
-    /// latest at the end of each turn.
-    ///
-    /// # Errors
-    /// [`Forgotten`] if that was too late; the snapshot is of no use then.
-    pub fn absorb(&mut self, table: &Table) -> Result<(), Forgotten> {
-        if self.is_behind {
-            // It follows in steps of its own, and if the log is faster it has lost.
-            return Ok(());
-        }
-        let events = table.log().since(self.absorbed).ok_or(Forgotten)?;
-        for event in events {
-            self.take_in(event);
-        }
-        self.absorbed = table.version();
-        Ok(())
-    }
-
     /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
     /// about `keys_max` keys. [`Stepped::More`] if there are more, or, when it was `keys_max` that ended it, or when none has
     /// come out yet because much has changed since, may be.
     ///
     /// # Errors
-    /// As [`Snapshot::absorb`], which it calls.
+    /// As [`Snapshot::catch_up`], which it calls.
     pub fn next(
         &mut self,
         table: &Table,
@@ -283,7 +253,6 @@ impl Snapshot {
         if self.catch_up(table)? == Stepped::More {
             return Ok(Stepped::More);
         }
-        self.absorb(table)?;
         if let Bound::Included(end) = &self.end
             && self.start > *end
         {
@@ -291,16 +260,17 @@ impl Snapshot {
             return Ok(Stepped::Done);
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
-        let mut keys = Merged {
-            present: table.ordered.range::<str, _>(bounds).peekable(),
-            changed: self.overlay.range::<str, _>(bounds).peekable(),
-        };
+        let history = self.hold.history();
+        let present = table.ordered.range::<str, _>(bounds).map(|(key, slot)| (key, Some(table.object(*slot))));
+        let lost = history.changes(bounds, self.hold.version());
+        let lost_before = self.lost_before.range::<str, _>(bounds).map(|(key, before)| (key, before.as_ref()));
+        let mut keys = Layered::new(Layered::new(present, lost), lost_before).peekable();
         let mut last = None;
         let mut wanted = true;
         let mut is_one_more = false;
         let mut may_be_more = true;
         for _ in 0..keys_max {
-            let Some((key, object)) = keys.next(table) else {
+            let Some((key, object)) = keys.next() else {
                 may_be_more = false;
                 break;
             };
@@ -319,13 +289,16 @@ impl Snapshot {
             wanted = each(object);
         }
         // The last key that was looked at may have been the last there is.
-        may_be_more &= is_one_more || keys.present.peek().is_some() || keys.changed.peek().is_some();
+        may_be_more &= is_one_more || keys.peek().is_some();
+        drop(keys);
+        drop(history);
         if let Some(last) = last {
             self.start.clear();
             self.start.push_str(last.as_str());
             self.start.push('\0');
+            self.hold.advance(&self.start);
             // One by one: `BTreeMap::split_off` counts all that are left.
-            while let Some(first) = self.overlay.first_entry()
+            while let Some(first) = self.lost_before.first_entry()
                 && first.key().as_str() < self.start.as_str()
             {
                 first.remove();
@@ -337,7 +310,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        self.discard.put_changes(std::mem::take(&mut self.overlay));
+        self.discard.put_changes(std::mem::take(&mut self.lost_before));
     }
 }
 
@@ -353,27 +326,37 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// The ordered index and an overlay, as one sequence of keys.
-struct Merged<'t> {
-    present: Peekable<btree_map::Range<'t, Key, Slot>>,
-    changed: Peekable<btree_map::Range<'t, Key, Option<Object>>>,
+/// Two sequences of keys in order as one. What `upper` has at a key hides what `lower` has.
+struct Layered<L: Iterator, U: Iterator> {
+    lower: Peekable<L>,
+    upper: Peekable<U>,
 }
 
-impl<'t> Merged<'t> {
-    /// The next key, and what stood there at the snapshot's version.
-    fn next(&mut self, table: &'t Table) -> Option<(&'t Key, Option<&'t Object>)> {
-        let order = match (self.present.peek(), self.changed.peek()) {
-            (None, None) => return None,
-            (Some(_), None) => Ordering::Less,
+impl<L: Iterator, U: Iterator> Layered<L, U> {
+    fn new(lower: L, upper: U) -> Self {
+        Self { lower: lower.peekable(), upper: upper.peekable() }
+    }
+}
+
+impl<'t, T, L, U> Iterator for Layered<L, U>
+where
+    L: Iterator<Item = (&'t Key, T)>,
+    U: Iterator<Item = (&'t Key, T)>,
+{
+    type Item = (&'t Key, T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let order = match (self.lower.peek(), self.upper.peek()) {
+            (_, None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some((now, _)), Some((then, _))) => now.cmp(then),
+            (Some((below, _)), Some((above, _))) => below.cmp(above),
         };
         if order == Ordering::Less {
-            return self.present.next().map(|(key, slot)| (key, Some(table.object(*slot))));
+            return self.lower.next();
         }
         if order == Ordering::Equal {
-            self.present.next();
+            self.lower.next();
         }
-        self.changed.next().map(|(key, before)| (key, before.as_ref()))
+        self.upper.next()
     }
 }

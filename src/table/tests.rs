@@ -3,7 +3,7 @@
 //! Method: seeded random operations on the table and on a list of plain maps, one map a version.
 
 use super::*;
-use crate::limits::{CATCH_UP_EVENTS_PER_STEP, JOB_KEYS_PER_STEP};
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP};
 use crate::table::snapshot::{Forgotten, Range, Snapshot, Stepped};
 use compact_str::CompactString;
 
@@ -195,31 +195,144 @@ fn a_page_ends_exactly_where_there_is_no_more() {
 }
 
 #[test]
-fn a_snapshot_that_falls_off_the_log_says_so() {
+fn a_snapshot_outlives_the_log_once_it_has_caught_up() {
     let mut model = Model::new(3, 5);
     model.write();
     let version = model.table.version();
     let mut snapshot = Snapshot::now(&model.table, Range::All);
-    for _ in 0..10 {
-        model.write();
-    }
-    assert_eq!(snapshot.absorb(&model.table), Err(Forgotten));
-    assert!(matches!(Snapshot::whole_at(&model.table, Range::All, version), Err(Forgotten)));
-    // Absorbed in time, it outlives the log.
-    let version = model.table.version();
-    let mut snapshot = Snapshot::now(&model.table, Range::All);
+    model.write();
+    let mut older = Snapshot::at(&model.table, Range::All, version).expect("kept");
     for _ in 0..50 {
         model.write();
-        assert_eq!(snapshot.absorb(&model.table), Ok(()));
     }
+    assert!(matches!(Snapshot::whole_at(&model.table, Range::All, version), Err(Forgotten)));
+    assert_eq!(older.next(&model.table, usize::MAX, |_| true), Err(Forgotten));
     let mut got = Vec::new();
-    snapshot
-        .next(&model.table, usize::MAX, |object| {
-            got.push(found(object));
-            true
-        })
-        .expect("absorbed");
+    let stepped = snapshot.next(&model.table, usize::MAX, |object| {
+        got.push(found(object));
+        true
+    });
+    assert_eq!(stepped, Ok(Stepped::Done));
     assert_eq!(got, expected(model.state(version.0), &Range::All));
+}
+
+/// A snapshot under way, and what it must give.
+struct Reader {
+    snapshot: Snapshot,
+    want: Vec<(String, u64, String)>,
+    got: Vec<(String, u64, String)>,
+}
+
+/// They share what is kept for them: whichever of them begins, goes on or ends first, none may see the difference, and
+/// when all have ended nothing is left.
+#[test]
+fn many_snapshots_at_once_read_back_each_its_own_version() {
+    for seed in 0..300 {
+        let mut model = Model::new(seed, 30);
+        for _ in 0..40 {
+            model.write();
+        }
+        let mut readers: Vec<Reader> = Vec::new();
+        for _ in 0..400 {
+            match model.rng.u8(0..8) {
+                0 => {
+                    let range = model.range();
+                    let oldest = model.table.log().floor().0;
+                    let version = match model.rng.bool() {
+                        true => model.table.version().0,
+                        false => model.rng.u64(oldest..=model.table.version().0),
+                    };
+                    let snapshot = Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version));
+                    let want = expected(model.state(version), &range);
+                    readers.push(Reader { snapshot: snapshot.expect("kept"), want, got: Vec::new() });
+                }
+                1..4 if !readers.is_empty() => {
+                    let at = model.rng.usize(0..readers.len());
+                    let Reader { snapshot, want, got } = &mut readers[at];
+                    let (keys, mut wanted) = (model.rng.usize(1..8), model.rng.usize(1..8));
+                    let stepped = snapshot.next(&model.table, keys, |object| {
+                        got.push(found(object));
+                        wanted -= 1;
+                        wanted > 0
+                    });
+                    assert_eq!(*got, want[..got.len()], "seed {seed}");
+                    if stepped == Ok(Stepped::Done) {
+                        assert_eq!(got, want, "seed {seed}");
+                        readers.swap_remove(at);
+                    }
+                }
+                4 if model.rng.u8(0..4) == 0 && !readers.is_empty() => {
+                    let at = model.rng.usize(0..readers.len());
+                    readers.swap_remove(at);
+                }
+                5 => model.table.discard_step(model.rng.usize(0..4)),
+                _ => model.write(),
+            }
+        }
+        readers.clear();
+        model.table.discard_step(usize::MAX);
+        assert_eq!((model.table.discarded_len(), model.table.history.len()), (0, 0), "seed {seed}");
+    }
+}
+
+/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; what several need is kept once.
+#[test]
+fn only_what_a_snapshot_can_still_come_to_is_kept() {
+    let mut model = Model::new(1, 5);
+    for name in ["n1", "n2", "n3"] {
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
+        model.table.create(lease);
+    }
+    let write = |table: &mut Table, name: &str| {
+        let (slot, object) = table.find("a", name).expect("there");
+        let lease = object.lease().into_owned();
+        table.replace(slot, lease);
+    };
+    let table = &mut model.table;
+    write(table, "n1");
+    assert_eq!(table.history.len(), 0, "nobody reads");
+    let mut first = Snapshot::now(table, Range::All);
+    let second = Snapshot::now(table, Range::All);
+    let other = Snapshot::now(table, Range::Namespace("b".into()));
+    for _ in 0..10 {
+        write(table, "n2");
+    }
+    assert_eq!(table.history.len(), 1, "one state for both");
+    drop(second);
+    assert_eq!(first.next(table, 1, |_| false), Ok(Stepped::More));
+    write(table, "n1");
+    assert_eq!(table.history.len(), 1, "n1 has been given out");
+    let third = Snapshot::now(table, Range::All);
+    write(table, "n2");
+    assert_eq!(table.history.len(), 2);
+    drop(first);
+    table.discard_step(usize::MAX);
+    assert_eq!(table.history.len(), 1, "of n2 only the state that the third can come to");
+    drop((third, other));
+    assert_eq!(table.discarded_len(), 1);
+    table.discard_step(usize::MAX);
+    assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
+}
+
+/// However many hold versions of other keys, and then it may be kept for somebody who does not need it.
+#[test]
+fn a_change_asks_few_of_those_who_hold_versions() {
+    let mut model = Model::new(1, 5);
+    (0..20).for_each(|_| model.write());
+    let mut whole = Snapshot::now(&model.table, Range::All);
+    let want = expected(model.state(whole.version().0), &Range::All);
+    let others: Vec<_> =
+        (0..3 * HOLDS_LOOKED_AT).map(|_| Snapshot::now(&model.table, Range::Namespace("none".into()))).collect();
+    (0..100).for_each(|_| model.write());
+    drop(others);
+    model.table.discard_step(usize::MAX);
+    let mut got = Vec::new();
+    let stepped = whole.next(&model.table, usize::MAX, |object| {
+        got.push(found(object));
+        true
+    });
+    assert_eq!((stepped, got), (Ok(Stepped::Done), want));
 }
 
 #[test]
@@ -246,7 +359,6 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
                 assert_eq!(snapshot.remaining(), Some(left));
             }
             model.write();
-            snapshot.absorb(&model.table).expect("kept");
             if stepped.expect("kept") == Stepped::Done {
                 break;
             }

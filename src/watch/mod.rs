@@ -70,7 +70,7 @@ pub enum WatchStart {
     /// With all that is there, as ADDED events.
     Initial {
         /// What is there.
-        snapshot: Snapshot,
+        snapshot: Box<Snapshot>,
         /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows them.
         end_bookmark: bool,
         /// If it is long: kept until all of it is out.
@@ -118,8 +118,6 @@ pub struct Watchers<O> {
     /// Version up to which [`Watchers::notify`] has looked.
     notified: ResourceVersion,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
-    /// Those that still get what was there first: their snapshots must follow the log.
-    initial: Vec<WatcherKey>,
     counts: Counts,
     recent: Recent,
 }
@@ -163,7 +161,6 @@ impl<O: Copy> Watchers<O> {
             dirty: VecDeque::new(),
             notified: version,
             timers: BinaryHeap::new(),
-            initial: Vec::new(),
             counts: Counts::default(),
             recent: Recent::default(),
         }
@@ -226,13 +223,6 @@ impl<O: Copy> Watchers<O> {
         let key = WatcherKey { slot, generation };
         if let Some(end_ms) = initial_end_ms {
             self.timers.push(Reverse((end_ms, key)));
-            // Without a change nobody else takes out those that are through.
-            if self.initial.len() > KEYS_SWEPT_MIN + self.watchers.len() {
-                let watchers = &mut self.watchers;
-                self.initial
-                    .retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.initial_end_ms().is_some()));
-            }
-            self.initial.push(key);
         }
         self.arm_timer(key);
         self.mark_dirty(key);
@@ -293,8 +283,6 @@ impl<O: Copy> Watchers<O> {
                 None => self.rescan_all(),
             }
         }
-        let watchers = &mut self.watchers;
-        self.initial.retain(|key| find(watchers, *key).is_some_and(|entry| entry.watcher.absorb(table)));
         self.notified = head;
     }
 

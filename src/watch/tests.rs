@@ -259,7 +259,7 @@ fn a_filling_looks_at_the_less_the_longer_the_selector_is() {
             if start != "synced" {
                 write(&mut world);
             }
-            let snapshot = Snapshot::now(&world.table, range.clone());
+            let snapshot = Box::new(Snapshot::now(&world.table, range.clone()));
             let spec = WatchSpec {
                 range: range.clone(),
                 selector: selector.clone(),
@@ -389,7 +389,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
             range: Range::All,
             selector: Selector::default(),
             start: WatchStart::Initial {
-                snapshot: Snapshot::now(&world.table, Range::All),
+                snapshot: Box::new(Snapshot::now(&world.table, Range::All)),
                 end_bookmark: true,
                 permit: None,
             },
@@ -428,7 +428,7 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
         let mut world = World::new(1, usize::MAX);
         (0..30).for_each(|_| world.write());
         let permits = Permits::new(1);
-        let snapshot = Snapshot::now(&world.table, Range::All);
+        let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
         let spec = WatchSpec {
             range: Range::All,
             selector: Selector::default(),
@@ -473,7 +473,7 @@ fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {
         let mut world = World::new(1, usize::MAX);
         (0..30).for_each(|_| world.write());
-        let snapshot = Snapshot::now(&world.table, Range::All);
+        let snapshot = Box::new(Snapshot::now(&world.table, Range::All));
         let spec = WatchSpec {
             range: Range::All,
             selector: Selector::default(),

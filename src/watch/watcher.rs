@@ -54,7 +54,7 @@ impl Progress {
             WatchStart::Refused(error) => (Self::Refused(error), notified),
             WatchStart::Initial { snapshot, end_bookmark, permit } => {
                 let (version, end_ms) = (snapshot.version(), now.ms + JOB_MS_MAX);
-                (Self::Initial { snapshot: Box::new(snapshot), end_bookmark, end_ms, _permit: permit }, version)
+                (Self::Initial { snapshot, end_bookmark, end_ms, _permit: permit }, version)
             }
         }
     }
@@ -95,14 +95,6 @@ impl Watcher {
         if self.initial_end_ms().is_some_and(|end_ms| end_ms <= now.ms) {
             self.progress = Progress::Refused(Box::new(too_slow()));
         }
-    }
-
-    /// Keeps what it needs of the log to tell what was there first. Whether it still tells that.
-    pub(super) fn absorb(&mut self, table: &Table) -> bool {
-        let Progress::Initial { snapshot, .. } = &mut self.progress else { return false };
-        // If that fails, filling it fails too and says so to the client.
-        let _ = snapshot.absorb(table);
-        true
     }
 
     /// Tells one that is found by the index of a change that is for it.

@@ -41,8 +41,6 @@ pub(super) fn delete_next(
     })?;
     for object in doomed {
         delete(table, &object, deletion, now).map_err(JobError::Refused)?;
-        // At once: the next deletion may be one event more than the log keeps.
-        found.snapshot.absorb(table)?;
         found.push(object, form);
     }
     Ok(stepped)

@@ -41,10 +41,8 @@ pub struct Job {
     request: Option<PendingRequest>,
     /// How the body goes out, for a client that takes gzip.
     gzip: Option<Gzip>,
-    /// Milliseconds at the end of the turn in which it was asked for.
-    asked_ms: Option<u64>,
-    /// Milliseconds at which the first step was made.
-    began_ms: Option<u64>,
+    /// Milliseconds at which its first step was made, or was first seen not to have been.
+    since_ms: Option<u64>,
     /// If it is one of those of which there may not be many.
     permit: Option<Permit>,
 }
@@ -209,8 +207,7 @@ impl Job {
             state: AskedState::default(),
             request: None,
             gzip: None,
-            asked_ms: None,
-            began_ms: None,
+            since_ms: None,
             permit: None,
         }
     }
@@ -321,19 +318,7 @@ impl Job {
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
         // What it holds, and what must be kept for it, cannot be held as long as a peer likes.
-        let began_ms = match self.began_ms {
-            Some(began_ms) => began_ms,
-            None => {
-                let was_long = self.is_long();
-                self.stage.begin(table);
-                // What was short when it was asked for has no permit.
-                if self.is_long() && !was_long {
-                    return Err(JobError::Refused(ApiError::TooManyRequests));
-                }
-                *self.began_ms.insert(now.ms)
-            }
-        };
-        if now.ms.saturating_sub(began_ms) > JOB_MS_MAX {
+        if self.is_late(now) {
             return Err(JobError::Overtaken);
         }
         let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, now, out, bytes_max) };
@@ -425,40 +410,16 @@ impl Job {
         self.compact_step(table, now, out, bytes_max)
     }
 
-    /// Keeps what the rest of the response needs, before the log forgets it, for as long as it has time: to be called each
-    /// turn. A peer that puts its next step off, or its first, puts off the end of what it holds by that no further.
-    pub fn absorb(&mut self, table: &Table, now: Now) {
-        let asked_ms = *self.asked_ms.get_or_insert(now.ms);
-        if now.ms.saturating_sub(self.began_ms.unwrap_or(asked_ms)) > JOB_MS_MAX {
+    /// Lets go of what it holds, if its time is over: to be called now and then. A peer that puts its next step off, or its
+    /// first, puts off the end of that no further.
+    pub fn on_timeout(&mut self, now: Now) {
+        if self.is_late(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
-            return;
-        }
-        let has_begun = self.began_ms.is_some();
-        if let Some(snapshot) = self.stage.snapshot_mut()
-            && (has_begun || !snapshot.is_refreshable())
-        {
-            // If that fails the next step fails as well.
-            let _ = snapshot.absorb(table);
-        }
-    }
-}
-
-impl Stage {
-    /// What the rest of it is read from.
-    fn snapshot_mut(&mut self) -> Option<&mut Snapshot> {
-        match self {
-            Self::Collect { found } | Self::Delete { found, .. } => Some(&mut found.snapshot),
-            Self::Stream(list) => Some(&mut list.snapshot),
-            Self::Body { .. } | Self::GivenUp | Self::Send(_) => None,
         }
     }
 
-    /// A list of how things stand is one of how they stand when it begins: so it need not follow the table while it waits,
-    /// however many wait.
-    fn begin(&mut self, table: &Table) {
-        if let Some(snapshot) = self.snapshot_mut() {
-            snapshot.refresh(table);
-        }
+    fn is_late(&mut self, now: Now) -> bool {
+        now.ms.saturating_sub(*self.since_ms.get_or_insert(now.ms)) > JOB_MS_MAX
     }
 }
 

@@ -23,7 +23,6 @@ use crate::limits::{
     BODY_MS_MAX, BUFFER_BYTES, HEAD_BYTES_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH,
     RECEIVED_BYTES_LOW, WRITE_STALL_MS_MAX,
 };
-use crate::table::Table;
 use crate::watch::{Fill, WatchEnd, WatcherKey, Watchers};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -318,11 +317,11 @@ impl Http2 {
         self.received_bytes
     }
 
-    /// Keeps what jobs under way need, before the log forgets it.
-    pub fn absorb(&mut self, table: &Table, now: Now) {
+    /// Lets go of what jobs under way hold whose time is over.
+    pub fn end_late_jobs(&mut self, now: Now) {
         for stream in self.streams.iter_mut().flatten() {
             if let Work::Begun(job, _) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
-                job.absorb(table, now);
+                job.on_timeout(now);
             }
         }
     }
