@@ -42,6 +42,12 @@ impl Method {
     }
 }
 
+/// Whether `byte` can stand in a token (RFC 9110 §5.6.2), of which methods and the names of fields are made.
+#[must_use]
+pub fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
 /// Whether `target` can stand in a request line: it has no space or control character, which would end it in HTTP/1.1, and
 /// each `%` in its path begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out what is none. Bytes
 /// beyond ASCII are let through.

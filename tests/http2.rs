@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use support::client::Client;
 use support::exposition::Exposition;
 use support::frames::{
-    ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, SETTINGS, cancel, frame,
-    request, request_block, settings, window_update,
+    ACK, DATA, END_HEADERS, END_STREAM, Frames, GOAWAY, HEADERS, INITIAL_WINDOW_SIZE, PREFACE, RST_STREAM, SETTINGS,
+    cancel, frame, request, request_block, settings, window_update,
 };
 use support::http2::{End, Http2Client, Message};
 use support::server::TestServer;
@@ -410,6 +410,28 @@ fn a_field_list_that_is_too_large_is_answered_431() {
     frames.send(request(3, "GET", "/healthz", &[], true));
     let head = frames.recv_until(|frame| frame.frame_type == HEADERS);
     assert_eq!(frames.status_of(&head), 200, "the connection lives");
+}
+
+/// What Go's clients and proxies send on without a look. A reset would have them try again on new connections, for ever.
+#[test]
+fn what_a_proxy_passes_on_as_it_came_is_answered() {
+    let mut frames = Frames::open(&SERVER.endpoint());
+    for (stream, method, path, more, status) in [
+        (1, "GET", "/healthz", &[("x-a", " b\t")][..], 200),
+        (3, "G_T", "/healthz", &[], 405),
+        (5, "G T", "/healthz", &[], 400),
+        (7, "GET", "/healthz?a b", &[], 400),
+        (9, "GET", "healthz", &[], 400),
+    ] {
+        for (stream, is_whole) in [(2 * stream - 1, true), (2 * stream + 1, false)] {
+            frames.send(request(stream, method, path, more, is_whole));
+            if is_whole || status == 400 {
+                let head = frames.recv_until(|frame| [HEADERS, RST_STREAM].contains(&frame.frame_type));
+                assert_eq!((head.stream, head.frame_type), (stream, HEADERS), "{method} {path}");
+                assert_eq!(frames.status_of(&head), status, "{method} {path}");
+            }
+        }
+    }
 }
 
 #[test]

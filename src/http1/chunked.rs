@@ -7,6 +7,7 @@
 //! smuggled: a line ends with CRLF and nothing else, a size is hexadecimal digits and nothing else, what follows a chunk's
 //! data is CRLF. Trailer fields are checked for their form and dropped (RFC 9110 §6.5.1 allows it).
 
+use crate::http::is_token_byte;
 use std::fmt;
 
 /// Decodes one body. After an error, or once [`Progress::done`] was reported, it is spent.
@@ -228,11 +229,6 @@ fn hex_value(digit: u8) -> usize {
 /// A byte of a field value or an extension: HTAB, SP, VCHAR, obs-text (RFC 9110 §5.5). No CR, LF, NUL.
 fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
-}
-
-/// A byte of a token (RFC 9110 §5.6.2), of which a field's name is made.
-pub(super) fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";

@@ -237,9 +237,9 @@ pub enum Malformed {
     FieldOctets,
     /// A method that is no token.
     Method,
-    /// A path that is empty or is none.
+    /// A path that is none.
     Path,
-    /// A pseudo-header field that is missing, stands twice, is unknown or does not belong here.
+    /// A pseudo-header field that is missing or empty, stands twice, is unknown or does not belong here.
     Pseudo,
     /// A pseudo-header field after a regular one.
     PseudoOrder,
@@ -247,6 +247,14 @@ pub enum Malformed {
     Status,
     /// A second field block that does not end the stream.
     TrailersWithoutEnd,
+}
+
+impl Malformed {
+    /// Whether this is wrong in any version of HTTP, so that a proxy may have passed on what its client wrote. The answer 400
+    /// tells that client (RFC 9113 §8.1.1); after a reset Go's proxies try again on new connections, for ever.
+    pub(super) fn is_of_the_client(self) -> bool {
+        matches!(self, Self::Authority | Self::Method | Self::Path)
+    }
 }
 
 /// The stream that a key names is over: it was reset, or both sides have ended it. What was to be sent can be dropped.

@@ -2,7 +2,7 @@
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
-use crate::http::is_target_well;
+use crate::http::{is_target_well, is_token_byte};
 
 /// A valid request head: places in the [`FieldBuf`] that it was checked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,10 @@ impl RequestHead {
 
     fn check_target(&self, fields: &FieldBuf) -> Result<(), Malformed> {
         let method = self.method(fields);
-        if method.is_empty() || !method.iter().all(|octet| octet.is_ascii_alphanumeric() || *octet == b'-') {
+        if method.is_empty() {
+            return Err(Malformed::Pseudo);
+        }
+        if !method.iter().copied().all(is_token_byte) {
             return Err(Malformed::Method);
         }
         if memchr::memchr(b'@', self.authority(fields)).is_some() {
@@ -117,6 +120,9 @@ impl RequestHead {
             return Err(Malformed::Pseudo);
         }
         let path = self.path(fields);
+        if path.is_empty() {
+            return Err(Malformed::Pseudo);
+        }
         let is_path = path.first() == Some(&b'/') || (path == b"*" && method == b"OPTIONS");
         if is_path && is_target_well(path) { Ok(()) } else { Err(Malformed::Path) }
     }
@@ -287,14 +293,15 @@ mod tests {
             let lines = [(":method", method), (":scheme", "http"), (":path", path), (":authority", authority)];
             RequestHead::check(&fields(&lines)).err()
         };
-        assert_eq!(check("GET", "", "a"), Some(Malformed::Path));
+        assert_eq!(check("GET", "", "a"), Some(Malformed::Pseudo));
         assert_eq!(check("GET", "a", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "*", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "/a b", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "/a%2", "a"), Some(Malformed::Path));
         assert_eq!(check("GET", "/a%2f?%", "a"), None);
         assert_eq!(check("OPTIONS", "*", "a"), None);
-        assert_eq!(check("", "/", "a"), Some(Malformed::Method));
+        assert_eq!(check("", "/", "a"), Some(Malformed::Pseudo));
+        assert_eq!(check("M_!~", "/", "a"), None);
         assert_eq!(check("G T", "/", "a"), Some(Malformed::Method));
         assert_eq!(check("GET", "/", "user@a"), Some(Malformed::Authority));
         assert_eq!(check("CONNECT", "/", "a"), Some(Malformed::Pseudo));

@@ -1,8 +1,7 @@
 //! Request lines (RFC 9112 §3): method, target and version.
 
 use super::error::RequestError;
-use crate::http::{Method, is_target_well};
-use crate::http1::chunked::is_token_byte;
+use crate::http::{Method, is_target_well, is_token_byte};
 use crate::limits::TARGET_BYTES_MAX;
 use memchr::{memchr, memrchr};
 

@@ -121,11 +121,18 @@ impl Connection {
         if self.streams.len() >= usize::try_from(self.config.streams_max).unwrap_or(usize::MAX) {
             return Err(StreamError::Concurrency.into());
         }
-        if decoded == Decoded::Oversized {
-            self.refuse_oversized(start, turn)?;
-            return Ok(None);
+        if self.config.speaks_for_many {
+            self.flood_guard.allow(Flood::Resets, 1);
         }
-        let head = RequestHead::check(turn.fields).map_err(StreamError::Malformed)?;
+        if decoded == Decoded::Oversized {
+            // RFC 6585 §5
+            return self.refuse_request(431, start, turn);
+        }
+        let head = match RequestHead::check(turn.fields) {
+            Ok(head) => head,
+            Err(malformed) if malformed.is_of_the_client() => return self.refuse_request(400, start, turn),
+            Err(malformed) => return Err(StreamError::Malformed(malformed).into()),
+        };
         let state = if start.end_stream { State::HalfClosedRemote } else { State::Open };
         let mut stream = self.new_stream(start.stream_id, state);
         stream.head_received = true;
@@ -134,19 +141,21 @@ impl Connection {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
         let key = self.streams.insert(stream);
-        if self.config.speaks_for_many {
-            self.flood_guard.allow(Flood::Resets, 1);
-        }
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 
-    /// Answers 431 (RFC 6585 §5), which says more than a reset, without bothering anybody.
+    /// Answers with `status` alone, which says more than a reset, without bothering anybody.
     #[cold]
-    fn refuse_oversized(&mut self, start: BlockStart, turn: &mut Turn<'_>) -> Result<(), ConnectionError> {
+    fn refuse_request<'i>(
+        &mut self,
+        status: u16,
+        start: BlockStart,
+        turn: &mut Turn<'_>,
+    ) -> Result<Option<Event<'i>>, FrameError> {
         self.flood_guard.count(Flood::Resets, turn.now_ms)?;
         let at = begin_headers_into(start.stream_id, true, turn.out);
         self.encoder.begin_block(turn.out);
-        self.encoder.encode_status(431, turn.out);
+        self.encoder.encode_status(status, turn.out);
         finish_headers(start.stream_id, at, turn.out);
         if !start.end_stream {
             let mut stream = self.new_stream(start.stream_id, State::HalfClosedLocal);
@@ -154,7 +163,7 @@ impl Connection {
             let key = self.streams.insert(stream);
             self.refuse_rest(key, turn.now_ms);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A field block on a stream that is there: the response, or trailers.

@@ -90,6 +90,29 @@ fn a_peer_that_speaks_for_many_may_go_on_cancelling() {
     assert_eq!((count, code), (limits::RESETS.burst - 1, CALM));
 }
 
+/// Neither are requests held against it that are refused for what the client wrote.
+#[test]
+fn a_peer_that_speaks_for_many_may_go_on_passing_on_what_is_refused() {
+    for (name, value) in [(&b"x-a"[..], &b"a\nb"[..]), (b":method", b"a b"), (b":path", b"a")] {
+        let mut end = End::server(Config { speaks_for_many: true, ..Config::default() });
+        end.recv(&[&PREFACE[..], &frame(SETTINGS, 0, 0, &[])].concat()).unwrap();
+        let mut block = if name == b":method" {
+            GET[1..].to_vec()
+        } else if name == b":path" {
+            vec![GET[0], GET[2]]
+        } else {
+            GET.to_vec()
+        };
+        Encoder::new(0).encode_field(FieldName::new(name), value, Indexing::Never, &mut block);
+        for n in 0..2 * limits::RESETS.burst {
+            end.out.clear();
+            assert_eq!(end.recv(&headers(END_STREAM, 2 * n + 1, &block)), Ok(vec![]));
+            let frame_type = if name == b"x-a" { RST_STREAM } else { HEADERS };
+            assert_eq!(end.take_frames()[0].head.frame_type as u8, frame_type);
+        }
+    }
+}
+
 #[test]
 fn a_stream_that_is_reset_allows_for_a_ping() {
     let mut end = End::open_server();

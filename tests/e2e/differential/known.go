@@ -112,7 +112,6 @@ var known = []struct {
 //     finds out that it cannot answer (406). Ours refuses before it deletes.
 //   - A deletion of a collection as of a version since which a Lease has gone and come again: kube-apiserver deletes it, by
 //     its name. Ours leaves it.
-//   - Header fields with blanks around their value: HTTP/2 forbids them (RFC 9113 §8.2.1), and ours keeps to that.
 
 // columns are those of a Table.
 var columns = regexp.MustCompile(`"columnDefinitions":(?:null|\[(?:\{[^}]*\},?)*\])`)

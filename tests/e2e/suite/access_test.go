@@ -39,13 +39,17 @@ func bearing(certificate string, http2 bool) *rest.Config {
 
 // ask gives the status of a GET with headers, and what the answer says.
 func ask(ctx context.Context, config *rest.Config, path string, headers map[string]string) (int, string, error) {
+	return askBy(ctx, http.MethodGet, config, path, headers)
+}
+
+func askBy(ctx context.Context, method string, config *rest.Config, path string, headers map[string]string) (int, string, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return 0, "", err
 	}
 	client.Timeout = 5 * time.Second
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path, nil)
+	request, err := http.NewRequestWithContext(ctx, method, config.Host+path, nil)
 	if err != nil {
 		return 0, "", err
 	}
@@ -103,6 +107,32 @@ func TestForgery(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// What kube-apiserver passes on as its client wrote it has an answer. A stream that is reset for it would be tried again, on one
+// new connection after the other.
+func TestWhatIsPassedOnIsAnswered(t *testing.T) {
+	t.Parallel()
+	config := rest.CopyConfig(user("admin"))
+	config.NextProtos = []string{"h2"}
+	for _, test := range []struct {
+		name, method, query string
+		status              int
+	}{
+		{"blanks", http.MethodGet, "", http.StatusOK},
+		{"method", "A_B!", "", http.StatusMethodNotAllowed},
+		{"space", http.MethodGet, "?a=b c", map[bool]int{true: http.StatusOK, false: http.StatusBadRequest}[builtin()]},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			check(t, 10*time.Second, func(ctx context.Context) error {
+				status, body, err := askBy(ctx, test.method, config, leasesPath+test.query, map[string]string{"X-A": " b "})
+				if err != nil || status != test.status {
+					return fmt.Errorf("status %d, error %v: %s", status, err, body)
+				}
+				return nil
+			})
+		})
 	}
 }
 
