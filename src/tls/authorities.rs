@@ -1,11 +1,12 @@
 //! Certificate authorities that vouch for the same thing, each for as long as it is valid itself.
 //!
-//! To webpki a trust anchor is a name and a key, and it does not look at when it is valid. Go does (`crypto/x509`,
-//! `Certificate.isValid`), and so does kube-apiserver: a key that was retired with its authority vouches for nobody. So
-//! each authority has a verifier of its own here, which is asked only while the authority is valid.
+//! To webpki a trust anchor is a name and a key: it does not look at when it is valid, nor at what its certificate lets the
+//! key sign. Go does (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: a key that was retired with its
+//! authority vouches for nobody, and neither does the key of a client whose own certificate stands among the authorities. So
+//! each authority has a verifier of its own here, which is asked only while the authority is valid, and only for what it may
+//! certify.
 
 use super::config::provider;
-use super::identity::validity_of;
 use crate::limits::INTERMEDIATES_MAX;
 use crate::timestamp::Time;
 use rustls::server::WebPkiClientVerifier;
@@ -14,6 +15,10 @@ use rustls::{CertificateError, DistinguishedName, RootCertStore};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::error::X509Error;
+use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Version;
 
 /// Authorities of one kind; none certifies nobody.
 #[derive(Clone, Debug, Default)]
@@ -22,24 +27,53 @@ pub struct Authorities(Vec<Authority>);
 #[derive(Clone, Debug)]
 struct Authority {
     validity: RangeInclusive<Time>,
+    certifies: Certifies,
     verifier: Arc<dyn ClientCertVerifier>,
+}
+
+/// Whom a certificate lets its key certify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certifies {
+    /// Clients, by way of at most so many other authorities.
+    Clients { intermediates_max: usize },
+    /// No clients.
+    Nobody,
+}
+
+impl Certifies {
+    /// RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12, as Go reads them: a certificate before version 3 has nothing that could say
+    /// no, extended key usages bind whoever is certified below, and each authority in between counts for the length of the path.
+    fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
+        let constraints = cert.basic_constraints()?.map(|extension| extension.value);
+        let is_authority = constraints.map_or(cert.version() != X509Version::V3, |constraints| constraints.ca);
+        let key_usage = cert.key_usage()?.map(|extension| extension.value);
+        let may_sign = key_usage.is_none_or(|usage| usage.flags == 0 || usage.key_cert_sign());
+        let extended = cert.extended_key_usage()?.map(|extension| extension.value);
+        let may_be_for_clients = extended.is_none_or(|usage| usage.any || usage.client_auth);
+        if !(is_authority && may_sign && may_be_for_clients) {
+            return Ok(Self::Nobody);
+        }
+        let path_len = constraints.and_then(|constraints| constraints.path_len_constraint);
+        let intermediates_max = path_len.map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
+        Ok(Self::Clients { intermediates_max })
+    }
 }
 
 impl Authorities {
     /// These authorities.
     ///
     /// # Errors
-    /// rustls's, if one of the certificates is of no use.
+    /// rustls's, if one of the certificates is none or contradicts itself. One that lets its key certify nobody does no harm.
     pub fn new(certs: Vec<CertificateDer<'static>>) -> Result<Self, rustls::Error> {
         let authority = |cert: CertificateDer<'static>| {
-            let validity =
-                validity_of(&cert).ok_or(rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
+            let (validity, certifies) =
+                read(&cert).map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
             let mut root = RootCertStore::empty();
             root.add(cert)?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(root), provider())
                 .build()
                 .map_err(|e| rustls::Error::General(e.to_string()))?;
-            Ok(Authority { validity, verifier })
+            Ok(Authority { validity, certifies, verifier })
         };
         certs.into_iter().map(authority).collect::<Result<_, _>>().map(Self)
     }
@@ -66,6 +100,9 @@ impl Authorities {
         }
         let at = Time(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         for authority in self.0.iter().filter(|authority| authority.validity.contains(&at)) {
+            let Certifies::Clients { intermediates_max } = authority.certifies else { continue };
+            // They come in the order of the path, the client's own authority first (RFC 5246 §7.4.2).
+            let intermediates = intermediates.get(..intermediates_max).unwrap_or(intermediates);
             match authority.verifier.verify_client_cert(own, intermediates, now) {
                 Ok(_) => return Ok(*authority.validity.end()),
                 Err(error) => refusal = graver(refusal, error),
@@ -73,6 +110,14 @@ impl Authorities {
         }
         Err(refusal)
     }
+}
+
+/// When a certificate is valid, and whom it lets its key certify.
+fn read(cert: &CertificateDer<'_>) -> Result<(RangeInclusive<Time>, Certifies), X509Error> {
+    let (_, cert) = X509Certificate::from_der(cert)?;
+    let validity = cert.validity();
+    let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());
+    Ok((Time(first)..=Time(last), Certifies::of(&cert)?))
 }
 
 /// That one authority does not know the issuer says less than what another finds wrong.

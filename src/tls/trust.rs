@@ -201,12 +201,27 @@ mod tests {
 
         /// One that is valid from the first day of one year to the first of another.
         fn valid(name: &str, years: Range<i32>) -> Self {
-            let mut params = CertificateParams::default();
+            let mut params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             params.not_before = date_time_ymd(years.start, 1, 1);
             params.not_after = date_time_ymd(years.end, 1, 1);
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            Self::of(params)
+        }
+
+        fn params(name: &str, is_ca: IsCa) -> CertificateParams {
+            let mut params = CertificateParams::default();
+            params.is_ca = is_ca;
             params.distinguished_name.push(DnType::CommonName, name);
+            params
+        }
+
+        fn of(params: CertificateParams) -> Self {
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA"))
+        }
+
+        /// Another authority that this one has certified.
+        fn below(&self, name: &str) -> Self {
+            let params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
+            Self(CertifiedIssuer::signed_by(params, KeyPair::generate().expect("a key"), &self.0).expect("a CA"))
         }
 
         fn leaf(&self, name: &str) -> CertificateDer<'static> {
@@ -327,6 +342,63 @@ mod tests {
                 let is_other = own.len() > 1;
                 assert_eq!(lets_in(&trust, &other.leaf("a"), NOW), is_other);
                 assert_eq!(found(&trust, &other.leaf("a"), NOW), (is_other.then(|| "a".into()), is_other));
+            }
+        }
+    }
+
+    /// As Go has it (`crypto/x509`, `Certificate.Verify`): one whose own certificate stands among the authorities cannot make
+    /// certificates for that.
+    #[test]
+    fn a_key_certifies_whom_its_certificate_lets_it() {
+        use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
+        use rcgen::KeyUsagePurpose::{CrlSign, DigitalSignature, KeyCertSign};
+        let authority = IsCa::Ca(BasicConstraints::Unconstrained);
+        for (is_ca, key_usages, extended, certifies) in [
+            (authority.clone(), vec![], vec![], true),
+            (authority.clone(), vec![KeyCertSign, CrlSign], vec![ClientAuth], true),
+            (authority.clone(), vec![DigitalSignature, KeyCertSign], vec![ServerAuth, Any], true),
+            (IsCa::NoCa, vec![], vec![], false),
+            (IsCa::ExplicitNoCa, vec![], vec![], false),
+            (IsCa::ExplicitNoCa, vec![KeyCertSign], vec![ClientAuth], false),
+            (authority.clone(), vec![DigitalSignature, CrlSign], vec![], false),
+            (authority, vec![], vec![ServerAuth], false),
+        ] {
+            let what = format!("{is_ca:?}, {key_usages:?}, {extended:?}");
+            let mut params = Ca::params("pinned", is_ca);
+            (params.key_usages, params.extended_key_usages) = (key_usages, extended);
+            let (pinned, other) = (Ca::of(params), Ca::new("other"));
+            let leaf = pinned.leaf("front-proxy-client");
+            for own in [&[&pinned][..], &[&pinned, &other], &[&other, &pinned]] {
+                let trust = trust(roots(own), roots(own), &[]);
+                assert_eq!(lets_in(&trust, &leaf, NOW), certifies, "{what}");
+                let proven = (certifies.then(|| "front-proxy-client".into()), certifies);
+                assert_eq!(found(&trust, &leaf, NOW), proven, "{what}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_is_not_longer_than_its_authority_lets_it_be() {
+        for (constraint, longest) in [
+            (BasicConstraints::Constrained(0), 0),
+            (BasicConstraints::Constrained(1), 1),
+            (BasicConstraints::Constrained(9), 2),
+            (BasicConstraints::Unconstrained, 2),
+        ] {
+            let first = Ca::of(Ca::params("first", IsCa::Ca(constraint)));
+            let second = first.below("second");
+            let third = second.below("third");
+            let trust = trust(first.roots(), Authorities::default(), &[]);
+            let (second_cert, third_cert) = (second.0.der().clone(), third.0.der().clone());
+            for (length, chain) in [
+                vec![first.leaf("a")],
+                vec![second.leaf("a"), second_cert.clone()],
+                vec![third.leaf("a"), third_cert, second_cert],
+            ]
+            .iter()
+            .enumerate()
+            {
+                assert_eq!(trust.prove(chain, NOW).user.is_some(), length <= longest, "{constraint:?}, {length}");
             }
         }
     }
