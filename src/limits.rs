@@ -95,6 +95,15 @@ pub const ACCEPTS_PER_TURN: usize = 256;
 /// Bytes read from one connection in one turn before the others have theirs.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
+/// The same if the peer has no certificate: what it may ask for is short, and what it sends need not be requests. Then its
+/// connection is slow, see the turn in docs/architecture.md.
+pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
+
+/// Bytes read, of all connections together, between two looks at the clock: a quarter of a millisecond, or one if they are TLS
+/// records with nothing in them but new keys, of which anybody can send as many as they like. Renewals, with their own looks
+/// at the clock, come to less.
+pub const READ_BYTES_PER_CLOCK: usize = 16 * 1024;
+
 /// Requests served for one connection in one turn before the others have theirs.
 pub const REQUESTS_PER_TURN: usize = 128;
 

@@ -5,10 +5,10 @@ use crate::buffer::{ByteBuf, Pool};
 use crate::clock::Now;
 use crate::http2::StreamKey;
 use crate::limits::{
-    BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN, WRITE_STALL_BYTES_MIN,
-    WRITE_STALL_MS_MAX,
+    ANONYMOUS_READ_BYTES_PER_TURN, BUFFER_BYTES, HEAD_MS_MAX, LINGER_MS_MAX, QUEUED_BYTES_HIGH, READ_BYTES_PER_TURN,
+    WRITE_STALL_BYTES_MIN, WRITE_STALL_MS_MAX,
 };
-use crate::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
+use crate::serve::{AfterStep, Budget, Pace, Peer, Protocol, Served, Service, Turn};
 use crate::table::{PrefetchKey, Table};
 use crate::tls::config::ALPN_HTTP_2;
 use crate::transport::{Output, Transport};
@@ -149,12 +149,18 @@ impl Conn {
 
     /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as it can
     /// be told.
-    pub(crate) fn read_ahead(&mut self, table: &Table, pool: &mut Pool, now: Now) -> Option<PrefetchKey> {
+    pub(crate) fn read_ahead(
+        &mut self,
+        table: &Table,
+        pace: &mut Pace,
+        pool: &mut Pool,
+        now: Now,
+    ) -> Option<PrefetchKey> {
         if self.phase != Phase::Open || !self.protocol.can_prefetch() {
             return None;
         }
         if self.input.is_empty() && self.read_error.is_none() && self.transport.is_readable() {
-            self.read_error = self.receive(pool, now).err();
+            self.read_error = self.receive(pace, pool, now).err();
         }
         self.protocol.prefetch_key(&self.input, table)
     }
@@ -419,7 +425,7 @@ impl Conn {
             // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
-                read_bytes += self.receive(pool, now)?;
+                read_bytes += self.receive(&mut service.pace, pool, now)?;
                 if self.phase == Phase::Handshake && !self.transport.is_handshaking() {
                     self.on_handshake(service, pool, now);
                     service.api.metrics.count_tls_handshake(true);
@@ -443,10 +449,14 @@ impl Conn {
                 self.drop_work(service);
                 return Ok(());
             }
+            let is_much = self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
+            if is_much {
+                service.pace.count_much_read();
+            }
             if !self.transport.is_readable() || !may_read {
                 return Ok(());
             }
-            if read_bytes >= READ_BYTES_PER_TURN {
+            if is_much || read_bytes >= READ_BYTES_PER_TURN || service.pace.is_over() {
                 self.stopped = Stopped::Budget;
                 return Ok(());
             }
@@ -454,9 +464,10 @@ impl Conn {
     }
 
     /// Reads once. Gives the number of bytes that came from the socket.
-    fn receive(&mut self, pool: &mut Pool, now: Now) -> io::Result<usize> {
+    fn receive(&mut self, pace: &mut Pace, pool: &mut Pool, now: Now) -> io::Result<usize> {
         let was_within = self.protocol.is_within_message(&self.input);
         let read = self.transport.receive(&mut self.input, pool)?;
+        pace.count_read(read);
         // While output waits it is the reading of that which the peer owes, whatever it sends.
         if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
             self.begin_waiting(now);

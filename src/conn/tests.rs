@@ -51,7 +51,7 @@ impl World {
 
     fn read_ahead(&mut self) -> bool {
         self.wait();
-        self.conn.read_ahead(&self.service.table, &mut self.pool, self.now).is_some()
+        self.conn.read_ahead(&self.service.table, &mut self.service.pace, &mut self.pool, self.now).is_some()
     }
 
     fn turn(&mut self) {
@@ -305,5 +305,56 @@ fn requests_for_which_there_is_no_time_wait_for_the_next_turn() {
         assert_eq!(next, Next::Again);
         let read = world.peer.read(&mut answers).expect("an answer");
         assert_eq!(memchr::memmem::find_iter(&answers[..read], b"HTTP/1.1 ").count(), 1, "turn {turn}");
+    }
+}
+
+/// The head of a request whose body has begun, and has not ended.
+fn unfinished(body_bytes: usize) -> Vec<u8> {
+    let head =
+        b"POST /apis/coordination.k8s.io/v1/namespaces/a/leases HTTP/1.1\r\nHost: h\r\nContent-Length: 3000000\r\n\r\n";
+    [&head[..], &vec![b' '; body_bytes]].concat()
+}
+
+#[test]
+fn to_read_takes_of_the_turns_time() {
+    let mut world = World::new();
+    let sent = unfinished(4 * BUFFER_BYTES);
+    world.peer.write_all(&sent).expect("room in the kernel");
+    let long_ago = std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
+    for turn in 1..=3 {
+        world.service.pace.begin(long_ago);
+        world.wait();
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        assert_eq!(world.conn.flush(&mut world.service, &mut world.pool, world.now), Next::Again);
+        assert!((1..=turn * BUFFER_BYTES).contains(&world.conn.received_bytes()), "turn {turn}");
+    }
+    world.service.pace.begin(std::time::Instant::now() + Duration::from_secs(60));
+    world.turn();
+    assert_eq!(world.conn.received_bytes(), sent.len());
+}
+
+#[test]
+fn who_has_no_certificate_and_sends_much_is_slow() {
+    for is_anonymous in [false, true] {
+        let mut world = World::new();
+        if is_anonymous {
+            world.conn.credentials = Credentials::unproven();
+        }
+        // Longer than a request of theirs may be is only a line that does not end.
+        world
+            .peer
+            .write_all(&[&b"GET /"[..], &[b'a'; ANONYMOUS_READ_BYTES_PER_TURN]].concat())
+            .expect("room in the kernel");
+        world.wait();
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        assert_eq!(world.service.pace.take_slow(), is_anonymous.then_some(true));
+        // Requests are what it may send much of.
+        let mut world = World::new();
+        world.conn.credentials = Credentials::unproven();
+        let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(ANONYMOUS_READ_BYTES_PER_TURN / 32);
+        world.peer.write_all(&requests).expect("room in the kernel");
+        world.wait();
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        assert_eq!(world.service.pace.take_slow(), Some(false));
     }
 }

@@ -1,8 +1,8 @@
-//! The time that requests have in a turn.
+//! The time that requests, and what is read of them, have in a turn.
 
 use crate::api::Reply;
 use crate::http::Method;
-use crate::limits::{PLAIN_REQUEST_BYTES_MAX, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
+use crate::limits::{PLAIN_REQUEST_BYTES_MAX, READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
 /// How long the requests of a turn have taken, all connections together. Most take microseconds, and to look at the clock
@@ -13,6 +13,8 @@ pub struct Pace {
     end: Option<Instant>,
     /// Plain requests since the last look at the clock; [`REQUESTS_PER_CLOCK`] or more if one is due.
     unlooked: u32,
+    /// Bytes read since then.
+    unlooked_bytes: usize,
     is_over: bool,
     /// The last look at the clock.
     looked: Option<Instant>,
@@ -33,11 +35,24 @@ impl Pace {
         self.is_slow.get_or_insert(false);
     }
 
+    /// So many bytes came from a socket. To decrypt and to parse them may take longer than what they ask for, if anything.
+    pub fn count_read(&mut self, bytes: usize) {
+        self.unlooked_bytes += bytes;
+        if self.unlooked_bytes >= READ_BYTES_PER_CLOCK {
+            self.unlooked = REQUESTS_PER_CLOCK;
+        }
+    }
+
+    /// The connection has sent as much as it may in a turn, and its requests, if there were any among that, were not slow.
+    pub fn count_much_read(&mut self) {
+        self.is_slow.get_or_insert(true);
+    }
+
     /// Whether no other is to be served in this turn.
     #[must_use]
     pub fn is_over(&mut self) -> bool {
         if self.unlooked >= REQUESTS_PER_CLOCK {
-            self.unlooked = 0;
+            (self.unlooked, self.unlooked_bytes) = (0, 0);
             let moment = Instant::now();
             self.is_over = self.end.is_some_and(|end| moment >= end);
             let before = self.looked.replace(moment);

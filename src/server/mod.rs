@@ -226,8 +226,12 @@ impl Server {
             return;
         }
         let Self { conns, pool, service, .. } = self;
-        let key = |token: &Token| conns.get_mut(*token)?.conn.read_ahead(&service.table, pool, now);
-        service.table.prefetch(group.iter().filter_map(key));
+        let Service { table, pace, .. } = service;
+        let key = |token: &Token| {
+            let entry = if pace.is_over() { None } else { conns.get_mut(*token) };
+            entry?.conn.read_ahead(table, pace, pool, now)
+        };
+        table.prefetch(group.iter().filter_map(key));
     }
 
     /// Goes on with some of the handshakes that wait.
