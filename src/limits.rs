@@ -290,8 +290,9 @@ pub const JOB_MS_MAX: u64 = 60_000;
 /// Milliseconds between two looks whether there are lists or deletions of a collection that have passed [`JOB_MS_MAX`].
 pub const LATE_JOBS_INTERVAL_MS: u64 = 1000;
 
-/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet.
-pub const NAMESPACE_WAIT_MS: u64 = 200;
+/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet: in a cluster that is well it
+/// does within milliseconds, and after one failure within half a second.
+pub const NAMESPACE_WAIT_MS: u64 = 500;
 
 /// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
 /// kube-apiserver's `--min-request-timeout`.

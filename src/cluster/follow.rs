@@ -1,6 +1,7 @@
 //! List, then watch, for ever: every state of some objects, in order, through every failure in between (Kubernetes API
 //! concepts, "Efficient detection of changes").
 
+use crate::limits::NAMESPACE_WAIT_MS;
 use futures_util::TryStreamExt;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{ListParams, WatchEvent, WatchParams};
@@ -8,7 +9,7 @@ use kube::{Api, ResourceExt};
 use std::error::Error;
 use std::fmt::Debug;
 use std::pin::pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What was seen.
 #[derive(Debug)]
@@ -28,8 +29,11 @@ const WATCH_SECONDS: u32 = 50;
 /// are made are unknown here. As long as kube-apiserver takes at the most for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
+/// A watch that ends sooner was not ended by its time.
+const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Pause after a first failure; each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
+const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
@@ -99,6 +103,7 @@ where
         return Ok(End::Unwanted);
     }
     loop {
+        let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
         while let Some(event) = events.try_next().await? {
             let seen = match event {
@@ -121,8 +126,11 @@ where
                 return Ok(End::Unwanted);
             }
         }
-        // A server that ends every watch at once must not be asked in a tight loop.
-        tokio::time::sleep(PAUSE_MIN).await;
+        // A server that ends every watch at once must not be asked in a tight loop. Else there is no pause, in which objects
+        // that are made would be unknown here.
+        if begun.elapsed() < WATCH_MIN {
+            tokio::time::sleep(PAUSE_MIN).await;
+        }
     }
 }
 

@@ -354,13 +354,13 @@ mod tests {
         use rcgen::KeyUsagePurpose::{CrlSign, DigitalSignature, KeyCertSign};
         let authority = IsCa::Ca(BasicConstraints::Unconstrained);
         for (is_ca, key_usages, extended, certifies) in [
-            (authority.clone(), vec![], vec![], true),
-            (authority.clone(), vec![KeyCertSign, CrlSign], vec![ClientAuth], true),
-            (authority.clone(), vec![DigitalSignature, KeyCertSign], vec![ServerAuth, Any], true),
+            (authority, vec![], vec![], true),
+            (authority, vec![KeyCertSign, CrlSign], vec![ClientAuth], true),
+            (authority, vec![DigitalSignature, KeyCertSign], vec![ServerAuth, Any], true),
             (IsCa::NoCa, vec![], vec![], false),
             (IsCa::ExplicitNoCa, vec![], vec![], false),
             (IsCa::ExplicitNoCa, vec![KeyCertSign], vec![ClientAuth], false),
-            (authority.clone(), vec![DigitalSignature, CrlSign], vec![], false),
+            (authority, vec![DigitalSignature, CrlSign], vec![], false),
             (authority, vec![], vec![ServerAuth], false),
         ] {
             let what = format!("{is_ca:?}, {key_usages:?}, {extended:?}");
