@@ -1,5 +1,6 @@
 //! Text in messages as Go quotes it.
 
+use crate::limits::STATUS_TEXT_BYTES_MAX;
 use std::fmt::Write as _;
 
 /// A string as Go's `strconv.Quote` writes it.
@@ -29,18 +30,24 @@ pub(crate) fn go_quoted(s: &str) -> String {
 }
 
 /// A text as Go's `time` package quotes it in errors: control characters and bytes past ASCII in hex, DEL as it is. This is
-/// not `strconv.Quote`.
+/// not `strconv.Quote`. It goes on no longer than what is told of it in a Status.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
+    let mut out = String::with_capacity(text.len().min(STATUS_TEXT_BYTES_MAX) + 5);
     out.push('"');
     for &byte in text {
+        if out.len() > STATUS_TEXT_BYTES_MAX {
+            return out;
+        }
         match byte {
             b'"' | b'\\' => {
                 out.push('\\');
                 out.push(char::from(byte));
             }
             b' '..=0x7f => out.push(char::from(byte)),
-            _ => _ = write!(out, "\\x{byte:02x}"),
+            _ => {
+                out.push_str("\\x");
+                out.extend([byte >> 4, byte & 0xf].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])));
+            }
         }
     }
     out.push('"');
@@ -64,5 +71,7 @@ mod tests {
     fn quotes_as_go_does() {
         assert_eq!(go_quoted("a\"\\\n\u{1}\u{2028}é\u{7f}"), "\"a\\\"\\\\\\n\\x01\\u2028é\\x7f\"");
         assert_eq!(go_quoted_ascii("a\"\\\n\u{7f}é".as_bytes()), "\"a\\\"\\\\\\x0a\u{7f}\\xc3\\xa9\"");
+        let long = go_quoted_ascii("é".repeat(1 << 20).as_bytes());
+        assert!((STATUS_TEXT_BYTES_MAX..STATUS_TEXT_BYTES_MAX + 5).contains(&long.len()) && long.ends_with("\\xa9"));
     }
 }

@@ -10,6 +10,8 @@ use crate::go::quote::go_quoted;
 
 /// Go's limit of nesting.
 pub(super) const DEPTH_MAX: usize = 10_000;
+/// Bytes of a number without an exponent up to which it is certainly finite.
+const SMALL_FRACTION_BYTES_MAX: usize = 300;
 
 /// A copy of a text of Go's JSON that others can read too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,15 +175,18 @@ impl Scanner<'_> {
         if !self.skip_if(|b| b == b'0') {
             self.digits("in numeric literal")?;
         }
-        if self.skip_if(|b| b == b'.') {
+        let is_fraction = self.skip_if(|b| b == b'.');
+        if is_fraction {
             self.digits("after decimal point in numeric literal")?;
         }
-        if self.skip_if(|b| matches!(b, b'e' | b'E')) {
+        let is_power = self.skip_if(|b| matches!(b, b'e' | b'E'));
+        if is_power {
             self.skip_if(|b| matches!(b, b'+' | b'-'));
             self.digits("in exponent of numeric literal")?;
         }
         let literal = self.text.get(start..self.at).and_then(|n| std::str::from_utf8(n).ok()).unwrap_or("0");
-        if literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
+        let is_small_fraction = is_fraction && !is_power && literal.len() <= SMALL_FRACTION_BYTES_MAX;
+        if is_small_fraction || literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
             // Nothing in the API takes such a number, so its value matters only to the message that refuses it.
@@ -359,7 +364,7 @@ mod tests {
         for (text, out) in [
             (
                 r#" { "a" : [ 1 , -2.5 , true , false , null , "x" ] , "b" : { } , "c" : [ ] } "#,
-                r#"{"a":[1,-2.5e0,true,false,null,"x"],"b":{},"c":[]}"#,
+                r#"{"a":[1,-2.5,true,false,null,"x"],"b":{},"c":[]}"#,
             ),
             ("18446744073709551615", "18446744073709551615"),
             (r#""\ud83d\ude00\u00e9\n""#, r#""\ud83d\ude00\u00e9\n""#),

@@ -252,13 +252,16 @@ impl Writer<'_> {
             '\u{2028}' => 'L',
             '\u{2029}' => 'P',
             c => {
-                let escape = match u32::from(c) {
-                    n @ ..=0xff => format!("\\x{n:02X}"),
-                    n @ ..=0xffff => format!("\\u{n:04X}"),
-                    n => format!("\\U{n:08X}"),
+                let n = u32::from(c);
+                let (kind, digits) = match n {
+                    ..=0xff => (b'x', 2),
+                    ..=0xffff => (b'u', 4),
+                    _ => (b'U', 8),
                 };
-                self.out.extend_from_slice(escape.as_bytes());
-                self.column += escape.len();
+                self.out.extend([b'\\', kind]);
+                let nibbles = (0..digits).rev().map(|at| (n >> (4 * at) & 0xf) as usize);
+                self.out.extend(nibbles.map(|nibble| b"0123456789ABCDEF"[nibble]));
+                self.column += 2 + digits;
                 return;
             }
         };
