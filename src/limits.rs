@@ -42,8 +42,8 @@ pub const DOCUMENT_DEPTH_MAX: usize = 127;
 /// Lease, which takes most of a microsecond together, while everybody waits. A Lease that serves its purpose has some twenty.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
-/// Values in the `managedFields` that a client sends with a change of them, those within their keys too; with more the list is
-/// taken for one that cannot be read. They are read, put in order and written again, which takes most of a microsecond each.
+/// Values in the `managedFields` that a client sends with a change of them, those within their keys too, but not those of
+/// entries that are as they were; with more the list is taken for one that cannot be read. They are read, put in order and written again, which takes most of a microsecond each.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
 /// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which there
