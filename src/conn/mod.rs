@@ -124,6 +124,12 @@ impl Conn {
         self.credentials.is_anonymous()
     }
 
+    /// Whether its requests are those of many: then one that is slow is not held against the others.
+    #[must_use]
+    pub(crate) fn speaks_for_many(&self) -> bool {
+        self.credentials.is_front_proxy()
+    }
+
     /// Milliseconds since when an anonymous peer has had its time to show a certificate; `None` while its handshake waits for
     /// us, which is not the peer's time.
     pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {

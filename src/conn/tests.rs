@@ -3,6 +3,7 @@
 use super::*;
 use crate::api::Api;
 use crate::cluster::NamespaceChange;
+use crate::lease::Lease;
 use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -357,4 +358,62 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         assert_eq!(world.service.pace.take_slow(), Some(false));
     }
+}
+
+/// On HTTP/2, a patch of a Lease in `ns` that is refused when all of that was read and written.
+fn patch(stream: u32, name: &str) -> Vec<u8> {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}");
+    let mut block = b"\x02\x05PATCH\x86\x01\x01h\x04".to_vec();
+    block.extend([u8::try_from(path.len()).expect("short")].iter().chain(path.as_bytes()));
+    block.extend_from_slice(b"\x0f\x10\x1capplication/merge-patch+json");
+    let frame = |frame_type: u8, flags: u8, payload: &[u8]| {
+        let head = [0, 0, u8::try_from(payload.len()).expect("short"), frame_type, flags];
+        [&head[..], &stream.to_be_bytes(), payload].concat()
+    };
+    [frame(1, 4, &block), frame(0, 1, br#"{"spec":{"renewTime":"x"}}"#)].concat()
+}
+
+/// The streams of the HEADERS frames that `bytes` hold.
+fn answered(mut bytes: &[u8]) -> Vec<u32> {
+    let mut streams = Vec::new();
+    while let [a, b, c, frame_type, _, e, f, g, h, behind @ ..] = bytes {
+        if *frame_type == 1 {
+            streams.push(u32::from_be_bytes([*e, *f, *g, *h]));
+        }
+        bytes = &behind[u32::from_be_bytes([0, *a, *b, *c]) as usize..];
+    }
+    streams
+}
+
+#[test]
+fn requests_that_take_long_wait_for_the_others_of_their_connection() {
+    let mut world = World::new();
+    let mut lease = Lease::default();
+    (lease.metadata.namespace, lease.metadata.name) = ("ns".into(), "large".into());
+    lease.spec.holder_identity = Some("\u{1}".repeat(1 << 20).into());
+    world.service.table.create(lease);
+    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room in the kernel");
+    let mut exchange = |requests: &[u8], begun: fn() -> std::time::Instant| {
+        world.peer.write_all(requests).expect("room in the kernel");
+        let mut received = Vec::new();
+        for _ in 0..20 {
+            world.service.pace.begin(begun());
+            world.turn();
+            let mut bytes = vec![0; 1 << 16];
+            let read = world.peer.read(&mut bytes).unwrap_or(0);
+            received.extend_from_slice(&bytes[..read]);
+        }
+        answered(&received)
+    };
+    let large = |streams: &[u32]| streams.iter().flat_map(|stream| patch(*stream, "large")).collect::<Vec<_>>();
+    // Of the first it is not known.
+    let requests = [large(&[1, 3, 5]), get_version(7)].concat();
+    assert_eq!(exchange(&requests, std::time::Instant::now), [1, 7, 3, 5]);
+    let requests = [large(&[9, 11]), get_version(13)].concat();
+    assert_eq!(exchange(&requests, std::time::Instant::now), [13, 9, 11]);
+    // Others that use up every turn do not keep them out.
+    let others: Vec<_> = [19, 21, 23].into_iter().flat_map(|stream| patch(stream, "missing")).collect();
+    let long_ago = || std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
+    assert_eq!(exchange(&[large(&[15, 17]), others].concat(), long_ago), [19, 15, 21, 17, 23]);
 }

@@ -20,7 +20,9 @@ use crate::http2::StreamKey;
 use crate::limits::{PREFETCH_TARGET_BYTES_MAX, REQUESTS_PER_TURN};
 use crate::route::Route;
 use crate::table::{PrefetchKey, Table};
+use memchr::memchr;
 use mio::Token;
+use std::borrow::Cow;
 
 /// To whom a watcher belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +85,15 @@ pub struct Budget {
     pub requests: usize,
     /// Bytes of output above which no request is served, see [`Service::room_for`].
     pub room: usize,
+    /// Whether requests were served, whose answers wait for the end of the turn.
+    pub has_answers: bool,
 }
 
 impl Budget {
     /// What each connection gets in a turn, with `room` for the answers.
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
-        Self { requests: REQUESTS_PER_TURN, room }
+        Self { requests: REQUESTS_PER_TURN, room, has_answers: false }
     }
 
     /// Whether more may be done, if `output` is what waits to be sent.
@@ -99,16 +103,21 @@ impl Budget {
     }
 }
 
+/// Namespace and name of the Lease that a request for `target` is about, if that is plain to see.
+fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
+    let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
+    match Route::of(str::from_utf8(path).ok()?) {
+        Route::Lease { namespace, name } => Some((namespace, name)),
+        _ => None,
+    }
+}
+
 /// The Lease that a request for `target` is about, if that is plain to see.
 fn prefetch_key(target: &[u8], table: &Table) -> Option<PrefetchKey> {
     if target.len() > PREFETCH_TARGET_BYTES_MAX {
         return None;
     }
-    let path = str::from_utf8(target).ok()?.split('?').next()?;
-    match Route::of(path) {
-        Route::Lease { namespace, name } => Some(table.prefetch_key(&namespace, &name)),
-        _ => None,
-    }
+    named_lease(target).map(|(namespace, name)| table.prefetch_key(&namespace, &name))
 }
 
 #[cfg(test)]

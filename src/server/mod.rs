@@ -208,7 +208,7 @@ impl Server {
                 }
                 let is_over = self.service.pace.is_over();
                 if let (Some(is_slow), Some(entry)) = (self.service.pace.take_slow(), self.conns.get_mut(*token)) {
-                    entry.is_slow = is_slow;
+                    entry.is_slow = is_slow && !entry.conn.speaks_for_many();
                 }
                 if is_over {
                     self.queues.put_back(&group[at + 1..]);

@@ -291,6 +291,12 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
+    /// An estimate of the memory of its texts, in bytes: what a request about it takes grows with that.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.base.lease.text_bytes()
+    }
+
     /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its
     /// encoding, or of the longest that it can get.
     #[must_use]

@@ -1,14 +1,16 @@
 //! HTTP/2: many requests at once, and many responses that may be long, each within its windows.
 //!
-//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`send`] its responses, [`streams`] what is
-//! under way on each stream.
+//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`long`] those among them that the others should
+//! not wait for, [`send`] its responses, [`streams`] what is under way on each stream.
 
+mod long;
 mod receive;
 mod send;
 mod streams;
 
 pub(super) use receive::Spare;
 
+use long::Long;
 use receive::Whole;
 use streams::{Source, StreamWork, Work, keep_unsent, work_mut};
 
@@ -41,6 +43,8 @@ pub struct Http2 {
     postponed: Vec<StreamKey>,
     /// Requests that are to be served, in their order; some may have been reset.
     whole: VecDeque<Whole>,
+    /// Those of them that take long.
+    long: Long,
     /// When each request began whose body is awaited, or was when it began; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
     /// Since when a piece of each response waits for a window, or waited; oldest first.
@@ -76,6 +80,7 @@ impl Http2 {
             jobs_open: 0,
             postponed: Vec::new(),
             whole: VecDeque::new(),
+            long: Long::default(),
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
@@ -87,6 +92,7 @@ impl Http2 {
     /// Serves what is in `input` as far as the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         self.resume(turn);
+        self.serve_long_before_others(budget, turn);
         let mut has_more = loop {
             let is_starved = match self.receive(input, budget, turn) {
                 Ok(is_starved) => is_starved,
@@ -104,14 +110,16 @@ impl Http2 {
             if self.connection.is_finished() {
                 return Served::Close;
             }
-            self.serve_whole(budget.room, turn);
-            if !self.whole.is_empty() {
+            self.serve_whole(budget, turn);
+            if !self.whole.is_empty() || self.has_much_waiting(turn) {
                 break true;
             }
             if is_starved || !budget.lasts(turn.output) || turn.service.pace.is_over() {
                 break !is_starved && !input.is_empty();
             }
         };
+        self.serve_long_after_others(budget, turn);
+        has_more |= !self.long.is_empty();
         self.check_invariants();
         self.send_more(turn);
         // The windows of those that found no room in the output are open: no frame will come to remind of them.
@@ -299,6 +307,7 @@ impl Http2 {
         self.jobs_open = 0;
         self.postponed.clear();
         self.whole.clear();
+        self.long.clear();
         self.receiving.clear();
         self.stalled.clear();
         self.received_bytes = 0;

@@ -69,6 +69,13 @@ pub(super) struct Whole {
     unserved: Box<Unserved>,
 }
 
+impl Whole {
+    /// What it is for, and how long its body is.
+    pub(super) fn target_and_body_bytes(&self) -> (&[u8], usize) {
+        (self.head.path(&self.unserved.fields), self.unserved.body.len())
+    }
+}
+
 impl Http2 {
     /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether it
     /// ended because more input is needed.
@@ -97,8 +104,13 @@ impl Http2 {
     /// Whether to serve what is whole before more is taken in: as many as are prefetched together, or so much that what comes
     /// with the next frame could be more than may wait.
     fn has_enough(&self, turn: &Turn<'_>) -> bool {
-        self.whole.len() >= PREFETCH_MAX
-            || !self.whole.is_empty() && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
+        self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(turn)
+    }
+
+    /// Whether so much waits to be served that what comes next could be more than may wait.
+    pub(super) fn has_much_waiting(&self, turn: &Turn<'_>) -> bool {
+        let is_any = !self.whole.is_empty() || !self.long.is_empty();
+        is_any && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
     }
 
     fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
@@ -165,22 +177,33 @@ impl Http2 {
     }
 
     /// Serves the requests that are whole, as far as there is room for the answers and time.
-    pub(super) fn serve_whole(&mut self, room: usize, turn: &mut Turn<'_>) {
+    pub(super) fn serve_whole(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+        let room = budget.room;
         if turn.output.len() < room && !turn.from.credentials.is_anonymous() {
             self.prefetch(turn);
         }
         while turn.output.len() < room
             && !turn.service.pace.is_over()
-            && let Some(Whole { key, head, mut unserved }) = self.whole.pop_front()
+            && let Some(whole) = self.whole.pop_front()
         {
-            self.received_bytes -= unserved.bytes();
-            // It may have been reset by now.
-            if self.connection.has_stream(key) {
-                let Unserved { fields, body } = &mut *unserved;
-                self.dispatch(key, fields, head, body, turn);
+            if let Some(whole) = self.long.sort_out(whole, &turn.service.table, turn.now) {
+                self.serve_one(whole, turn);
+                self.long.on_other_served();
+                budget.has_answers = true;
             }
-            turn.service.scratch.spare.give(unserved);
         }
+    }
+
+    /// Serves a request that is whole.
+    pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) {
+        let Whole { key, head, mut unserved } = whole;
+        self.received_bytes -= unserved.bytes();
+        // It may have been reset by now.
+        if self.connection.has_stream(key) {
+            let Unserved { fields, body } = &mut *unserved;
+            self.dispatch(key, fields, head, body, turn);
+        }
+        turn.service.scratch.spare.give(unserved);
     }
 
     /// Brings to the caches what the requests that are whole are about.
@@ -201,7 +224,7 @@ impl Http2 {
                 Work::Receiving(_, unserved) => unserved.bytes(),
                 _ => 0,
             });
-            let whole = self.whole.iter().map(|whole| whole.unserved.bytes());
+            let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
             assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that wait");
             let unsent = self.streams.iter().flatten().map(|stream| match &stream.work {
                 Work::Sending { unsent, .. } => unsent.len(),
@@ -211,7 +234,6 @@ impl Http2 {
         }
     }
 
-    /// Serves a request that is whole.
     fn dispatch(
         &mut self,
         key: StreamKey,
