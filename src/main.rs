@@ -12,7 +12,7 @@ use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, Tl
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -180,10 +180,14 @@ fn usage(args: &Args, server: &Server, certs: Option<&CertDir>) -> Result<String
 /// Ends the server in good order on the first SIGTERM or SIGINT, and at once on the second, with the status that a
 /// shell gives to what a signal killed.
 fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let wait = move || {
         let mut asked = false;
         for signal in signals.forever() {
+            if signal == SIGHUP {
+                info!("SIGHUP changes nothing: certificates and authorities are followed when they change");
+                continue;
+            }
             if asked {
                 std::process::exit(128 + signal);
             }

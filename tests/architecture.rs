@@ -17,7 +17,8 @@ const LAYERS: &str = "
     codec  listener  selector  tls  verb
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
-    go  hpack  http  limits  permits  resource  updates
+    go
+    hpack  http  limits  permits  resource  updates
 ";
 
 /// What knows sockets or framing; nobody else is to know of it but those who serve.

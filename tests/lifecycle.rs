@@ -388,6 +388,19 @@ fn sigterm_and_sigint_end_the_process_well() {
     }
 }
 
+/// What asks other daemons to read their configuration again must not cost all Leases.
+#[test]
+fn sighup_changes_nothing() {
+    let process = Process::start(&[], 1024);
+    let mut client = Client::open(process.endpoint());
+    client.call("GET", "/healthz", "").expect_status(200, "before");
+    for _ in 0..3 {
+        process.signal("HUP");
+        thread::sleep(Duration::from_millis(50));
+        client.call("GET", "/healthz", "").expect_status(200, "on the same connection");
+    }
+}
+
 #[test]
 fn a_pipe_that_breaks_does_not_kill_the_process() {
     let process = Process::start(&[], 1024);

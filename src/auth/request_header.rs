@@ -63,7 +63,9 @@ fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
         return Some(Role::Group);
     }
     let has_prefix = |prefix: &String| {
-        name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix.as_bytes()))
+        // One that is empty, as a ConfigMap may have it, would make every field a claim.
+        let has_it = |(head, _): (&[u8], _)| head.eq_ignore_ascii_case(prefix.as_bytes());
+        !prefix.is_empty() && name.split_at_checked(prefix.len()).is_some_and(has_it)
     };
     (position(&names.uid).is_some() || names.extra_prefix.iter().any(has_prefix)).then_some(Role::Other)
 }
@@ -179,6 +181,13 @@ pub(crate) mod tests {
         assert_eq!(user(&[("x-a", b""), ("x-a", b"a")]), Err(Unnamed::Unreadable));
         assert_eq!(user(&[("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-b", b""), ("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]), Err(Unnamed::Unreadable));
+    }
+
+    #[test]
+    fn a_prefix_that_is_empty_makes_no_claim_of_every_field() {
+        let names = HeaderNames { extra_prefix: vec![String::new(), "X-Extra-".into()], ..HeaderNames::default() };
+        assert!(!is_claim(&names, &Lines(&[("accept", b"*/*")])));
+        assert!(is_claim(&names, &Lines(&[("x-extra-a", b"b")])));
     }
 
     #[test]

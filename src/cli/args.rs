@@ -59,23 +59,57 @@ pub struct Args {
     pub requestheader_client_ca_file: Option<PathBuf>,
 
     /// Common Names that a certificate of --requestheader-client-ca-file may have, separated by commas; none is any.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "requestheader_from_cluster")]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "requestheader_client_ca_file",
+        conflicts_with = "requestheader_from_cluster"
+    )]
     pub requestheader_allowed_names: Vec<String>,
 
     /// Fields with the name of the user, separated by commas; the first one that is not empty counts.
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-User")]
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_delimiter = ',',
+        default_value = "X-Remote-User",
+        requires = "requestheader_client_ca_file",
+        conflicts_with = "requestheader_from_cluster"
+    )]
     pub requestheader_username_headers: Vec<String>,
 
     /// Fields with the user's groups, one in each line, separated by commas.
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-Group")]
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_delimiter = ',',
+        default_value = "X-Remote-Group",
+        requires = "requestheader_client_ca_file",
+        conflicts_with = "requestheader_from_cluster"
+    )]
     pub requestheader_group_headers: Vec<String>,
 
     /// Fields with the user's UID, separated by commas; the first one that is not empty counts.
-    #[arg(long, value_name = "FIELDS", value_delimiter = ',', default_value = "X-Remote-Uid")]
+    #[arg(
+        long,
+        value_name = "FIELDS",
+        value_delimiter = ',',
+        default_value = "X-Remote-Uid",
+        requires = "requestheader_client_ca_file",
+        conflicts_with = "requestheader_from_cluster"
+    )]
     pub requestheader_uid_headers: Vec<String>,
 
     /// What the names of fields with further attributes of the user begin with, separated by commas.
-    #[arg(long, value_name = "PREFIXES", value_delimiter = ',', default_value = "X-Remote-Extra-")]
+    #[arg(
+        long,
+        value_name = "PREFIXES",
+        value_delimiter = ',',
+        default_value = "X-Remote-Extra-",
+        requires = "requestheader_client_ca_file",
+        conflicts_with = "requestheader_from_cluster"
+    )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
     /// Take all of --requestheader-... from the ConfigMap kube-system/extension-apiserver-authentication, and the
@@ -210,6 +244,13 @@ impl Args {
         if self.secure_port == 0 && self.requestheader_from_cluster {
             return Err("--requestheader-from-cluster is about HTTPS, which --secure-port 0 switches off".into());
         }
+        if self.kubeconfig.is_some() && !self.requestheader_from_cluster && !self.namespaces_from_cluster {
+            return Err(
+                "--kubeconfig is for --requestheader-from-cluster and --namespaces-from-cluster, of which none is \
+                        given"
+                    .into(),
+            );
+        }
         for (flag, names) in [
             ("--requestheader-username-headers", &self.requestheader_username_headers),
             ("--requestheader-group-headers", &self.requestheader_group_headers),
@@ -339,6 +380,15 @@ mod tests {
         assert!(wrong(&["--insecure-port=8443"]).contains("both 8443"));
         assert!(wrong(&["--tls-cert-file=/dev/null"]).contains("--tls-private-key-file"));
         assert!(wrong(&["--tls-private-key-file=/dev/null"]).contains("--tls-cert-file"));
+        assert!(wrong(&["--kubeconfig=/dev/null"]).contains("--requestheader-from-cluster"));
+        assert!(parse(&["--kubeconfig=/dev/null", "--namespaces-from-cluster"]).is_ok());
+        let ca = "--requestheader-client-ca-file";
+        for rest in ["allowed-names", "username-headers", "group-headers", "uid-headers", "extra-headers-prefix"] {
+            let flag = format!("--requestheader-{rest}=x");
+            assert!(wrong(&[&flag]).contains(ca));
+            assert!(wrong(&[&flag, "--requestheader-from-cluster"]).contains("--requestheader-from-cluster"));
+            assert!(parse(&[&flag, &format!("{ca}=/dev/null")]).is_ok());
+        }
         assert!(
             wrong(&["--client-ca-file=/nowhere/ca.crt"]).contains("--client-ca-file /nowhere/ca.crt: No such file")
         );
@@ -388,7 +438,10 @@ mod tests {
         }
         let words = ["--requestheader-from-cluster", "--secure-port=0", "--insecure-port=8080"];
         assert!(wrong(&words).contains("--requestheader-from-cluster"));
-        assert!(wrong(&["--kubeconfig=/nowhere/x"]).contains("--kubeconfig /nowhere/x: No such file"));
+        assert!(
+            wrong(&["--namespaces-from-cluster", "--kubeconfig=/nowhere/x"])
+                .contains("--kubeconfig /nowhere/x: No such file")
+        );
     }
 
     #[test]

@@ -45,7 +45,10 @@ impl Certifies {
     /// no, extended key usages bind whoever is certified below, and each authority in between counts for the length of the path.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
-        let is_authority = constraints.map_or(cert.version() != X509Version::V3, |constraints| constraints.ca);
+        let is_authority = match constraints {
+            Some(constraints) => constraints.ca,
+            None => cert.version() != X509Version::V3,
+        };
         let key_usage = cert.key_usage()?.map(|extension| extension.value);
         let may_sign = key_usage.is_none_or(|usage| usage.flags == 0 || usage.key_cert_sign());
         let extended = cert.extended_key_usage()?.map(|extension| extension.value);

@@ -255,7 +255,7 @@ impl Writer<'_> {
                 let n = u32::from(c);
                 let (kind, digits) = match n {
                     ..=0xff => (b'x', 2),
-                    ..=0xffff => (b'u', 4),
+                    0x100..=0xffff => (b'u', 4),
                     _ => (b'U', 8),
                 };
                 self.out.extend([b'\\', kind]);
