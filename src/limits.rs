@@ -118,12 +118,9 @@ pub const REQUESTS_PER_CLOCK: u32 = 8;
 /// is followed by a look at the clock: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of the body of a request, or of the texts of the Lease that it names, from which on it is taken for one that takes
-/// long: a tenth of a millisecond, or ten if every character has to be escaped.
-pub const LONG_REQUEST_BYTES_MIN: usize = 64 * 1024;
-
-/// Milliseconds after a slow request in which it is looked at how long others on its HTTP/2 connection may take.
-pub const LONG_REQUESTS_EXPECTED_MS: u64 = 60_000;
+/// Bytes of the texts of a Lease from which on it is large: a request about it takes a tenth of a millisecond and more, or ten if
+/// each character has to be escaped.
+pub const LARGE_LEASE_BYTES_MIN: usize = 64 * 1024;
 
 /// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when all
 /// clients come back at once there are thousands. Those who are through need not wait for them.

@@ -63,12 +63,6 @@ impl Pace {
         self.is_over
     }
 
-    /// Whether one of the requests since [`Pace::take_slow`] took a turn's time, as far as it has been looked at.
-    #[must_use]
-    pub fn is_slow(&self) -> bool {
-        self.is_slow == Some(true)
-    }
-
     /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's time
     /// between two looks at the clock. `None` if there were none: then what else was done for it, such as to read a body, does
     /// not count for the next one.

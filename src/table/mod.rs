@@ -41,6 +41,8 @@ pub struct Table {
     ordered: BTreeMap<Key, Slot>,
     /// Leases in each namespace; no namespace stands here with none.
     counts: HashMap<String, usize, RandomState>,
+    /// How many are large.
+    large: usize,
     log: EventLog,
     history: History,
     discard: Discard,
@@ -56,6 +58,7 @@ impl Table {
             by_key: KeyIndex::new(),
             ordered: BTreeMap::new(),
             counts: HashMap::default(),
+            large: 0,
             log: EventLog::new(version, events_max, bytes_max),
             history: History::default(),
             discard: Discard::default(),
@@ -111,6 +114,12 @@ impl Table {
         self.counts.get(namespace).copied().unwrap_or(0)
     }
 
+    /// Whether one of the Leases is [large](Object::is_large).
+    #[must_use]
+    pub fn has_large(&self) -> bool {
+        self.large > 0
+    }
+
     /// The Lease of this name, and its place.
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Object)> {
@@ -132,6 +141,7 @@ impl Table {
         let (namespace, name) = key.parts();
         self.by_key.insert(namespace, name, slot);
         *self.counts.entry_ref(namespace).or_insert(0) += 1;
+        self.large += usize::from(after.is_large());
         self.end_change(None, &after, false);
         after
     }
@@ -144,6 +154,7 @@ impl Table {
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
         let after = Object::new(place.key().clone(), version, lease);
         let before = std::mem::replace(place, after.clone());
+        self.large = self.large + usize::from(after.is_large()) - usize::from(before.is_large());
         self.end_change(Some(before), &after, false);
         after
     }
@@ -171,6 +182,7 @@ impl Table {
                 self.counts.remove(namespace);
             }
         }
+        self.large -= usize::from(before.is_large());
         let after = before.at_version(version);
         self.end_change(Some(before), &after, true);
         after
@@ -207,6 +219,7 @@ impl Table {
             assert_eq!(self.entries.len(), self.by_key.len(), "slab and hash index");
             if self.entries.len() <= 64 {
                 assert_eq!(self.entries.len(), self.counts.values().sum::<usize>(), "slab and counts");
+                assert_eq!(self.entries.iter().filter(|(_, object)| object.is_large()).count(), self.large);
                 assert!(!self.counts.values().any(|n| *n == 0), "a namespace without Leases is counted");
                 for (key, slot) in &self.ordered {
                     let (namespace, name) = key.parts();

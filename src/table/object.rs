@@ -10,6 +10,7 @@ use crate::codec::template::{Template, encode_into};
 use crate::codec::values::Values;
 use crate::go::json::ESCAPED_BYTES_MAX;
 use crate::lease::{Lease, ObjectMeta};
+use crate::limits::LARGE_LEASE_BYTES_MIN;
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::selector::Selector;
 use crate::timestamp::{MicroTime, Time};
@@ -291,10 +292,10 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// An estimate of the memory of its texts, in bytes: what a request about it takes grows with that.
+    /// Whether a request about it takes long because of what it holds; a renewal does not change that.
     #[must_use]
-    pub fn text_bytes(&self) -> usize {
-        self.base.lease.text_bytes()
+    pub fn is_large(&self) -> bool {
+        self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
     /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its

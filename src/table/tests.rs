@@ -3,8 +3,9 @@
 //! Method: seeded random operations on the table and on a list of plain maps, one map a version.
 
 use super::*;
-use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP};
+use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP, LARGE_LEASE_BYTES_MIN};
 use crate::table::snapshot::{Forgotten, Range, Snapshot, Stepped};
+use crate::timestamp::MicroTime;
 use compact_str::CompactString;
 
 /// The table's content at one version: key to version and holder.
@@ -394,4 +395,29 @@ fn prefetching_changes_nothing() {
         model.table.prefetch(keys.iter().copied());
     }
     assert_eq!(model.table.version(), version);
+}
+
+#[test]
+fn large_leases_are_counted_as_they_come_change_and_go() {
+    let mut table = Table::new(ResourceVersion(1), 16, 1 << 20);
+    let lease = |name: &str, bytes: usize| {
+        let mut lease = Lease::default();
+        (lease.metadata.namespace, lease.metadata.name) = ("a".into(), name.into());
+        lease.spec.holder_identity = Some("h".repeat(bytes).into());
+        lease
+    };
+    let (small, large) = (10, LARGE_LEASE_BYTES_MIN);
+    table.create(lease("x", small));
+    assert!(!table.has_large());
+    table.create(lease("y", large));
+    let [x, y] = ["x", "y"].map(|name| table.find("a", name).expect("created").0);
+    assert!(table.has_large());
+    table.replace(x, lease("x", large + 1));
+    table.renew(y, RenewedTimes { renew_time: MicroTime(1), managed_time: None });
+    table.replace(y, lease("y", small));
+    assert!(table.has_large(), "the other has become so");
+    table.remove(y);
+    assert!(table.has_large());
+    table.remove(x);
+    assert!(!table.has_large());
 }

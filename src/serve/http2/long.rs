@@ -4,13 +4,12 @@
 //! patch of a Lease of a megabyte does. In the order of their arrival fifty of those would hold up all renewals for seconds.
 //! So they wait in a queue of their own, of which one is served at a time, and the others wait for one of them at most.
 //!
-//! Whether a request takes long is told from the sizes of its body and of the Lease that it names. To look at that costs a few
-//! percent of a renewal, so it is looked at only on a connection that had a slow request a while ago.
+//! Whether a request takes long is told from the sizes of its body and of the Lease that it names, at which nobody has to look
+//! while no Lease is large.
 
 use super::Http2;
 use super::receive::Whole;
-use crate::clock::Now;
-use crate::limits::{LONG_REQUEST_BYTES_MIN, LONG_REQUESTS_EXPECTED_MS};
+use crate::limits::LARGE_LEASE_BYTES_MIN;
 use crate::serve::{Budget, Turn, named_lease};
 use crate::table::Table;
 use std::collections::VecDeque;
@@ -22,15 +21,13 @@ pub(super) struct Long {
     queue: VecDeque<Whole>,
     /// One was served, and of the others none since then.
     are_others_next: bool,
-    /// Milliseconds until which there may be more of them.
-    expected_until_ms: u64,
 }
 
 impl Long {
-    /// Takes a request that is likely to take long; gives back one that is not.
+    /// Takes a request that takes long; gives back one that does not.
     #[inline]
-    pub(super) fn sort_out(&mut self, whole: Whole, table: &Table, now: Now) -> Option<Whole> {
-        if now.ms >= self.expected_until_ms || !is_long(&whole, table) {
+    pub(super) fn sort_out(&mut self, whole: Whole, table: &Table) -> Option<Whole> {
+        if !is_long(&whole, table) {
             return Some(whole);
         }
         self.queue.push_back(whole);
@@ -69,9 +66,6 @@ impl Http2 {
 
     /// Serves the first one if there are no others.
     pub(super) fn serve_long_after_others(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        if turn.service.pace.is_slow() {
-            self.long.expected_until_ms = turn.now.ms.saturating_add(LONG_REQUESTS_EXPECTED_MS);
-        }
         if self.whole.is_empty() {
             self.serve_first_long(budget, turn);
         }
@@ -91,10 +85,14 @@ impl Http2 {
     }
 }
 
+#[inline]
 fn is_long(whole: &Whole, table: &Table) -> bool {
     let (target, body_bytes) = whole.target_and_body_bytes();
-    body_bytes >= LONG_REQUEST_BYTES_MIN
-        || named_lease(target)
-            .and_then(|(namespace, name)| table.find(&namespace, &name))
-            .is_some_and(|(_, object)| object.text_bytes() >= LONG_REQUEST_BYTES_MIN)
+    body_bytes >= LARGE_LEASE_BYTES_MIN || table.has_large() && is_about_large(target, table)
+}
+
+#[cold]
+fn is_about_large(target: &[u8], table: &Table) -> bool {
+    let found = named_lease(target).and_then(|(namespace, name)| table.find(&namespace, &name));
+    found.is_some_and(|(_, object)| object.is_large())
 }

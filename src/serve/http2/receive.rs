@@ -186,7 +186,7 @@ impl Http2 {
             && !turn.service.pace.is_over()
             && let Some(whole) = self.whole.pop_front()
         {
-            if let Some(whole) = self.long.sort_out(whole, &turn.service.table, turn.now) {
+            if let Some(whole) = self.long.sort_out(whole, &turn.service.table) {
                 self.serve_one(whole, turn);
                 self.long.on_other_served();
                 budget.has_answers = true;
