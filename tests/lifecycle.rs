@@ -9,7 +9,10 @@ mod support;
 use coordination_apiserver::limits::{ANONYMOUS_BODY_BYTES_MAX, SHUTDOWN_MS_MAX};
 use coordination_apiserver::server::Config;
 use process::Process;
-use std::io::Write as _;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -385,6 +388,34 @@ fn sigterm_and_sigint_end_the_process_well() {
         let status = process.wait();
         assert_eq!(status.code(), Some(0), "SIG{signal}: {status}");
         assert!(begun.elapsed() < STOP_MAX, "SIG{signal}: ended after {:?}", begun.elapsed());
+    }
+}
+
+/// As `openssl s_client` does with a request on its standard input.
+#[test]
+fn who_ends_its_side_with_the_last_step_of_the_handshake_gets_an_answer() {
+    for _ in 0..20 {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut tls = ClientConnection::new(anonymous_client_config(), name).unwrap();
+        let mut socket = TcpStream::connect(SECURE.secure_address()).unwrap();
+        while tls.is_handshaking() {
+            while tls.wants_write() {
+                tls.write_tls(&mut socket).unwrap();
+            }
+            tls.read_tls(&mut socket).unwrap();
+            tls.process_new_packets().unwrap();
+        }
+        tls.writer().write_all(b"GET /livez HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        tls.send_close_notify();
+        let mut last = Vec::new();
+        while tls.wants_write() {
+            tls.write_tls(&mut last).unwrap();
+        }
+        socket.write_all(&last).unwrap();
+        socket.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        _ = StreamOwned::new(tls, socket).read_to_end(&mut answer);
+        assert!(answer.starts_with(b"HTTP/1.1 200 OK\r\n"), "{}", shown(&answer));
     }
 }
 

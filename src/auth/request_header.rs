@@ -26,10 +26,13 @@ enum Role {
     Other,
 }
 
-/// Whether a request claims to be somebody's, or something about who sends it.
+/// Whether a request claims to be somebody's, or something about who sends it. So does one that asks to be taken for somebody
+/// else's (Kubernetes, "User impersonation"): served as its sender's own it could do more than was asked for.
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
-    fields.for_each(&mut |name, _| found = found || role_of(names, name).is_some());
+    fields.for_each(&mut |name, _| {
+        found = found || role_of(names, name).is_some() || has_prefix(name, b"Impersonate-");
+    });
     found
 }
 
@@ -62,12 +65,13 @@ fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
     if position(&names.group).is_some() {
         return Some(Role::Group);
     }
-    let has_prefix = |prefix: &String| {
-        // One that is empty, as a ConfigMap may have it, would make every field a claim.
-        let has_it = |(head, _): (&[u8], _)| head.eq_ignore_ascii_case(prefix.as_bytes());
-        !prefix.is_empty() && name.split_at_checked(prefix.len()).is_some_and(has_it)
-    };
-    (position(&names.uid).is_some() || names.extra_prefix.iter().any(has_prefix)).then_some(Role::Other)
+    // One that is empty, as a ConfigMap may have it, would make every field a claim.
+    let is_extra = |prefix: &String| !prefix.is_empty() && has_prefix(name, prefix.as_bytes());
+    (position(&names.uid).is_some() || names.extra_prefix.iter().any(is_extra)).then_some(Role::Other)
+}
+
+fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
+    name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix))
 }
 
 /// What has been read of the field lines of one request.
@@ -184,10 +188,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_prefix_that_is_empty_makes_no_claim_of_every_field() {
+    fn a_claim_is_a_field_of_a_known_name_or_prefix() {
         let names = HeaderNames { extra_prefix: vec![String::new(), "X-Extra-".into()], ..HeaderNames::default() };
         assert!(!is_claim(&names, &Lines(&[("accept", b"*/*")])));
         assert!(is_claim(&names, &Lines(&[("x-extra-a", b"b")])));
+        assert!(is_claim(&names, &Lines(&[("impersonate-user", b"b")])));
+        assert!(!is_claim(&names, &Lines(&[("impersonator", b"b")])));
     }
 
     #[test]

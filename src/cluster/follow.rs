@@ -54,7 +54,8 @@ where
             Ok(End::Expired) => {}
             Err(error) => {
                 let error = told(&error);
-                tracing::warn!(error, what, pause_ms = pause.as_millis(), "cannot follow; trying again");
+                let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(error, what, pause_ms, "cannot follow; trying again");
             }
         }
         if has_listed {

@@ -177,8 +177,9 @@ impl Conn {
             let waited_ms = now.ms.saturating_sub(since_ms);
             self.waiting_since_ms += waited_ms;
             self.began_ms += waited_ms;
-            if self.transport.is_end_near() {
-                // It has given up while it waited: whatever it sent is not worth the work.
+            if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
+                // It has given up while it waited: whatever it sent is not worth the work. Who was answered may have sent a
+                // request with its last step, and have no more to send.
                 service.api.metrics.count_tls_handshake(false);
                 self.phase = Phase::Closed;
                 return;
