@@ -439,7 +439,7 @@ fn a_pipe_that_breaks_does_not_kill_the_process() {
         let client = Client::open(process.endpoint());
         let mut socket = client.stream.socket();
         socket.write_all(&request("GET", "/version", "").repeat(100)).unwrap();
-        socket.shutdown(std::net::Shutdown::Both).unwrap();
+        socket.shutdown(Shutdown::Both).unwrap();
     }
     eventually("the process answers", || process.answers());
 }
