@@ -13,6 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use support::exposition::Exposition;
 use support::frames::{self, Frames};
 use support::server::TestServer;
 use support::stream::Endpoint;
-use support::tls::{Authority, anonymous_client_config};
+use support::tls::{AUTHORITY, Authority, anonymous_client_config};
 use support::watch::{Watch, expect_expired, kind};
 use support::{eventually, lease, shown};
 
@@ -363,7 +364,7 @@ fn two_servers_do_not_share_a_port() {
 #[test]
 fn a_certificate_names_its_user_for_each_connection() {
     // Sessions are resumed with the identity that they began with, never with another's.
-    let [one, other] = ["one", "other"].map(|user| support::tls::AUTHORITY.client_config(user, &["system:masters"]));
+    let [one, other] = ["one", "other"].map(|user| AUTHORITY.client_config(user, &["system:masters"]));
     for config in [&one, &other, &one, &other] {
         let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(Arc::clone(config)) };
         let mut client = Client::open(&endpoint);
@@ -389,6 +390,31 @@ fn sigterm_and_sigint_end_the_process_well() {
         assert_eq!(status.code(), Some(0), "SIG{signal}: {status}");
         assert!(begun.elapsed() < STOP_MAX, "SIG{signal}: ended after {:?}", begun.elapsed());
     }
+}
+
+/// A handshake goes on in a time of its own, and is not forgotten for want of time for requests.
+#[test]
+fn a_long_certificate_gets_in_while_others_use_up_each_turn() {
+    let namespace = "each-turn";
+    let mut other = SECURE.client();
+    let large = lease::new("large").replace("node-a", &"\\u0001".repeat(1 << 18));
+    other.call("POST", &lease::collection(namespace), &large).expect_status(201, "a large one");
+    let is_over = Arc::new(AtomicBool::new(false));
+    let slow = {
+        let is_over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                other.call("GET", &lease::path(namespace, "large"), "").expect_status(200, "what takes a turn's time");
+            }
+        })
+    };
+    let config = AUTHORITY.client_config(&"u".repeat(12_000), &["system:masters"]);
+    for _ in 0..5 {
+        let endpoint = Endpoint { address: SECURE.secure_address(), tls: Some(Arc::clone(&config)) };
+        Client::open(&endpoint).call("GET", &lease::collection("none"), "").expect_status(200, "a member");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    slow.join().unwrap();
 }
 
 /// As `openssl s_client` does with a request on its standard input.

@@ -243,7 +243,7 @@ impl Conn {
                 self.waiting_since_ms = now.ms;
                 Next::Again
             }
-            (Phase::Open, Stopped::Budget) => Next::Again,
+            (Phase::Handshake | Phase::Open, Stopped::Budget) => Next::Again,
             (Phase::Open, Stopped::Room) if self.output.len() < service.room_for(&self.credentials) => Next::Again,
             _ => Next::Wait,
         }
@@ -456,14 +456,16 @@ impl Conn {
                 self.drop_work(service);
                 return Ok(());
             }
-            let is_much = self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
+            // A handshake has a time of its own, and messages that are bounded.
+            let is_open = self.phase == Phase::Open;
+            let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
             if is_much {
                 service.pace.count_much_read();
             }
             if !self.transport.is_readable() || !may_read {
                 return Ok(());
             }
-            if is_much || read_bytes >= READ_BYTES_PER_TURN || service.pace.is_over() {
+            if is_much || read_bytes >= READ_BYTES_PER_TURN || is_open && service.pace.is_over() {
                 self.stopped = Stopped::Budget;
                 return Ok(());
             }
