@@ -107,7 +107,8 @@ impl Credentials {
                 Err(Unnamed::Unreadable) => return Err(ApiError::Unauthorized),
                 Err(Unnamed::Absent) => {}
             }
-        } else if request_header::is_claim(trust.header_names(), fields) {
+        }
+        if request_header::is_claim(trust.header_names(), fields) {
             return Err(ApiError::Unauthorized);
         }
         Ok(proof.user.as_ref().map_or(Caller::Anonymous, |user| Caller::User(Rc::clone(user))))

@@ -41,6 +41,9 @@ pub(super) struct Inner {
     released_len: usize,
 }
 
+/// What stood at a key at some version, or that nothing did; `None` if it is another's to say.
+pub(super) type Stood<'t> = Option<Option<&'t Object>>;
+
 /// What stood at a key until a version; none where nothing did.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
@@ -177,12 +180,13 @@ impl Inner {
         }
     }
 
-    /// What stood at `version` where something else stood later, of keys within `bounds`, in their order.
+    /// The keys within `bounds` where something was lost, in their order: with what stood there at `version`, if that was lost
+    /// since. Those where it was not are given too, so that whoever reads can tell how much was looked at.
     pub(super) fn changes(
         &self,
         (start, end): (Bound<&str>, Bound<&str>),
         version: ResourceVersion,
-    ) -> impl Iterator<Item = (&Key, Option<&Object>)> {
+    ) -> impl Iterator<Item = (&Key, Stood<'_>)> {
         let loss = |key, at| Loss { key: Key::from_text(key), at: ResourceVersion(at) };
         // No loss is at version 0, nor at the last.
         let end = match end {
@@ -190,12 +194,15 @@ impl Inner {
             Bound::Excluded(key) => Bound::Excluded(loss(key, 0)),
             Bound::Unbounded => Bound::Unbounded,
         };
-        let bounds = (start.map(|key| loss(key, 0)), end);
-        let mut given = None;
-        self.lost.range(bounds).filter_map(move |(Loss { key, at }, before)| {
+        let mut losses = self.lost.range((start.map(|key| loss(key, 0)), end)).peekable();
+        std::iter::from_fn(move || {
+            let (Loss { key, at }, before) = losses.next()?;
             // The first that was lost after that version: what was lost later came later.
-            let is_first = *at > version && given != Some(key);
-            is_first.then(|| (*given.insert(key), before.as_ref()))
+            let mut stood = (*at > version).then_some(before.as_ref());
+            while let Some((Loss { at, .. }, before)) = losses.next_if(|(loss, _)| loss.key == *key) {
+                stood = stood.or_else(|| (*at > version).then_some(before.as_ref()));
+            }
+            Some((key, stood))
         })
     }
 }

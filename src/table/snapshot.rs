@@ -19,7 +19,7 @@ use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::discard::{Changes, Discard, States};
 use crate::table::event_log::Event;
-use crate::table::history::Hold;
+use crate::table::history::{Hold, Stood};
 use crate::table::object::{Key, Object};
 use std::cmp::Ordering;
 use std::iter::Peekable;
@@ -261,9 +261,9 @@ impl Snapshot {
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
         let history = self.hold.history();
-        let present = table.ordered.range::<str, _>(bounds).map(|(key, slot)| (key, Some(table.object(*slot))));
+        let present = table.ordered.range::<str, _>(bounds).map(|(key, slot)| (key, Some(Some(table.object(*slot)))));
         let lost = history.changes(bounds, self.hold.version());
-        let lost_before = self.lost_before.range::<str, _>(bounds).map(|(key, before)| (key, before.as_ref()));
+        let lost_before = self.lost_before.range::<str, _>(bounds).map(|(key, before)| (key, Some(before.as_ref())));
         let mut keys = Layered::new(Layered::new(present, lost), lost_before).peekable();
         let mut last = None;
         let mut wanted = true;
@@ -275,7 +275,7 @@ impl Snapshot {
                 break;
             };
             // None: it did not exist then. Passing over it is work too.
-            let Some(object) = object else {
+            let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;
             };
@@ -326,7 +326,7 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// Two sequences of keys in order as one. What `upper` has at a key hides what `lower` has.
+/// Two sequences of keys in order as one. What `upper` says of a key hides what `lower` does.
 struct Layered<L: Iterator, U: Iterator> {
     lower: Peekable<L>,
     upper: Peekable<U>,
@@ -338,12 +338,12 @@ impl<L: Iterator, U: Iterator> Layered<L, U> {
     }
 }
 
-impl<'t, T, L, U> Iterator for Layered<L, U>
+impl<'t, L, U> Iterator for Layered<L, U>
 where
-    L: Iterator<Item = (&'t Key, T)>,
-    U: Iterator<Item = (&'t Key, T)>,
+    L: Iterator<Item = (&'t Key, Stood<'t>)>,
+    U: Iterator<Item = (&'t Key, Stood<'t>)>,
 {
-    type Item = (&'t Key, T);
+    type Item = (&'t Key, Stood<'t>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let order = match (self.lower.peek(), self.upper.peek()) {
@@ -354,9 +354,8 @@ where
         if order == Ordering::Less {
             return self.lower.next();
         }
-        if order == Ordering::Equal {
-            self.lower.next();
-        }
-        self.upper.next()
+        let below = if order == Ordering::Equal { self.lower.next() } else { None };
+        let (key, stood) = self.upper.next()?;
+        Some((key, stood.or(below.and_then(|(_, stood)| stood))))
     }
 }

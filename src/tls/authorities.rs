@@ -26,6 +26,7 @@ pub struct Authorities(Vec<Authority>);
 
 #[derive(Clone, Debug)]
 struct Authority {
+    cert: CertificateDer<'static>,
     validity: RangeInclusive<Time>,
     certifies: Certifies,
     verifier: Arc<dyn ClientCertVerifier>,
@@ -36,6 +37,8 @@ struct Authority {
 enum Certifies {
     /// Clients, by way of at most so many other authorities.
     Clients { intermediates_max: usize },
+    /// Nobody but its own bearer, who is certified by standing among the authorities.
+    Itself,
     /// No clients.
     Nobody,
 }
@@ -53,8 +56,11 @@ impl Certifies {
         let may_sign = key_usage.is_none_or(|usage| usage.flags == 0 || usage.key_cert_sign());
         let extended = cert.extended_key_usage()?.map(|extension| extension.value);
         let may_be_for_clients = extended.is_none_or(|usage| usage.any || usage.client_auth);
-        if !(is_authority && may_sign && may_be_for_clients) {
+        if !may_be_for_clients {
             return Ok(Self::Nobody);
+        }
+        if !(is_authority && may_sign) {
+            return Ok(Self::Itself);
         }
         let path_len = constraints.and_then(|constraints| constraints.path_len_constraint);
         let intermediates_max = path_len.map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
@@ -72,11 +78,11 @@ impl Authorities {
             let (validity, certifies) =
                 read(&cert).map_err(|_| rustls::Error::InvalidCertificate(CertificateError::BadEncoding))?;
             let mut root = RootCertStore::empty();
-            root.add(cert)?;
+            root.add(cert.clone())?;
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(root), provider())
                 .build()
                 .map_err(|e| rustls::Error::General(e.to_string()))?;
-            Ok(Authority { validity, certifies, verifier })
+            Ok(Authority { cert, validity, certifies, verifier })
         };
         certs.into_iter().map(authority).collect::<Result<_, _>>().map(Self)
     }
@@ -103,7 +109,11 @@ impl Authorities {
         }
         let at = Time(i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
         for authority in self.0.iter().filter(|authority| authority.validity.contains(&at)) {
-            let Certifies::Clients { intermediates_max } = authority.certifies else { continue };
+            let intermediates_max = match authority.certifies {
+                Certifies::Itself if authority.cert == *own => return Ok(*authority.validity.end()),
+                Certifies::Itself | Certifies::Nobody => continue,
+                Certifies::Clients { intermediates_max } => intermediates_max,
+            };
             // They come in the order of the path, the client's own authority first (RFC 5246 §7.4.2).
             let intermediates = intermediates.get(..intermediates_max).unwrap_or(intermediates);
             match authority.verifier.verify_client_cert(own, intermediates, now) {

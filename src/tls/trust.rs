@@ -364,6 +364,7 @@ mod tests {
             (authority, vec![], vec![ServerAuth], false),
         ] {
             let what = format!("{is_ca:?}, {key_usages:?}, {extended:?}");
+            let is_for_clients = extended != [ServerAuth];
             let mut params = Ca::params("pinned", is_ca);
             (params.key_usages, params.extended_key_usages) = (key_usages, extended);
             let (pinned, other) = (Ca::of(params), Ca::new("other"));
@@ -373,6 +374,11 @@ mod tests {
                 assert_eq!(lets_in(&trust, &leaf, NOW), certifies, "{what}");
                 let proven = (certifies.then(|| "front-proxy-client".into()), certifies);
                 assert_eq!(found(&trust, &leaf, NOW), proven, "{what}");
+                if !certifies {
+                    // Its own bearer is certified by its standing there.
+                    let itself = (is_for_clients.then(|| "pinned".into()), is_for_clients);
+                    assert_eq!(found(&trust, pinned.0.der(), NOW), itself, "{what}");
+                }
             }
         }
     }
