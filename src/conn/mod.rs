@@ -495,6 +495,7 @@ impl Conn {
     ) -> ControlFlow<()> {
         self.credentials.refresh(&service.trust, self.transport.peer_certificates(), now);
         let owed_nothing = !self.is_output_waiting();
+        budget.has_more_input = self.transport.is_readable();
         let output = self.output.buffer(pool);
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };

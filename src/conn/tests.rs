@@ -397,7 +397,7 @@ fn requests_that_take_long_wait_for_the_others_of_their_connection() {
     let mut exchange = |requests: &[u8], begun: fn() -> std::time::Instant| {
         world.peer.write_all(requests).expect("room in the kernel");
         let mut received = Vec::new();
-        for _ in 0..20 {
+        for _ in 0..40 {
             world.service.pace.begin(begun());
             world.turn();
             let mut bytes = vec![0; 1 << 16];
@@ -409,8 +409,16 @@ fn requests_that_take_long_wait_for_the_others_of_their_connection() {
     let large = |streams: &[u32]| streams.iter().flat_map(|stream| patch(*stream, "large")).collect::<Vec<_>>();
     let requests = [large(&[1, 3]), get_version(5), large(&[7]), get_version(9)].concat();
     assert_eq!(exchange(&requests, std::time::Instant::now), [5, 9, 1, 3, 7]);
-    // Others that use up every turn do not keep them out.
-    let others: Vec<_> = [19, 21, 23].into_iter().flat_map(|stream| patch(stream, "missing")).collect();
+    // Others that use up every turn do not keep them out for ever.
+    let others: Vec<_> = (19..59).step_by(2).flat_map(|stream| patch(stream, "missing")).collect();
     let long_ago = || std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
-    assert_eq!(exchange(&[large(&[15, 17]), others].concat(), long_ago), [19, 15, 21, 17, 23]);
+    let order: Vec<_> = (19..53).step_by(2).chain([15, 53, 55, 57, 17]).collect();
+    assert_eq!(exchange(&[large(&[15, 17]), others].concat(), long_ago), order);
+    // Of those that are reset nothing is left.
+    let reset = |stream: u32| [&[0, 0, 4, 3, 0][..], &stream.to_be_bytes(), &[0, 0, 0, 8]].concat();
+    let streams: Vec<_> = (59..459).step_by(2).collect();
+    let resets: Vec<_> = streams.iter().flat_map(|stream| reset(*stream)).collect();
+    let requests = [large(&streams), resets, large(&[459]), get_version(461)].concat();
+    assert_eq!(exchange(&requests, std::time::Instant::now), [461, 459]);
+    assert_eq!(world.conn.received_bytes(), 0);
 }

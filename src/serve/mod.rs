@@ -87,13 +87,17 @@ pub struct Budget {
     pub room: usize,
     /// Whether requests were served, whose answers wait for the end of the turn.
     pub has_answers: bool,
+    /// Whether there is more to be read than the input has.
+    pub has_more_input: bool,
+    /// Whether serving has begun in this turn.
+    pub is_begun: bool,
 }
 
 impl Budget {
     /// What each connection gets in a turn, with `room` for the answers.
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
-        Self { requests: REQUESTS_PER_TURN, room, has_answers: false }
+        Self { requests: REQUESTS_PER_TURN, room, has_answers: false, has_more_input: false, is_begun: false }
     }
 
     /// Whether more may be done, if `output` is what waits to be sent.

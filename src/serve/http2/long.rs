@@ -19,8 +19,10 @@ use std::collections::VecDeque;
 pub(super) struct Long {
     /// In the order of their arrival; some may have been reset.
     queue: VecDeque<Whole>,
-    /// One was served, and of the others none since then.
-    are_others_next: bool,
+    /// Turns of the connection in which others were before them, since one was served.
+    turns_waited: u32,
+    /// Streams that were reset since those that stand here for nothing were swept out.
+    resets: usize,
 }
 
 impl Long {
@@ -39,11 +41,6 @@ impl Long {
         self.queue.is_empty()
     }
 
-    /// One of the others was served.
-    pub(super) fn on_other_served(&mut self) {
-        self.are_others_next = false;
-    }
-
     /// Those that wait.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Whole> {
         self.queue.iter()
@@ -56,34 +53,54 @@ impl Long {
 }
 
 impl Http2 {
-    /// Serves the first one if others were served since the last. To be called before the others: if they leave no time in any
-    /// turn, they and the long ones take turns.
-    pub(super) fn serve_long_before_others(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        if !self.long.are_others_next {
-            self.serve_first_long(budget, turn);
+    /// Begins the connection's turn: serves the first one if it has waited for the others long enough.
+    #[inline]
+    pub(super) fn serve_long_due(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+        if std::mem::replace(&mut budget.is_begun, true) || self.long.is_empty() {
+            return;
         }
+        if self.long.turns_waited >= TURNS_WAITED_MAX {
+            self.serve_long(budget, turn);
+        }
+        self.long.turns_waited += 1;
     }
 
-    /// Serves the first one if there are no others.
-    pub(super) fn serve_long_after_others(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        if self.whole.is_empty() {
-            self.serve_first_long(budget, turn);
-        }
-    }
-
-    /// Not in a turn in which others were served: their answers would wait.
-    fn serve_first_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        if turn.output.len() < budget.room
+    /// Serves the first one. Not in a turn in which others were served: their answers would wait.
+    pub(super) fn serve_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+        while turn.output.len() < budget.room
             && !budget.has_answers
             && !turn.service.pace.is_over()
             && let Some(first) = self.long.queue.pop_front()
         {
-            self.serve_one(first, turn);
-            budget.has_answers = true;
-            self.long.are_others_next = true;
+            // One that was reset takes no time.
+            budget.has_answers = self.serve_one(first, turn);
+            self.long.turns_waited = 0;
         }
     }
+
+    /// A stream was reset. What stands in the queue for nothing is swept out before it is much: who resets could fill it.
+    pub(super) fn sweep_long(&mut self) {
+        self.long.resets += usize::from(!self.long.is_empty());
+        if self.long.resets <= RESETS_MIN + self.long.queue.len() / 2 {
+            return;
+        }
+        self.long.resets = 0;
+        let Self { connection, received_bytes, .. } = self;
+        self.long.queue.retain(|whole| {
+            let is_open = connection.has_stream(whole.key());
+            if !is_open {
+                *received_bytes -= whole.received_bytes();
+            }
+            is_open
+        });
+    }
 }
+
+/// Turns of which a long request lets others have all, while there are others: each may hold a hundred of them.
+const TURNS_WAITED_MAX: u32 = 16;
+
+/// Streams that may be reset, beside half as many as wait, before the queue is gone over.
+const RESETS_MIN: usize = 16;
 
 #[inline]
 fn is_long(whole: &Whole, table: &Table) -> bool {

@@ -92,7 +92,7 @@ impl Http2 {
     /// Serves what is in `input` as far as the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         self.resume(turn);
-        self.serve_long_before_others(budget, turn);
+        self.serve_long_due(budget, turn);
         let mut has_more = loop {
             let is_starved = match self.receive(input, budget, turn) {
                 Ok(is_starved) => is_starved,
@@ -118,8 +118,12 @@ impl Http2 {
                 break !is_starved && !input.is_empty();
             }
         };
-        self.serve_long_after_others(budget, turn);
-        has_more |= !self.long.is_empty();
+        let are_others_done =
+            !has_more && !budget.has_more_input || self.whole.is_empty() && self.has_much_waiting(turn);
+        if are_others_done && !self.long.is_empty() {
+            self.serve_long(budget, turn);
+            has_more |= !self.long.is_empty();
+        }
         self.check_invariants();
         self.send_more(turn);
         // The windows of those that found no room in the output are open: no frame will come to remind of them.

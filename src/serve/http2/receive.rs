@@ -70,6 +70,16 @@ pub(super) struct Whole {
 }
 
 impl Whole {
+    /// Its stream.
+    pub(super) fn key(&self) -> StreamKey {
+        self.key
+    }
+
+    /// What there is of it, as [`Http2::received_bytes`] counts.
+    pub(super) fn received_bytes(&self) -> usize {
+        self.unserved.bytes()
+    }
+
     /// What it is for, and how long its body is.
     pub(super) fn target_and_body_bytes(&self) -> (&[u8], usize) {
         (self.head.path(&self.unserved.fields), self.unserved.body.len())
@@ -174,6 +184,7 @@ impl Http2 {
             service.watchers.remove(*watcher);
         }
         self.forget(key);
+        self.sweep_long();
     }
 
     /// Serves the requests that are whole, as far as there is room for the answers and time.
@@ -187,23 +198,22 @@ impl Http2 {
             && let Some(whole) = self.whole.pop_front()
         {
             if let Some(whole) = self.long.sort_out(whole, &turn.service.table) {
-                self.serve_one(whole, turn);
-                self.long.on_other_served();
-                budget.has_answers = true;
+                budget.has_answers |= self.serve_one(whole, turn);
             }
         }
     }
 
-    /// Serves a request that is whole.
-    pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) {
+    /// Serves a request that is whole, and says whether it did: it may have been reset by now.
+    pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
         let Whole { key, head, mut unserved } = whole;
         self.received_bytes -= unserved.bytes();
-        // It may have been reset by now.
-        if self.connection.has_stream(key) {
+        let is_open = self.connection.has_stream(key);
+        if is_open {
             let Unserved { fields, body } = &mut *unserved;
             self.dispatch(key, fields, head, body, turn);
         }
         turn.service.scratch.spare.give(unserved);
+        is_open
     }
 
     /// Brings to the caches what the requests that are whole are about.
@@ -288,7 +298,7 @@ impl Http2 {
         };
         // In time that grows with their number but once: the room may have become so small that most of them have to go.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
-        // What is whole is served before anything more is taken in.
+        // What is whole is served before so much more is taken in.
         while self.received_bytes + more > room
             && let Some((_, slot)) = held.pop()
             && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
