@@ -356,6 +356,6 @@ where
         }
         let below = if order == Ordering::Equal { self.lower.next() } else { None };
         let (key, stood) = self.upper.next()?;
-        Some((key, stood.or(below.and_then(|(_, stood)| stood))))
+        Some((key, stood.or_else(|| below.and_then(|(_, stood)| stood))))
     }
 }
