@@ -19,7 +19,7 @@ pub struct Pace {
     /// The last look at the clock.
     looked: Option<Instant>,
     /// Whether between two looks at the clock a turn's time went by, of the requests counted since [`Pace::take_slow`]: one
-    /// that is not plain has taken it alone, plain ones some together.
+    /// that is not plain has taken it alone, plain ones some together. Or much was read, and was no request.
     is_slow: Option<bool>,
 }
 
@@ -43,7 +43,7 @@ impl Pace {
         }
     }
 
-    /// The connection has sent as much as it may in a turn, and its requests, if there were any among that, were not slow.
+    /// The connection has sent as much as may be read of it in a turn: it is slow if there was no request among that.
     pub fn count_much_read(&mut self) {
         self.is_slow.get_or_insert(true);
     }
@@ -64,8 +64,8 @@ impl Pace {
     }
 
     /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's time
-    /// between two looks at the clock. `None` if there were none: then what else was done for it, such as to read a body, does
-    /// not count for the next one.
+    /// between two looks at the clock. Or whether [much was read](Pace::count_much_read) and there were
+    /// none. `None` if there were none: then what else was done for it, such as to read a body, does not count for the next one.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {

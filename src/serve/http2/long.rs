@@ -62,7 +62,7 @@ impl Http2 {
         if self.long.turns_waited >= TURNS_WAITED_MAX {
             self.serve_long(budget, turn);
         }
-        self.long.turns_waited += 1;
+        self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
     /// Serves the first one. Not in a turn in which others were served: their answers would wait.
