@@ -175,6 +175,15 @@ fn merge_patches_without_a_version_do_not_undo_each_other() {
     );
 }
 
+/// Says that it is over when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// Some ask again and again for what takes longer than all requests of a turn have; everybody else waits for one of those, and
 /// not for one of each.
 #[test]
@@ -197,6 +206,8 @@ fn slow_requests_hold_up_others_one_at_a_time() {
                 }
             });
         }
+        // The others end also if this one fails.
+        let _end = End(&is_over);
         let mut client = server.client();
         let mut served = || {
             let metrics = Exposition::of(client.call("GET", "/metrics", ""));
@@ -204,7 +215,6 @@ fn slow_requests_hold_up_others_one_at_a_time() {
         };
         while served() < 2 * SLOW {}
         let counts: Vec<_> = (0..21).map(|_| served()).collect();
-        is_over.store(true, Ordering::Release);
         let mut waited_for: Vec<_> = counts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         waited_for.sort_unstable();
         waited_for

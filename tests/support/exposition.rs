@@ -35,7 +35,8 @@ impl Exposition {
     pub(crate) fn sum(&self, name: &str, labels: &[&str]) -> f64 {
         let is_meant =
             |series: &str| series.split('{').next() == Some(name) && labels.iter().all(|label| series.contains(label));
-        self.series.iter().filter(|(series, _)| is_meant(series)).map(|(_, value)| value).sum()
+        // Not `sum`, which of none is the negative zero.
+        self.series.iter().filter(|(series, _)| is_meant(series)).fold(0.0, |sum, (_, value)| sum + value)
     }
 
     /// [`Exposition::sum`] of what is counted in whole numbers.
