@@ -46,7 +46,7 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
             b' '..=0x7f => out.push(char::from(byte)),
             _ => {
                 out.push_str("\\x");
-                out.extend([byte >> 4, byte & 0xf].map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)])));
+                out.extend([byte >> 4, byte & 0xf].into_iter().filter_map(|digit| char::from_digit(digit.into(), 16)));
             }
         }
     }

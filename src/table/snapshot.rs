@@ -274,7 +274,7 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // None: it did not exist then. Passing over it is work too.
+            // None: it did not exist then, or neither then nor now. Passing over it is work too.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;

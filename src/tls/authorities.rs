@@ -7,6 +7,7 @@
 //! certify.
 
 use super::config::provider;
+use super::identity::validity;
 use crate::limits::INTERMEDIATES_MAX;
 use crate::timestamp::Time;
 use rustls::server::WebPkiClientVerifier;
@@ -128,9 +129,7 @@ impl Authorities {
 /// When a certificate is valid, and whom it lets its key certify.
 fn read(cert: &CertificateDer<'_>) -> Result<(RangeInclusive<Time>, Certifies), X509Error> {
     let (_, cert) = X509Certificate::from_der(cert)?;
-    let validity = cert.validity();
-    let (first, last) = (validity.not_before.timestamp(), validity.not_after.timestamp());
-    Ok((Time(first)..=Time(last), Certifies::of(&cert)?))
+    Ok((validity(&cert), Certifies::of(&cert)?))
 }
 
 /// That one authority does not know the issuer says less than what another finds wrong.

@@ -63,8 +63,13 @@ pub fn common_name_of(cert: &CertificateDer<'_>) -> Option<String> {
 #[must_use]
 pub fn validity_of(cert: &CertificateDer<'_>) -> Option<RangeInclusive<Time>> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
+    Some(validity(&cert))
+}
+
+/// [`validity_of`] a certificate that has been parsed.
+pub(super) fn validity(cert: &X509Certificate<'_>) -> RangeInclusive<Time> {
     let validity = cert.validity();
-    Some(Time(validity.not_before.timestamp())..=Time(validity.not_after.timestamp()))
+    Time(validity.not_before.timestamp())..=Time(validity.not_after.timestamp())
 }
 
 #[cfg(test)]

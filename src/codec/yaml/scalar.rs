@@ -259,8 +259,8 @@ impl Writer<'_> {
                     _ => (b'U', 8),
                 };
                 self.out.extend([b'\\', kind]);
-                let nibbles = (0..digits).rev().map(|at| (n >> (4 * at) & 0xf) as usize);
-                self.out.extend(nibbles.map(|nibble| b"0123456789ABCDEF"[nibble]));
+                let digit = |at| char::from_digit(n >> (4 * at) & 0xf, 16);
+                self.out.extend((0..digits).rev().filter_map(digit).map(|digit| digit.to_ascii_uppercase() as u8));
                 self.column += 2 + digits;
                 return;
             }

@@ -50,15 +50,12 @@ impl Manager {
     /// The order in which kube-apiserver puts managers that came at one time: that of their identifiers, which are JSON.
     pub(super) fn identifier(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
-        let api_version = match self.entry.operation {
-            Operation::Apply => "",
-            Operation::Update => self.entry.api_version.as_str(),
-        };
+        let (operation, manager, api_version, subresource) = self.entry.identity();
         let members = [
-            ("manager", self.entry.manager.as_str()),
-            ("operation", self.entry.operation.as_str()),
+            ("manager", manager),
+            ("operation", operation.as_str()),
             ("apiVersion", api_version),
-            ("subresource", &self.entry.subresource),
+            ("subresource", subresource),
         ];
         for (name, text) in members.into_iter().filter(|(_, text)| !text.is_empty()) {
             out.push(if out.is_empty() { b'{' } else { b',' });
@@ -222,12 +219,12 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 /// last of several counting. Nothing if one of its sets cannot be read, or if it has more than [`MANAGED_FIELDS_VALUES_MAX`].
 /// What a manager has in `live` too is not read again and does not count: it may have come to be by applies.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
-    let known: BTreeMap<_, _> = live.iter().map(|entry| (identity(entry), &entry.fields)).collect();
+    let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
     let mut values = 0;
     for entry in sent {
         let mut entry = entry.clone();
-        if let Some(fields) = known.get(&identity(&entry)).filter(|fields| ***fields == entry.fields) {
+        if let Some(fields) = known.get(&entry.identity()).filter(|fields| ***fields == entry.fields) {
             entry.fields = (*fields).clone();
             entries.push(entry);
             continue;
@@ -244,17 +241,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
         entry.fields = FieldsV1::of(&set);
         entries.push(entry);
     }
-    let last: BTreeMap<_, _> = entries.iter().map(|entry| (identity(entry), entry)).collect();
+    let last: BTreeMap<_, _> = entries.iter().map(|entry| (entry.identity(), entry)).collect();
     Some(last.into_values().cloned().collect())
-}
-
-/// What tells managers apart, in the order of a list. One that applies is the same in every version of the API.
-fn identity(entry: &ManagedFieldsEntry) -> (Operation, &str, &str, &str) {
-    let api_version = match entry.operation {
-        Operation::Apply => "",
-        Operation::Update => entry.api_version.as_str(),
-    };
-    (entry.operation, &entry.manager, api_version, &entry.subresource)
 }
 
 /// `set` without what nobody owns: the type, the identity of the object, and what the server sets.

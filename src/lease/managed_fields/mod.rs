@@ -184,12 +184,21 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// Whether two entries are of one manager. One that applies is the same in every version of the API.
+    /// What tells managers apart, in the order of a list: operation, name, version of the API, subresource. One that applies is
+    /// the same in every version.
+    #[inline]
+    fn identity(&self) -> (Operation, &str, &str, &str) {
+        let api_version = match self.operation {
+            Operation::Apply => "",
+            Operation::Update => self.api_version.as_str(),
+        };
+        (self.operation, &self.manager, api_version, &self.subresource)
+    }
+
+    /// Whether two entries are of one manager.
+    #[inline]
     fn is_of_same_manager(&self, other: &Self) -> bool {
-        self.manager == other.manager
-            && self.operation == other.operation
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+        self.identity() == other.identity()
     }
 
     /// Whether two entries differ in their time at most.
