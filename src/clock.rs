@@ -1,5 +1,5 @@
-//! The time, read once a turn and handed down: whatever is decided by it is decided by the turn's. Who bounds the work of a
-//! turn looks at the clock again, and nobody else does (`server`, `serve::pace`).
+//! The time, read once a turn and handed down: whatever is decided by it is decided by the turn's. Who bounds the work
+//! of a turn looks at the clock again, and nobody else does (`server`, `serve::pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

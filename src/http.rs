@@ -48,9 +48,9 @@ pub fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether `target` can stand in a request line: it has no space or control character, which would end it in HTTP/1.1, and
-/// each `%` in its path begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out what is none. Bytes
-/// beyond ASCII are let through.
+/// Whether `target` can stand in a request line: it has no space or control character, which would end it in HTTP/1.1,
+/// and each `%` in its path begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out what is
+/// none. Bytes beyond ASCII are let through.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
     // Of all bytes, without a branch for each.

@@ -43,8 +43,8 @@ pub(crate) enum Accepted {
 }
 
 impl Listener {
-    /// Listens on `addr`. Each of 0.0.0.0 and :: is every address of both families, as in Go; 0.0.0.0 is those of IPv4 where
-    /// there is no IPv6.
+    /// Listens on `addr`. Each of 0.0.0.0 and :: is every address of both families, as in Go; 0.0.0.0 is those of IPv4
+    /// where there is no IPv6.
     ///
     /// # Errors
     /// The system's.

@@ -38,7 +38,8 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let log = tracing_subscriber::registry().with(lines.with_filter(targets_of(verbosity)));
-    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to judge.
+    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to
+    // judge.
     tracing::subscriber::set_global_default(log).map_err(io::Error::other)?;
     Ok(guard)
 }

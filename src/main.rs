@@ -203,8 +203,8 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
 }
 
 /// `wanted` connections, or fewer if not so many files may be open: then a place is made for another one in good time
-/// (`Server::make_place`), while an `accept` that fails keeps everybody out. Lifts the soft limit of open files to the hard
-/// one, as the soft one stands low only for the sake of `select(2)`.
+/// (`Server::make_place`), while an `accept` that fails keeps everybody out. Lifts the soft limit of open files to the
+/// hard one, as the soft one stands low only for the sake of `select(2)`.
 fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();

@@ -1,5 +1,5 @@
-//! What the one resource is called, in each version of its group, the versions of the group of what is made of it, and the
-//! number that orders its states.
+//! What the one resource is called, in each version of its group, the versions of the group of what is made of it, and
+//! the number that orders its states.
 
 use std::fmt;
 

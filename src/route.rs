@@ -136,8 +136,8 @@ impl<'a> Route<'a> {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether HEAD is taken where GET is. kube-apiserver registers methods one by one for resources and most documents,
-    /// and HEAD for none of them; other paths have handlers that look at no method.
+    /// Whether HEAD is taken where GET is. kube-apiserver registers methods one by one for resources and most
+    /// documents, and HEAD for none of them; other paths have handlers that look at no method.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(

@@ -43,8 +43,8 @@ impl First {
         self.len += taken;
     }
 
-    /// Whether a request in the clear begins so (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`), as far as it has
-    /// come: rustls may refuse a record before its head is whole. No record of TLS begins with a letter.
+    /// Whether a request in the clear begins so (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`), as far as
+    /// it has come: rustls may refuse a record before its head is whole. No record of TLS begins with a letter.
     fn begins_like_http(&self) -> bool {
         let begun = &self.bytes[..self.len];
         !begun.is_empty()
@@ -249,8 +249,8 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction. A peer that
-    /// speaks HTTP gets an answer that it understands.
+    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction. A peer
+    /// that speaks HTTP gets an answer that it understands.
     pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);

@@ -28,8 +28,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb of a request, if its path names a resource. `asks_to_watch` tells whether the query asks for changes, and is
-    /// evaluated only where that can be.
+    /// The verb of a request, if its path names a resource. `asks_to_watch` tells whether the query asks for changes,
+    /// and is evaluated only where that can be.
     pub fn of(method: Method, route: &Route<'_>, asks_to_watch: impl FnOnce() -> bool) -> Option<Self> {
         if !route.is_resource() {
             return None;

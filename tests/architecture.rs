@@ -1,4 +1,5 @@
-//! Dependencies point one way: the layers that docs/architecture.md draws, read out of the `crate::` paths of the source.
+//! Dependencies point one way: the layers that docs/architecture.md draws, read out of the `crate::` paths of the
+//! source.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -125,8 +126,8 @@ fn edges() -> Vec<Edge> {
     edges
 }
 
-/// Whether more `super::` stand behind one another, outside of tests, than a file that is so deep below `src` has parents
-/// within its module.
+/// Whether more `super::` stand behind one another, outside of tests, than a file that is so deep below `src` has
+/// parents within its module.
 fn leaves_module(depth: usize, source: &str) -> bool {
     without_tests(source).contains(&"super::".repeat(depth))
 }

@@ -1,4 +1,5 @@
-//! Requests about whole collections that take more than one turn: long lists, and deletions that may be refused half-way.
+//! Requests about whole collections that take more than one turn: long lists, and deletions that may be refused
+//! half-way.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
@@ -173,7 +174,8 @@ fn a_limited_deletion_goes_on_with_its_token() {
 fn a_deletion_of_more_than_the_log_keeps_is_whole_and_loses_no_watcher() {
     const WINDOW: usize = 64;
     const WINDOW_BYTES: usize = 512 * 1024;
-    // More than the log keeps, and less than the kernel takes for a watcher that is slow to read: nobody waits for such a one.
+    // More than the log keeps, and less than the kernel takes for a watcher that is slow to read: nobody waits for such
+    // a one.
     for (count, holder_bytes) in [(WINDOW * 10, 10), (40, 40_000)] {
         let server = TestServer::start_with(Config {
             watch_window_events: WINDOW,

@@ -184,8 +184,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Some ask again and again for what takes longer than all requests of a turn have; everybody else waits for one of those, and
-/// not for one of each.
+/// Some ask again and again for what takes longer than all requests of a turn have; everybody else waits for one of
+/// those, and not for one of each.
 #[test]
 fn slow_requests_hold_up_others_one_at_a_time() {
     const SLOW: usize = 10;

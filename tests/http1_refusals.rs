@@ -365,8 +365,8 @@ fn http_in_the_clear_is_told_that_the_port_speaks_tls() {
     assert_eq!(answer(&[b"what is this\r\n\r\n"]).first(), Some(&21), "an alert of TLS");
 }
 
-/// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some of
-/// those have gone.
+/// Many together begin as much as may wait on all connections: then long bodies are refused, and no others, until some
+/// of those have gone.
 #[test]
 fn of_very_many_bodies_that_wait_no_further_long_one_is_taken() {
     let server = TestServer::start();

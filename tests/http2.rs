@@ -412,7 +412,8 @@ fn a_field_list_that_is_too_large_is_answered_431() {
     assert_eq!(frames.status_of(&head), 200, "the connection lives");
 }
 
-/// What Go's clients and proxies send on without a look. A reset would have them try again on new connections, for ever.
+/// What Go's clients and proxies send on without a look. A reset would have them try again on new connections, for
+/// ever.
 #[test]
 fn what_a_proxy_passes_on_as_it_came_is_answered() {
     let mut frames = Frames::open(&SERVER.endpoint());

@@ -123,8 +123,8 @@ fn rapid_reset() {
     });
 }
 
-/// A watch, and what ends the one that began so long before that it is open: requests that come together are decoded before
-/// the first of them is served.
+/// A watch, and what ends the one that began so long before that it is open: requests that come together are decoded
+/// before the first of them is served.
 fn watch_and_end(n: u32, end: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
     let ended = n.checked_sub(2 * u32::try_from(PREFETCH_MAX).unwrap()).map(|n| end(2 * n + 1));
     [watch(2 * n + 1), ended.unwrap_or_default()].concat()
@@ -380,7 +380,8 @@ fn long_leases_behind_closed_windows_of_many_connections() {
     assert!(memory_bytes < memory_bytes_max, "{} KiB of memory", memory_bytes / 1024);
 }
 
-/// More than the output has room for is let go by one opening of the windows, and no frame follows that could remind of it.
+/// More than the output has room for is let go by one opening of the windows, and no frame follows that could remind of
+/// it.
 #[test]
 fn windows_that_open_all_at_once() {
     let process = Process::start(&[], 1024);
@@ -591,7 +592,8 @@ fn a_request_that_is_reset_before_it_is_served_changes_nothing() {
     assert_eq!((find(&connection, "c"), find(&connection, "d")), (false, true));
 }
 
-/// The answer to each fills the room; who is still waiting may be reset, and has no body to send that could come too late.
+/// The answer to each fills the room; who is still waiting may be reset, and has no body to send that could come too
+/// late.
 #[test]
 fn requests_that_find_no_room_for_their_answers_wait() {
     let mut connection = InMemory::new();

@@ -3,12 +3,12 @@
 //! it is told of, what the table had then; it learns when it is too late, lists anew, and ends with what the table has.
 //!
 //! Method: one process, no sockets. Seeded random writes, among them deletions of collections that take many turns, go
-//! through the API. The model keeps what the table held at every version. Reflectors with selectors of all kinds list in
-//! pages, or begin with a watch, resume, hang up, and are given little room; the log is so short that they often fall
-//! off it. After every event, bookmark and list a reflector is compared with the model at that very version.
+//! through the API. The model keeps what the table held at every version. Reflectors with selectors of all kinds list
+//! in pages, or begin with a watch, resume, hang up, and are given little room; the log is so short that they often
+//! fall off it. After every event, bookmark and list a reflector is compared with the model at that very version.
 //!
-//! A failure names its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs that one alone. `MODEL_SEEDS=…` asks
-//! for another number of them.
+//! A failure names its seed: `MODEL_SEED=… cargo test --test list_watch_model` runs that one alone. `MODEL_SEEDS=…`
+//! asks for another number of them.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 

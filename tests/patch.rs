@@ -1,5 +1,5 @@
-//! What is asked of a patch itself: what `fieldValidation` makes of its fields, those that stand twice and those that an
-//! operation of a JSON patch does not have; and how much it may hold.
+//! What is asked of a patch itself: what `fieldValidation` makes of its fields, those that stand twice and those that
+//! an operation of a JSON patch does not have; and how much it may hold.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 

@@ -1,6 +1,6 @@
-//! Clients that keep a copy of the table, as controllers do: they list, follow with watches, and list anew when they are
-//! too late. Under random writes and a small window every copy must come to equal the table. `list_watch_model.rs` holds
-//! them to more, with selectors and at every version; here there are sockets, threads and time.
+//! Clients that keep a copy of the table, as controllers do: they list, follow with watches, and list anew when they
+//! are too late. Under random writes and a small window every copy must come to equal the table. `list_watch_model.rs`
+//! holds them to more, with selectors and at every version; here there are sockets, threads and time.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 

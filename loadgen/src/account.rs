@@ -1,8 +1,8 @@
-//! What processes use of the machine, by the kernel's own account in `/proc`: the load generator and `perf/run` report it
-//! of the server.
+//! What processes use of the machine, by the kernel's own account in `/proc`: the load generator and `perf/run` report
+//! it of the server.
 //!
-//! Clock ticks are a hundredth of a second, which is too coarse for a cost of microseconds over seconds; where the kernel
-//! keeps `schedstat`, nanoseconds are read from there. Whoever is not on Linux gets `None`.
+//! Clock ticks are a hundredth of a second, which is too coarse for a cost of microseconds over seconds; where the
+//! kernel keeps `schedstat`, nanoseconds are read from there. Whoever is not on Linux gets `None`.
 
 use std::fs;
 
@@ -15,8 +15,8 @@ pub struct Memory {
     pub peak_kib: u64,
 }
 
-/// Processor time that all threads of these processes have used so far, user and kernel mode, in nanoseconds; `None` if the
-/// system does not tell, or a process is gone.
+/// Processor time that all threads of these processes have used so far, user and kernel mode, in nanoseconds; `None` if
+/// the system does not tell, or a process is gone.
 #[must_use]
 pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()

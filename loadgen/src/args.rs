@@ -9,13 +9,14 @@ use std::time::Duration;
 
 /// Simulates the Leases of a large Kubernetes cluster, and checks what the server answers.
 ///
-/// Each node creates its Lease in kube-node-lease, then renews it every period as a kubelet does, and somebody reads it as
-/// often; a watcher of all Leases is what the node-lifecycle controller is. Versions must never go back, no update may be
-/// lost, every watcher must see every write once and in order.
+/// Each node creates its Lease in kube-node-lease, then renews it every period as a kubelet does, and somebody reads it
+/// as often; a watcher of all Leases is what the node-lifecycle controller is. Versions must never go back, no update
+/// may be lost, every watcher must see every write once and in order.
 ///
 /// With no arguments: 10,000 nodes for 60 s against the local server as it starts with no flags.
 /// Exit status: 0 all went well; 1 an error or a violation, or nothing was measured; 2 wrong usage.
-/// Interrupted, it ends early with the results of what it has measured, and that alone is no error; a second time, at once.
+/// Interrupted, it ends early with the results of what it has measured, and that alone is no error; a second time, at
+/// once.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "loadgen", version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -43,14 +44,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
 
-    /// Connections that the nodes share, those of the watchers apart. A real kubelet has one of its own, and kube-apiserver
-    /// puts all of them on a few [default: 8; with --http1 64]
+    /// Connections that the nodes share, those of the watchers apart. A real kubelet has one of its own, and
+    /// kube-apiserver puts all of them on a few [default: 8; with --http1 64]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
-    /// Requests in flight on one connection at most, watches among them: streams, or with --http1 pipelined requests. With
-    /// --max always so many. The server may allow fewer streams; then the others wait [default: 32; with --http1 16; with
-    /// --http1 --max 1]
+    /// Requests in flight on one connection at most, watches among them: streams, or with --http1 pipelined requests.
+    /// With --max always so many. The server may allow fewer streams; then the others wait [default: 32; with --http1
+    /// 16; with --http1 --max 1]
     #[arg(long, value_name = "COUNT", visible_alias = "pipeline", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     streams: Option<u32>,
 
@@ -112,8 +113,8 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub(crate) key: Option<PathBuf>,
 
-    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is the
-    /// default
+    /// Speaks HTTP/2, as kube-apiserver and client-go do: over TLS as ALPN h2, in the clear by prior knowledge. This is
+    /// the default
     #[arg(long, conflicts_with = "http1")]
     pub(crate) http2: bool,
 

@@ -1,13 +1,14 @@
 //! The invariants that a server must keep, checked against everything that comes back.
 //!
 //! - No object's resourceVersion goes back, neither from one answer to the next nor from one event to the next.
-//! - No write is lost: what was acknowledged is what every later answer and event shows, and nobody but the node writes it.
+//! - No write is lost: what was acknowledged is what every later answer and event shows, and nobody but the node
+//!   writes it.
 //! - A renewal changes an object's times and its version, and nothing else of it.
 //! - Every watcher sees every write exactly once, in the order of the versions.
 //!
 //! Owned here: what was violated, and what each watcher has seen. Not owned: the nodes, which are passed in. Since the
-//! versions of a watcher's events must strictly grow, no event can come twice; since its events of an object are counted
-//! against the writes of that object, none can be missing.
+//! versions of a watcher's events must strictly grow, no event can come twice; since its events of an object are
+//! counted against the writes of that object, none can be missing.
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;

@@ -1,4 +1,5 @@
-//! One connection to the server: a non-blocking socket, TLS over it unless in cleartext, and the bytes in both directions.
+//! One connection to the server: a non-blocking socket, TLS over it unless in cleartext, and the bytes in both
+//! directions.
 //!
 //! Owned here: the socket, the TLS session, what was received and not yet consumed, what is to be sent. Not owned: what
 //! the bytes mean. Readiness is edge-triggered and kept as state: what is readable is read until it is not.

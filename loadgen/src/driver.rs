@@ -1,7 +1,7 @@
 //! The turn of the generator's loop, and the phases of a run.
 //!
-//! One turn: wait → note readiness → fire what is due → receive → feed → send → housekeeping (timeouts, new connections,
-//! phases, progress). The phases:
+//! One turn: wait → note readiness → fire what is due → receive → feed → send → housekeeping (timeouts, new
+//! connections, phases, progress). The phases:
 //!
 //! ```text
 //!   Connecting ─▶ Creating ─▶ Settling ─▶ Measuring ─▶ Finishing ─▶ Draining ─▶ results
@@ -9,8 +9,8 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
-//! While it is finishing, what was due in the measured time is still begun, however late, or else a stall that reaches past
-//! the end would hide the requests that it held up the most; what there is no time for is an error.
+//! While it is finishing, what was due in the measured time is still begun, however late, or else a stall that reaches
+//! past the end would hide the requests that it held up the most; what there is no time for is an error.
 //!
 //! By the timers, a node's renewals go over one connection, its reads over another, so that a read shows what another
 //! connection wrote; with `--max` both go over the node's one.
@@ -132,7 +132,8 @@ impl Driver {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }
-        // Nothing is asked for yet but lists and watches: whoever is refused one is at the wrong address, or has no rights.
+        // Nothing is asked for yet but lists and watches: whoever is refused one is at the wrong address, or has no
+        // rights.
         match self.fleet.stats.first_errors.first() {
             Some(words) if self.phase == Phase::Connecting => Err(self.unreachable(words)),
             _ => Ok(()),

@@ -1,7 +1,7 @@
 //! All the nodes: what each asks next, and what its answers mean.
 //!
-//! Owned here: the nodes and their objects, the checks, the counts. Not owned: connections and the schedule; requests go
-//! out as bytes appended to a buffer, answers come in as slices, the time is an argument.
+//! Owned here: the nodes and their objects, the checks, the counts. Not owned: connections and the schedule; requests
+//! go out as bytes appended to a buffer, answers come in as slices, the time is an argument.
 
 use crate::check::{Checker, Shown, Violation};
 use crate::http::Request;

@@ -1,5 +1,5 @@
-//! A kubeconfig file, as far as the load generator needs it: the current context's server, its certificate authority, and
-//! the user's client certificate.
+//! A kubeconfig file, as far as the load generator needs it: the current context's server, its certificate authority,
+//! and the user's client certificate.
 
 use base64::Engine as _;
 use serde::Deserialize;
@@ -18,8 +18,8 @@ pub(crate) struct Access {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a kubeconfig. Errors are sentences for the user, without what stands in the file but the names of its parts: it may
-/// be a key, or another file that nobody meant to show.
+/// Reads a kubeconfig. Errors are sentences for the user, without what stands in the file but the names of its parts:
+/// it may be a key, or another file that nobody meant to show.
 pub(crate) fn read(path: &Path) -> Result<Access, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));

@@ -43,8 +43,8 @@ impl Lane {
         self.waiting.push_back(flight);
     }
 
-    /// Receives what has come, up to a budget, and hands each answer to the fleet; `done` is told of every flight that is
-    /// over. True if the budget ran out before the socket.
+    /// Receives what has come, up to a budget, and hands each answer to the fleet; `done` is told of every flight that
+    /// is over. True if the budget ran out before the socket.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -129,8 +129,8 @@ impl Lane {
         }
     }
 
-    /// The run is over: gives up what still waits; `done` is told of each. True if an answer may still come, which nobody
-    /// wants any more.
+    /// The run is over: gives up what still waits; `done` is told of each. True if an answer may still come, which
+    /// nobody wants any more.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

@@ -1,5 +1,5 @@
-//! What the load generator shares with `perf/run`: what server and generator use of the machine, [`account`], and which of
-//! them was the limit by that, [`limit`]. All other modules in this folder are the binary's.
+//! What the load generator shares with `perf/run`: what server and generator use of the machine, [`account`], and which
+//! of them was the limit by that, [`limit`]. All other modules in this folder are the binary's.
 
 #![forbid(unsafe_code)]
 

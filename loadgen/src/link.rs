@@ -174,8 +174,8 @@ impl<T: Copy> Link<T> {
         conn.flush().map_err(|e| broken_by(&e, origin))
     }
 
-    /// Gives up what has had no answer for too long, by what `asked_at` says of the time at which it was sent, and gives
-    /// the tags. A connection of which nothing at all was heard in that time is given up as a whole.
+    /// Gives up what has had no answer for too long, by what `asked_at` says of the time at which it was sent, and
+    /// gives the tags. A connection of which nothing at all was heard in that time is given up as a whole.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
         let is_ready = self.is_ready();
         let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };

@@ -1,11 +1,12 @@
 //! A load generator that simulates the Leases of a large Kubernetes cluster against an API server, and checks while it
 //! drives that the server keeps its promises.
 //!
-//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, [`reactor`] what it waits with; [`rota`]
-//! says which node is next; [`fleet`] is all the nodes and what their answers mean; [`check`] the invariants. A [`lane`], or a
-//! [`watch_lane`], is what has to go over one connection, a [`link`] is that connection, and [`http`] what is spoken on it, in
-//! either version. What knows neither sockets nor the clock ([`node`], [`object`], [`schedule`], [`watcher`], [`check`]) is
-//! tested without them. [`mod@bench`] is another kind of load, on the same [`reactor`], with less of all that.
+//! One thread, one poll. [`driver`] is the turn of the loop and the phases of a run, [`reactor`] what it waits with;
+//! [`rota`] says which node is next; [`fleet`] is all the nodes and what their answers mean; [`check`] the invariants.
+//! A [`lane`], or a [`watch_lane`], is what has to go over one connection, a [`link`] is that connection, and [`http`]
+//! what is spoken on it, in either version. What knows neither sockets nor the clock ([`node`], [`object`],
+//! [`schedule`], [`watcher`], [`check`]) is tested without them. [`mod@bench`] is another kind of load, on the same
+//! [`reactor`], with less of all that.
 
 mod args;
 mod bench;
@@ -139,8 +140,8 @@ fn complain(words: &str) {
     _ = writeln!(std::io::stderr(), "loadgen: {}", one_line(words));
 }
 
-/// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit then
-/// fails with the system's own words.
+/// Raises the limit on open files if it is too low for so many sockets, as far as the system allows. What does not fit
+/// then fails with the system's own words.
 fn allow_descriptors(sockets: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

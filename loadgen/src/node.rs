@@ -1,7 +1,7 @@
 //! A simulated node: what it knows of its Lease, and what it does next, as a kubelet's lease controller does.
 //!
-//! Owned here: a node's state and the steps of its renewal. Not owned: connections, the clock, the checks. A node has at
-//! most one write under way. A million of these must fit in memory, so it holds its object as [`Fields`].
+//! Owned here: a node's state and the steps of its renewal. Not owned: connections, the clock, the checks. A node has
+//! at most one write under way. A million of these must fit in memory, so it holds its object as [`Fields`].
 //!
 //! ```text
 //!            due                404              201

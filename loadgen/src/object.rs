@@ -1,12 +1,12 @@
 //! A node's Lease as the server wrote it, kept in some forty bytes instead of seven hundred.
 //!
-//! A kubelet sends back the object that it got, with a new `renewTime`, so a node must know its object byte for byte. All
-//! nodes' objects have one text but for a few values. [`Template`] is that text with holes, learned from an answer;
+//! A kubelet sends back the object that it got, with a new `renewTime`, so a node must know its object byte for byte.
+//! All nodes' objects have one text but for a few values. [`Template`] is that text with holes, learned from an answer;
 //! [`Fields`] are one object's values for the holes. Both together are checked, when learned, to give the answer again
 //! exactly; an object for which they cannot (one of several managers, each with a time of its own) is kept as it is.
 //!
-//! It is also the cheapest check there is that an answer has nothing in it that was not sent: one comparison of bytes. Of an
-//! object that is kept as it is only the fields are compared.
+//! It is also the cheapest check there is that an answer has nothing in it that was not sent: one comparison of bytes.
+//! Of an object that is kept as it is only the fields are compared.
 
 use crate::time_text;
 use memchr::memmem;
@@ -51,8 +51,8 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// The template and the fields of `object`, which belongs to the node called `name`. `None` if they would not give it
-    /// again.
+    /// The template and the fields of `object`, which belongs to the node called `name`. `None` if they would not give
+    /// it again.
     #[cold]
     pub(crate) fn learn(object: &[u8], name: &str) -> Option<(Self, Fields)> {
         let parsed = Parsed::of(object)?;

@@ -1,9 +1,9 @@
-//! What drives a run, whatever its load: waiting until something is ready or due, the time, and the queue of the connections
-//! that have something to do.
+//! What drives a run, whatever its load: waiting until something is ready or due, the time, and the queue of the
+//! connections that have something to do.
 //!
-//! Owned here: the poll, the timer that wakes it, the start of the run, the queue. Not owned: the connections, which are
-//! numbers here (their tokens), and what they are for. The poll tells of a change once: a connection that leaves something
-//! undone has to be set runnable, and then the next wait does not wait.
+//! Owned here: the poll, the timer that wakes it, the start of the run, the queue. Not owned: the connections, which
+//! are numbers here (their tokens), and what they are for. The poll tells of a change once: a connection that leaves
+//! something undone has to be set runnable, and then the next wait does not wait.
 
 use crate::wake::Wake;
 use mio::event::Event;
@@ -60,8 +60,8 @@ impl Reactor {
         self.poll.registry()
     }
 
-    /// Waits until a connection is ready, or until this time of the run; not at all if one is runnable. What is ready is
-    /// told of and becomes runnable.
+    /// Waits until a connection is ready, or until this time of the run; not at all if one is runnable. What is ready
+    /// is told of and becomes runnable.
     pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {

@@ -45,7 +45,8 @@ impl Ring {
         Some(lease)
     }
 
-    /// The next Lease that `begin` takes, round after round. Those that it does not take are passed over, up to a number.
+    /// The next Lease that `begin` takes, round after round. Those that it does not take are passed over, up to a
+    /// number.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
@@ -58,7 +59,8 @@ impl Ring {
     }
 }
 
-/// The place in a ring that comes at `turn`: every place once in a round, and neighbours in memory are no neighbours in time.
+/// The place in a ring that comes at `turn`: every place once in a round, and neighbours in memory are no neighbours in
+/// time.
 fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
     // Less than the length.

@@ -1,8 +1,8 @@
-//! Which node has something to do, and when: each once to begin with, then each by its timers or, without a schedule, one
-//! after the other as fast as it goes.
+//! Which node has something to do, and when: each once to begin with, then each by its timers or, without a schedule,
+//! one after the other as fast as it goes.
 //!
-//! Owned here: the timers, two for each node; how far each lane has come in its nodes. Not owned: the clock, connections,
-//! and how it is done.
+//! Owned here: the timers, two for each node; how far each lane has come in its nodes. Not owned: the clock,
+//! connections, and how it is done.
 
 use crate::args::Args;
 use crate::fleet::Flight;
@@ -24,8 +24,8 @@ pub(crate) struct Rota {
     nodes: u32,
     /// Nodes whose first renewal has ended.
     started: u32,
-    /// A node's renewals have the timer of twice its number, its reads the one after that. It is not armed while what it
-    /// stands for is under way.
+    /// A node's renewals have the timer of twice its number, its reads the one after that. It is not armed while what
+    /// it stands for is under way.
     schedule: Schedule,
     /// When the schedule was looked at last.
     last_fire: u64,
@@ -117,8 +117,8 @@ impl Rota {
         }
     }
 
-    /// From now on there is nothing to do but what was due by the timers before `until`, which is owed however late it is:
-    /// left out, it would be just those that waited longest.
+    /// From now on there is nothing to do but what was due by the timers before `until`, which is owed however late it
+    /// is: left out, it would be just those that waited longest.
     pub(crate) fn end(&mut self, until: u64) {
         self.order = match self.order {
             Order::Timers { .. } => Order::Timers { until },
@@ -133,7 +133,8 @@ impl Rota {
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
-    /// After the end, gives up what is owed: tells of every time that a node had something to do, and when that was due.
+    /// After the end, gives up what is owed: tells of every time that a node had something to do, and when that was
+    /// due.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -165,7 +166,8 @@ impl Rota {
         let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
         for (timer, due) in self.fired.drain(..).filter(|&(_, due)| due < until) {
-            // A timer that was armed since the last look, for a time before it, had to wait for the server and not for us.
+            // A timer that was armed since the last look, for a time before it, had to wait for the server and not for
+            // us.
             let late_ns = now - due.max(self.last_fire).min(now);
             let (node, duty) = duty_of(timer);
             tell(Due { node, duty, due, late_ns });

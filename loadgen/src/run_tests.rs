@@ -1,5 +1,5 @@
-//! Whole runs against a fake server over loopback, in both versions of HTTP: an honest one passes, and each broken promise
-//! is reported.
+//! Whole runs against a fake server over loopback, in both versions of HTTP: an honest one passes, and each broken
+//! promise is reported.
 
 use crate::args::Args;
 use crate::driver::Driver;
@@ -241,7 +241,8 @@ fn a_lost_answer_is_an_error_and_no_violation() {
     }
 }
 
-/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency told.
+/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency
+/// told.
 #[test]
 fn a_stall_across_the_end_hides_nothing_that_was_due() {
     for http in BOTH {

@@ -1,8 +1,8 @@
 //! When which timer is due: a timing wheel, since at a million nodes a heap costs a cache miss for each of its twenty
 //! levels, and a wheel one.
 //!
-//! Owned here: the due time of every timer. Not owned: the clock, and what a timer means. Times are nanoseconds since the
-//! start of the run.
+//! Owned here: the due time of every timer. Not owned: the clock, and what a timer means. Times are nanoseconds since
+//! the start of the run.
 //!
 //! ```text
 //!   slots   | . | . | 7 | . | 2 | ...          a slot is 2^18 ns of time, modulo the wheel

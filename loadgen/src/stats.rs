@@ -1,7 +1,7 @@
 //! What is counted: latencies by verb, errors by kind, events, handshakes.
 //!
-//! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all the
-//! requests that it held up.
+//! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all
+//! the requests that it held up.
 
 use crate::latencies::Latencies;
 use coordination_apiserver::cli::one_line;
@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Verb {
     /// POST of a node's first Lease.
     Create,
-    /// PUT, from when the renewal was due until it was acknowledged, with all its tries; also a POST, if the Lease was lost.
+    /// PUT, from when the renewal was due until it was acknowledged, with all its tries; also a POST, if the Lease was
+    /// lost.
     Renew,
     /// GET of one Lease.
     Read,
@@ -148,8 +149,8 @@ impl Stats {
         }
     }
 
-    /// An event has come at `now`, whose write was acknowledged at `acked_at`. One that comes after the measured time counts
-    /// all the same: those are the latest.
+    /// An event has come at `now`, whose write was acknowledged at `acked_at`. One that comes after the measured time
+    /// counts all the same: those are the latest.
     pub(crate) fn event(&mut self, acked_at: u64, now: u64) {
         self.events += 1;
         if self.window.contains(&acked_at) {
@@ -173,8 +174,8 @@ impl Stats {
     }
 }
 
-/// Errors that are told in words, violations likewise, and errors of one kind: when a server goes away, all that is in flight
-/// fails alike.
+/// Errors that are told in words, violations likewise, and errors of one kind: when a server goes away, all that is in
+/// flight fails alike.
 pub(crate) const FIRST_MAX: usize = 10;
 /// See [`FIRST_MAX`].
 pub(crate) const ALIKE_MAX: u64 = 2;

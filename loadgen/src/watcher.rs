@@ -1,5 +1,5 @@
-//! A watcher of all Leases, as an informer is: list, then watch from the list's version; when the watch ends, another from
-//! the last version seen; when that is too old (410), the list again.
+//! A watcher of all Leases, as an informer is: list, then watch from the list's version; when the watch ends, another
+//! from the last version seen; when that is too old (410), the list again.
 //!
 //! Owned here: what is asked for next, and how the answers are read. Not owned: the connection, the checks.
 
@@ -187,7 +187,8 @@ impl Watcher {
                 self.needles.event_of(&self.partial, &self.namespace)?
             };
             let (Event::Bookmark(version) | Event::Change { version, .. }) = event;
-            // The highest, so that a server that goes back is asked for nothing twice; that it does is the checks' to say.
+            // The highest, so that a server that goes back is asked for nothing twice; that it does is the checks' to
+            // say.
             self.resume_from = self.resume_from.max(version);
             tell(event);
             self.partial.clear();

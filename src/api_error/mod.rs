@@ -222,8 +222,8 @@ impl ApiError {
         self.whole_status().cut()
     }
 
-    /// The `Status`, whatever length its words have. There is no catch-all arm: a new variant does not compile until it is
-    /// answered here.
+    /// The `Status`, whatever length its words have. There is no catch-all arm: a new variant does not compile until it
+    /// is answered here.
     fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })

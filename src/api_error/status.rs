@@ -57,8 +57,9 @@ impl Status {
         Self { success: true, details: Some(details), ..Self::default() }
     }
 
-    /// With no more than [`STATUS_TEXT_BYTES_MAX`] of each text and of all causes together, since several of them may quote
-    /// the same megabytes that a client sent. The last cause that is told is cut, and those after it are left out.
+    /// With no more than [`STATUS_TEXT_BYTES_MAX`] of each text and of all causes together, since several of them may
+    /// quote the same megabytes that a client sent. The last cause that is told is cut, and those after it are left
+    /// out.
     pub(super) fn cut(mut self) -> Self {
         cut(&mut self.message, STATUS_TEXT_BYTES_MAX);
         if let Some(details) = &mut self.details {

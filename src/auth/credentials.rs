@@ -70,8 +70,8 @@ impl Credentials {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. A front proxy is not, also where a
-    /// request of its names no user and so is [`Caller::Anonymous`]'s.
+    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. A front proxy is not, also
+    /// where a request of its names no user and so is [`Caller::Anonymous`]'s.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {

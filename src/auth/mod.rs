@@ -3,9 +3,9 @@
 //! What the front proxy forwards was authorized by kube-apiserver, whose admission it has passed by; so only
 //! [NodeRestriction](node) is left to be kept here. Who comes directly is looked at more closely: the table holds what
 //! keeps a cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters`
-//! may do everything, a node its own heartbeat, members of `system:monitoring` read the metrics, as they may by the RBAC
-//! of every cluster; anybody else nothing. The words are kube-apiserver's
-//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
+//! may do everything, a node its own heartbeat, members of `system:monitoring` read the metrics, as they may by the
+//! RBAC of every cluster; anybody else nothing. The words are kube-apiserver's (`endpoints/filters/authorization.go`,
+//! `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
 mod node;
@@ -35,14 +35,16 @@ pub enum Caller {
     User(Rc<Identity>),
 }
 
-/// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same name).
+/// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same
+/// name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is what it wants there of a resource.
+/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is what it wants there of a
+/// resource.
 ///
 /// # Errors
-/// [`ApiError::Unauthorized`] for the anonymous; for others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`] where the
-/// route is not one of Leases.
+/// [`ApiError::Unauthorized`] for the anonymous; for others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`]
+/// where the route is not one of Leases.
 pub fn authorize(
     caller: &Caller,
     method: Method,

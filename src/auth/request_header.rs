@@ -26,8 +26,8 @@ enum Role {
     Other,
 }
 
-/// Whether a request claims to be somebody's, or something about who sends it. So does one that asks to be taken for somebody
-/// else's (Kubernetes, "User impersonation"): served as its sender's own it could do more than was asked for.
+/// Whether a request claims to be somebody's, or something about who sends it. So does one that asks to be taken for
+/// somebody else's (Kubernetes, "User impersonation"): served as its sender's own it could do more than was asked for.
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
     fields.for_each(&mut |name, _| {
@@ -36,8 +36,8 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a user the last
-/// ones say nothing.
+/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a user the
+/// last ones say nothing.
 ///
 /// # Errors
 /// [`Unnamed`]; `identity` is nobody's then.
@@ -108,9 +108,9 @@ struct FirstLines {
 }
 
 impl FirstLines {
-    /// Keeps the value of the name that stands first in the configuration, and of its lines the first, whatever it says:
-    /// if it is empty the next name has its turn and not the next line (apiserver `headerrequest`, `headerValue`, and
-    /// Go's `Header.Get`).
+    /// Keeps the value of the name that stands first in the configuration, and of its lines the first, whatever it
+    /// says: if it is empty the next name has its turn and not the next line (apiserver `headerrequest`, `headerValue`,
+    /// and Go's `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;

@@ -1,4 +1,5 @@
-//! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything starts.
+//! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything
+//! starts.
 
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::logging::LogFormat;
@@ -18,8 +19,8 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version, max_term_width = 120)]
 pub struct Args {
-    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Client certificates decide
-    /// who is served; whoever reaches the port can still open connections, of which each takes memory: see
+    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Client certificates
+    /// decide who is served; whoever reaches the port can still open connections, of which each takes memory: see
     /// --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
@@ -29,8 +30,8 @@ pub struct Args {
     pub secure_port: u16,
 
     /// Folder of the server's own certificate authority, of the serving certificate and of the admin's client
-    /// certificate with its kubeconfig. What is missing is made, and what ends within 30 days is renewed, when the server
-    /// starts and at no other time; the log tells while it runs that the serving certificate is about to expire.
+    /// certificate with its kubeconfig. What is missing is made, and what ends within 30 days is renewed, when the
+    /// server starts and at no other time; the log tells while it runs that the serving certificate is about to expire.
     ///
     /// [default: coordination-apiserver in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
@@ -52,9 +53,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// PEM file with the certificate authorities of front proxies, which is how kube-apiserver's aggregator proves itself.
-    /// A front proxy has authorized what it forwards and names the user in --requestheader-username-headers and so on;
-    /// from anybody else these are refused.
+    /// PEM file with the certificate authorities of front proxies, which is how kube-apiserver's aggregator proves
+    /// itself. A front proxy has authorized what it forwards and names the user in --requestheader-username-headers and
+    /// so on; from anybody else these are refused.
     #[arg(long, value_name = "FILE", conflicts_with = "requestheader_from_cluster")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
@@ -119,7 +120,8 @@ pub struct Args {
     pub requestheader_from_cluster: bool,
 
     /// Watch the cluster's namespaces, and refuse to create a Lease in one that does not exist or is being deleted.
-    /// Until they were listed once, /readyz fails and all are taken to exist. Needs --kubeconfig, or a pod's service account.
+    /// Until they were listed once, /readyz fails and all are taken to exist. Needs --kubeconfig, or a pod's service
+    /// account.
     #[arg(long)]
     pub namespaces_from_cluster: bool,
 
@@ -134,9 +136,9 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub insecure_port: u16,
 
-    /// Number of connections that are open at once, all ports together. For one more, that of the peer without a certificate
-    /// that has been there longest ends, if it has been there for half a second; until then, and if there is none, the new one
-    /// waits.
+    /// Number of connections that are open at once, all ports together. For one more, that of the peer without a
+    /// certificate that has been there longest ends, if it has been there for half a second; until then, and if there
+    /// is none, the new one waits.
     // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
     // node that comes again.
     #[arg(long, value_name = "N", default_value = "16384")]
@@ -261,8 +263,8 @@ impl Args {
                 return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
             }
         }
-        // One empty value is a list without names. Two are what `,` is: kube-apiserver takes that for a list in which nobody
-        // is, so it must not let in everybody here.
+        // One empty value is a list without names. Two are what `,` is: kube-apiserver takes that for a list in which
+        // nobody is, so it must not let in everybody here.
         let allowed = &self.requestheader_allowed_names;
         if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
             return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));

@@ -25,8 +25,8 @@ pub enum Stop {
     Wrong(String),
 }
 
-/// The command line of another program of this workspace, by `T`. If there is nothing to be done, the exit status with which
-/// it ends: help and version have gone to standard output, and what is wrong to standard error, in one line.
+/// The command line of another program of this workspace, by `T`. If there is nothing to be done, the exit status with
+/// which it ends: help and version have gone to standard output, and what is wrong to standard error, in one line.
 ///
 /// # Errors
 /// That status.
@@ -43,7 +43,8 @@ pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
     })
 }
 
-/// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the usage.
+/// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the
+/// usage.
 #[must_use]
 pub fn wrong_usage(error: &clap::Error) -> String {
     let message = error.render().to_string();

@@ -25,8 +25,8 @@ pub(super) enum Seen<K> {
 /// Seconds after which the server ends a watch; a new one goes on where it ended, at the price of a request. So that
 /// is the longest time for which a connection over which something comes is silent.
 const WATCH_SECONDS: u32 = 50;
-/// How long the peer may be silent before the connection is taken for dead: while it is and nobody knows, namespaces that
-/// are made are unknown here. As long as kube-apiserver takes at the most for a list (`--request-timeout`).
+/// How long the peer may be silent before the connection is taken for dead: while it is and nobody knows, namespaces
+/// that are made are unknown here. As long as kube-apiserver takes at the most for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
 /// A watch that ends sooner was not ended by its time.
@@ -127,8 +127,8 @@ where
                 return Ok(End::Unwanted);
             }
         }
-        // A server that ends every watch at once must not be asked in a tight loop. Else there is no pause, in which objects
-        // that are made would be unknown here.
+        // A server that ends every watch at once must not be asked in a tight loop. Else there is no pause, in which
+        // objects that are made would be unknown here.
         if begun.elapsed() < WATCH_MIN {
             tokio::time::sleep(PAUSE_MIN).await;
         }

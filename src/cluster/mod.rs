@@ -111,8 +111,8 @@ impl Cluster {
     }
 }
 
-/// What is wrong with a kubeconfig, without a word of what stands in it: the parser shows the lines around a mistake, and
-/// names values that it did not expect, which may be keys and tokens.
+/// What is wrong with a kubeconfig, without a word of what stands in it: the parser shows the lines around a mistake,
+/// and names values that it did not expect, which may be keys and tokens.
 fn unquoted(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return error.to_string() };
     match error.location() {

@@ -4,8 +4,8 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. They are put into it when all is read: what comes in many pieces must not be
-/// sorted for each.
+/// The lists and maps of an object's metadata. They are put into it when all is read: what comes in many pieces must
+/// not be sorted for each.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,

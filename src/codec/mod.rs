@@ -1,4 +1,5 @@
-//! How objects stand in bytes: one module for each format, one for each form that is made of a Lease, and what they share.
+//! How objects stand in bytes: one module for each format, one for each form that is made of a Lease, and what they
+//! share.
 //!
 //! A codec knows the Lease model and the errors; it knows neither HTTP nor the table. It appends to buffers that the
 //! caller owns and reads from slices; it keeps no state but reusable scratch memory.

@@ -1,12 +1,12 @@
-//! Encodings of which others are made. Nearly all states of a Lease are renewals: between them nothing changes but three
-//! values, so all are made of one encoding, the [`Template`], with these values put in.
+//! Encodings of which others are made. Nearly all states of a Lease are renewals: between them nothing changes but
+//! three values, so all are made of one encoding, the [`Template`], with these values put in.
 //!
 //! The other way round it tells a renewal: a client that renews a Lease sends back what it got, with another
 //! `renewTime`. Where a body is what the template gives for the Lease's state but for that time, nothing needs to be
 //! decoded. Whether a renewal is one by the rules is not known here.
 //!
 //! ```text
-//!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-11-20T…Z"}}
+//!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-…Z"}}
 //!   marks                                          └ version            └ managed_time          └ renew_time
 //! ```
 
@@ -101,7 +101,8 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Reads a little of it, so that it comes to the caches: a byte of each cache line, as far as a Lease is long as a rule.
+    /// Reads a little of it, so that it comes to the caches: a byte of each cache line, as far as a Lease is long as a
+    /// rule.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {

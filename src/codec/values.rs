@@ -1,5 +1,5 @@
-//! The three values in which the states of a Lease differ that are renewals of one, and how bytes are compared and written
-//! at the places where they stand in an encoding.
+//! The three values in which the states of a Lease differ that are renewals of one, and how bytes are compared and
+//! written at the places where they stand in an encoding.
 
 use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time};

@@ -21,8 +21,8 @@ pub struct FieldWarnings {
 /// As many as kube-apiserver keeps.
 const MESSAGES_MAX: usize = 100;
 
-/// After so many nobody looks any more whether the next one is new: a body of megabytes of repeated fields must not hold
-/// up the loop.
+/// After so many nobody looks any more whether the next one is new: a body of megabytes of repeated fields must not
+/// hold up the loop.
 const REPORTS_MAX: u32 = 10_000;
 
 /// Bytes of a path that are told.

@@ -31,7 +31,8 @@ pub(crate) struct Conn {
     read_error: Option<io::Error>,
     /// Open watches that have more to say than there was room for.
     behind: Vec<WatcherKey>,
-    /// Milliseconds at which it was accepted, and what its handshake waited for us since: the peer's time began by that later.
+    /// Milliseconds at which it was accepted, and what its handshake waited for us since: the peer's time began by that
+    /// later.
     began_ms: u64,
     /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
     waiting_since_ms: u64,
@@ -130,8 +131,8 @@ impl Conn {
         self.credentials.is_front_proxy()
     }
 
-    /// Milliseconds since when an anonymous peer has had its time to show a certificate; `None` while its handshake waits for
-    /// us, which is not the peer's time.
+    /// Milliseconds since when an anonymous peer has had its time to show a certificate; `None` while its handshake
+    /// waits for us, which is not the peer's time.
     pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {
         match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => None,
@@ -146,15 +147,15 @@ impl Conn {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
-    /// Its step of the handshake is to wait for its turn, which is not the peer's time. Whether the peer's first message
-    /// has been answered: what was begun comes first, or the work would be for nothing when its time is over.
+    /// Its step of the handshake is to wait for its turn, which is not the peer's time. Whether the peer's first
+    /// message has been answered: what was begun comes first, or the work would be for nothing when its time is over.
     pub(crate) fn await_handshake_turn(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
-    /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as it can
-    /// be told.
+    /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as
+    /// it can be told.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -178,8 +179,8 @@ impl Conn {
             self.waiting_since_ms += waited_ms;
             self.began_ms += waited_ms;
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
-                // It has given up while it waited: whatever it sent is not worth the work. Who was answered may have sent a
-                // request with its last step, and have no more to send.
+                // It has given up while it waited: whatever it sent is not worth the work. Who was answered may have
+                // sent a request with its last step, and have no more to send.
                 service.api.metrics.count_tls_handshake(false);
                 self.phase = Phase::Closed;
                 return;

@@ -17,7 +17,8 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// `text` with quotes and escapes: how kube-apiserver shows a string of a named type or behind a pointer in a complaint.
+/// `text` with quotes and escapes: how kube-apiserver shows a string of a named type or behind a pointer in a
+/// complaint.
 pub(crate) fn json_quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     push_string(&mut out, text);

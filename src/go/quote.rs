@@ -29,8 +29,8 @@ pub(crate) fn go_quoted(s: &str) -> String {
     out
 }
 
-/// A text as Go's `time` package quotes it in errors: control characters and bytes past ASCII in hex, DEL as it is. This is
-/// not `strconv.Quote`. It goes on no longer than what is told of it in a Status.
+/// A text as Go's `time` package quotes it in errors: control characters and bytes past ASCII in hex, DEL as it is.
+/// This is not `strconv.Quote`. It goes on no longer than what is told of it in a Status.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len().min(STATUS_TEXT_BYTES_MAX) + 5);
     out.push('"');

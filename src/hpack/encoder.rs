@@ -74,8 +74,8 @@ impl Encoder {
         self.size_update = Some(SizeUpdate { lowest, last: size_max });
     }
 
-    /// A number that grows whenever a block changes the table or tells of its size. While it stays, the same fields give
-    /// the same block.
+    /// A number that grows whenever a block changes the table or tells of its size. While it stays, the same fields
+    /// give the same block.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> u64 {

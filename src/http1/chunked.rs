@@ -4,8 +4,8 @@
 //! decoder is handed whatever has arrived, cut anywhere, and leaves the payload packed at the front of the same buffer.
 //!
 //! Everything that two readers of one stream could read differently is refused, since that is how requests are
-//! smuggled: a line ends with CRLF and nothing else, a size is hexadecimal digits and nothing else, what follows a chunk's
-//! data is CRLF. Trailer fields are checked for their form and dropped (RFC 9110 §6.5.1 allows it).
+//! smuggled: a line ends with CRLF and nothing else, a size is hexadecimal digits and nothing else, what follows a
+//! chunk's data is CRLF. Trailer fields are checked for their form and dropped (RFC 9110 §6.5.1 allows it).
 
 use crate::http::is_token_byte;
 use std::fmt;
@@ -25,7 +25,8 @@ pub struct ChunkedDecoder {
 /// What one call of [`ChunkedDecoder::decode`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Source bytes that were read. All there were, unless the body is done: then those after it are the next message's.
+    /// Source bytes that were read. All there were, unless the body is done: then those after it are the next
+    /// message's.
     pub consumed: usize,
     /// Payload bytes that now stand at the front of the buffer. Never more than `consumed`.
     pub produced: usize,
@@ -75,8 +76,8 @@ enum State {
 }
 
 impl ChunkedDecoder {
-    /// A decoder for one body of at most `body_bytes_max` bytes of payload; `usize::MAX` is no bound, for a stream that is
-    /// not collected.
+    /// A decoder for one body of at most `body_bytes_max` bytes of payload; `usize::MAX` is no bound, for a stream that
+    /// is not collected.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! The client's side of HTTP/1.1 (RFC 9112): what reads the responses of one connection, kept alive and pipelined. The load
-//! generator uses it.
+//! The client's side of HTTP/1.1 (RFC 9112): what reads the responses of one connection, kept alive and pipelined. The
+//! load generator uses it.
 //!
 //! Owned here: where the stream of responses stands. Not owned: socket, buffer, and which request a response answers,
 //! which the caller knows, since responses come in the order of the requests (RFC 9112 §9.3.2).
@@ -89,8 +89,8 @@ pub enum ResponseError {
 }
 
 impl ResponseParser {
-    /// A parser at the start of a connection. A body larger than `body_bytes_max` is an error; `usize::MAX` is no bound,
-    /// for bodies that are streamed.
+    /// A parser at the start of a connection. A body larger than `body_bytes_max` is an error; `usize::MAX` is no
+    /// bound, for bodies that are streamed.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { state: State::Head, body_bytes_max }
@@ -140,8 +140,8 @@ impl ResponseParser {
         Ok(Some(response))
     }
 
-    /// The next piece of a response, and the number of bytes of `buf` that are done with once it has been looked at; `None`
-    /// if more is needed. See [`Self::poll_whole`] for `to_head`.
+    /// The next piece of a response, and the number of bytes of `buf` that are done with once it has been looked at;
+    /// `None` if more is needed. See [`Self::poll_whole`] for `to_head`.
     ///
     /// # Errors
     /// See [`ResponseError`].
@@ -180,8 +180,8 @@ impl ResponseParser {
         Ok((piece, consumed))
     }
 
-    /// The peer has closed its side, and `buf` is all there is. Of a response that [`Self::poll_whole`] was reading, and
-    /// that ends with the connection, this is the end; for one read in pieces the result has an empty body.
+    /// The peer has closed its side, and `buf` is all there is. Of a response that [`Self::poll_whole`] was reading,
+    /// and that ends with the connection, this is the end; for one read in pieces the result has an empty body.
     ///
     /// # Errors
     /// [`ResponseError::EndedEarly`] if the stream ends inside a response.
@@ -325,8 +325,8 @@ mod tests {
     /// One response as the tests look at it: status, keep-alive, body.
     type Seen = (u16, bool, Vec<u8>);
 
-    /// Reads all responses of `source`, which arrives in pieces that end at `cuts`, whole ones or piece by piece; `heads`
-    /// says which answer a HEAD.
+    /// Reads all responses of `source`, which arrives in pieces that end at `cuts`, whole ones or piece by piece;
+    /// `heads` says which answer a HEAD.
     fn read_cut(source: &[u8], cuts: &[usize], heads: &[bool], pieces: bool) -> Result<Vec<Seen>, ResponseError> {
         let mut parser = ResponseParser::new(100_000);
         let (mut buf, mut seen, mut start) = (Vec::new(), Vec::<Seen>::new(), 0);

@@ -250,8 +250,9 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// Whether this is wrong in any version of HTTP, so that a proxy may have passed on what its client wrote. The answer 400
-    /// tells that client (RFC 9113 §8.1.1); after a reset Go's proxies try again on new connections, for ever.
+    /// Whether this is wrong in any version of HTTP, so that a proxy may have passed on what its client wrote. The
+    /// answer 400 tells that client (RFC 9113 §8.1.1); after a reset Go's proxies try again on new connections, for
+    /// ever.
     pub(super) fn is_of_the_client(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path)
     }

@@ -59,12 +59,12 @@ pub struct Allowance {
 }
 
 /// Streams that are reset by the peer, or by us for what it did: rapid reset (CVE-2023-44487) and its sister "made you
-/// reset". All streams may be cancelled at once. A peer that speaks for many has one more for each request: there it bounds
-/// what is none.
+/// reset". All streams may be cancelled at once. A peer that speaks for many has one more for each request: there it
+/// bounds what is none.
 pub const RESETS: Allowance = Allowance { burst: STREAMS_MAX, per_second: 100 };
 
-/// PING and SETTINGS frames, which we must answer; a stream that is reset allows for one more, as Go's client sends a PING
-/// with each RST_STREAM.
+/// PING and SETTINGS frames, which we must answer; a stream that is reset allows for one more, as Go's client sends a
+/// PING with each RST_STREAM.
 pub const ANSWERS: Allowance = Allowance { burst: 256, per_second: 32 };
 
 /// DATA frames with nothing in them that do not end their stream.
@@ -74,8 +74,8 @@ pub const EMPTY_FRAMES: Allowance = Allowance { burst: 128, per_second: 16 };
 /// [`WINDOW_UPDATE_OCTETS`] of it.
 pub const WINDOW_UPDATES: Allowance = Allowance { burst: 4_096, per_second: 500 };
 
-/// Octets of DATA that a peer may take at a time, and tell of that with a WINDOW_UPDATE. Go's client tells of each read, on the
-/// stream and on the connection, and what unpacks gzip for it reads 4 KiB.
+/// Octets of DATA that a peer may take at a time, and tell of that with a WINDOW_UPDATE. Go's client tells of each
+/// read, on the stream and on the connection, and what unpacks gzip for it reads 4 KiB.
 pub const WINDOW_UPDATE_OCTETS: usize = 1024;
 
 /// PRIORITY frames, frames of unknown types, frames on streams that are over.

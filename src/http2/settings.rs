@@ -14,8 +14,8 @@ pub struct Config {
     pub stream_window: u32,
     /// The same for all streams together; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
-    /// The peer speaks for many, as a front proxy does: what one of them cancels is not held against the others. Each request
-    /// allows for one more of [`limits::RESETS`].
+    /// The peer speaks for many, as a front proxy does: what one of them cancels is not held against the others. Each
+    /// request allows for one more of [`limits::RESETS`].
     pub speaks_for_many: bool,
 }
 

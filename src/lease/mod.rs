@@ -26,7 +26,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// An estimate of the memory that it takes besides its own size, in bytes: its texts, and the places in which they are.
+    /// An estimate of the memory that it takes besides its own size, in bytes: its texts, and the places in which they
+    /// are.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         const PAIR_BYTES: usize = 2 * size_of::<CompactString>();

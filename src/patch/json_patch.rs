@@ -18,8 +18,9 @@ const OPERATIONS_MAX: usize = 10_000;
 /// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
 /// `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Maximum number of values that all operations together may look at or shift. A patch brings at most [`PATCH_VALUES_MAX`]
-/// and may copy as many; only one that moves much many times gets here. kube-apiserver has no such limit.
+/// Maximum number of values that all operations together may look at or shift. A patch brings at most
+/// [`PATCH_VALUES_MAX`] and may copy as many; only one that moves much many times gets here. kube-apiserver has no such
+/// limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
 /// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong

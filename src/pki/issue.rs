@@ -74,7 +74,8 @@ pub(super) enum Verdict {
     OtherNames,
 }
 
-/// Judges `chain`, whose first certificate has `facts`, as a peer that trusts `ca` would; the error is why it would not.
+/// Judges `chain`, whose first certificate has `facts`, as a peer that trusts `ca` would; the error is why it would
+/// not.
 pub(super) fn judge(
     leaf: &Leaf<'_>,
     chain: &[CertificateDer<'static>],

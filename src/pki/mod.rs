@@ -1,5 +1,5 @@
-//! The server's own certificates: when it starts, what is missing in the certificate folder is made and what is about to
-//! expire renewed.
+//! The server's own certificates: when it starts, what is missing in the certificate folder is made and what is about
+//! to expire renewed.
 //!
 //! ```text
 //! ca.crt         ca.key          the authority, 10 years; signs the other two

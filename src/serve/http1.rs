@@ -104,7 +104,8 @@ impl Http1 {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = turn.service.handle(request, body, turn.from, turn.now);
-                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1). Nobody needs to go over for a last response.
+                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1). Nobody needs to go over for a last
+                // response.
                 if after.wants_h2c
                     && turn.from.credentials.is_insecure()
                     && !*is_last
@@ -324,8 +325,8 @@ impl Http1 {
 /// The agreement to go on in HTTP/2; its frames follow.
 const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1). Where they are no good none was asked
-/// for: once the request has been served it is too late to refuse.
+/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1). Where they are no good none was
+/// asked for: once the request has been served it is too late to refuse.
 fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     let mut settings = None;
     let mut lines = 0;

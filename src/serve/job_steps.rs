@@ -1,5 +1,5 @@
-//! The steps of lists and deletions of a collection, as far as they are the same in both protocols: the first are made before
-//! there is a head, and the request is counted when its response begins and when the last of it is made.
+//! The steps of lists and deletions of a collection, as far as they are the same in both protocols: the first are made
+//! before there is a head, and the request is counted when its response begins and when the last of it is made.
 
 use super::Service;
 use crate::api::job::{Job, JobError};

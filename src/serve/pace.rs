@@ -5,8 +5,8 @@ use crate::http::Method;
 use crate::limits::{PLAIN_REQUEST_BYTES_MAX, READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
-/// How long the requests of a turn have taken, all connections together. Most take microseconds, and to look at the clock
-/// for each of them would be felt; it is looked at after some of them, and after each that may have taken longer.
+/// How long the requests of a turn have taken, all connections together. Most take microseconds, and to look at the
+/// clock for each of them would be felt; it is looked at after some of them, and after each that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Until when they may be served; none if for ever.
@@ -18,8 +18,8 @@ pub struct Pace {
     is_over: bool,
     /// The last look at the clock.
     looked: Option<Instant>,
-    /// Whether between two looks at the clock a turn's time went by, of the requests counted since [`Pace::take_slow`]: one
-    /// that is not plain has taken it alone, plain ones some together. Or much was read, and was no request.
+    /// Whether between two looks at the clock a turn's time went by, of the requests counted since [`Pace::take_slow`]:
+    /// one that is not plain has taken it alone, plain ones some together. Or much was read, and was no request.
     is_slow: Option<bool>,
 }
 
@@ -35,7 +35,8 @@ impl Pace {
         self.is_slow.get_or_insert(false);
     }
 
-    /// So many bytes came from a socket. To decrypt and to parse them may take longer than what they ask for, if anything.
+    /// So many bytes came from a socket. To decrypt and to parse them may take longer than what they ask for, if
+    /// anything.
     pub fn count_read(&mut self, bytes: usize) {
         self.unlooked_bytes += bytes;
         if self.unlooked_bytes >= READ_BYTES_PER_CLOCK {
@@ -63,9 +64,10 @@ impl Pace {
         self.is_over
     }
 
-    /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's time
-    /// between two looks at the clock. Or whether [much was read](Pace::count_much_read) and there were
-    /// none. `None` if there were none: then what else was done for it, such as to read a body, does not count for the next one.
+    /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's
+    /// time between two looks at the clock. Or whether [much was read](Pace::count_much_read) and there were none.
+    /// `None` if there were none: then what else was done for it, such as to read a body, does not count for the next
+    /// one.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {
@@ -78,8 +80,8 @@ impl Pace {
 /// What the requests of a turn have.
 const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 
-/// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short as a
-/// Lease's. `body_bytes` are those of the request.
+/// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short
+/// as a Lease's. `body_bytes` are those of the request.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     let Reply::Response(response) = reply else { return false };
     match method {

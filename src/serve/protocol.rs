@@ -39,8 +39,8 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
-    /// Serves what is in `input` as far as the output has room and `budget` lasts. Lists and deletions of a collection are
-    /// begun by [`Protocol::step_job`].
+    /// Serves what is in `input` as far as the output has room and `budget` lasts. Lists and deletions of a collection
+    /// are begun by [`Protocol::step_job`].
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
@@ -131,7 +131,8 @@ impl Protocol {
         }
     }
 
-    /// Whether bytes behind what is being served are of use now. If not they stay with the kernel, and so with the peer.
+    /// Whether bytes behind what is being served are of use now. If not they stay with the kernel, and so with the
+    /// peer.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self {
@@ -140,8 +141,9 @@ impl Protocol {
         }
     }
 
-    /// The Lease that the next request in `input` is about, if that can be told without serving it: in HTTP/2 it cannot, since
-    /// each head is decoded once and in its place. There the Leases of one connection's requests are prefetched.
+    /// The Lease that the next request in `input` is about, if that can be told without serving it: in HTTP/2 it
+    /// cannot, since each head is decoded once and in its place. There the Leases of one connection's requests are
+    /// prefetched.
     #[must_use]
     pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {

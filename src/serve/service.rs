@@ -71,8 +71,9 @@ impl Service {
         }
     }
 
-    /// Bytes of output that may wait for a peer like this, above which no request of it is served until it has read some.
-    /// Events and lists under way have [`QUEUED_BYTES_HIGH`]: they would be behind for ever if requests came first.
+    /// Bytes of output that may wait for a peer like this, above which no request of it is served until it has read
+    /// some. Events and lists under way have [`QUEUED_BYTES_HIGH`]: they would be behind for ever if requests came
+    /// first.
     #[must_use]
     pub fn room_for(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
@@ -102,8 +103,8 @@ impl Service {
         reply
     }
 
-    /// Has the API refuse a request whose body is not taken, in the time of this turn; `None` if its head cannot be read.
-    /// With the answer, whether it is one to a HEAD.
+    /// Has the API refuse a request whose body is not taken, in the time of this turn; `None` if its head cannot be
+    /// read. With the answer, whether it is one to a HEAD.
     pub(super) fn refuse(&mut self, request: Option<&RequestHead<'_>>, error: &ApiError) -> (Response, bool) {
         self.pace.count(true);
         match request {

@@ -56,9 +56,10 @@ impl Server {
         Some(due_ms.max(self.place_ms()?))
     }
 
-    /// Milliseconds from which on there is a place for another connection: 0 if there is one now, else when the anonymous peer
-    /// that has been here longest may be ended for it. That is not before [`ANONYMOUS_MS_MIN`], or those who come would end
-    /// each other's handshakes and none would ever be through with one; nor while its handshake waits for us.
+    /// Milliseconds from which on there is a place for another connection: 0 if there is one now, else when the
+    /// anonymous peer that has been here longest may be ended for it. That is not before [`ANONYMOUS_MS_MIN`], or those
+    /// who come would end each other's handshakes and none would ever be through with one; nor while its handshake
+    /// waits for us.
     fn place_ms(&mut self) -> Option<u64> {
         if self.conns.len() < self.max_connections {
             return Some(0);
@@ -67,8 +68,8 @@ impl Server {
         Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
     }
 
-    /// Ends the connection of the anonymous peer that has been here longest if all places are taken. Else anybody who reaches
-    /// the port could keep everybody else out with connections that do nothing.
+    /// Ends the connection of the anonymous peer that has been here longest if all places are taken. Else anybody who
+    /// reaches the port could keep everybody else out with connections that do nothing.
     fn make_place(&mut self) {
         if self.conns.len() < self.max_connections {
             return;

@@ -81,8 +81,8 @@ impl Connections {
         self.get_mut(token).is_some_and(|entry| entry.conn.is_anonymous())
     }
 
-    /// Forgets those that have gone or are not anonymous any more, when there may be as many of them as of all connections.
-    /// So it takes a few steps for each connection that comes.
+    /// Forgets those that have gone or are not anonymous any more, when there may be as many of them as of all
+    /// connections. So it takes a few steps for each connection that comes.
     fn sift_anonymous(&mut self) {
         const SLACK: usize = 64;
         if self.anonymous.len() < 2 * self.entries.len() + SLACK {

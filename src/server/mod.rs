@@ -3,8 +3,8 @@
 //! docs/architecture.md, "The turn", says in which order `Server::turn` does what, and why.
 //!
 //! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
-//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has its
-//! time, so that however much there is of it, a turn ends soon and its answers go out.
+//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has
+//! its time, so that however much there is of it, a turn ends soon and its answers go out.
 
 mod accept;
 mod connections;

@@ -61,16 +61,16 @@ impl Queues {
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// The connection can go on: puts it in the run queue, unless it stands there, waits for a step of its handshake, or is
-    /// slow and waits for its turn.
+    /// The connection can go on: puts it in the run queue, unless it stands there, waits for a step of its handshake,
+    /// or is slow and waits for its turn.
     pub(super) fn enqueue(&mut self, entry: &mut Entry) {
         if !std::mem::replace(&mut entry.marks.can_go_on, true) {
             self.run.push(entry.token());
         }
     }
 
-    /// Takes the run queue, with one of the slow behind all others. Each of these is to leave it, to wait elsewhere, or to be
-    /// put back.
+    /// Takes the run queue, with one of the slow behind all others. Each of these is to leave it, to wait elsewhere, or
+    /// to be put back.
     pub(super) fn take_run(&mut self) -> Vec<Token> {
         if self.slow_next.is_none() {
             self.slow_next = self.slow.pop_front();
@@ -79,8 +79,8 @@ impl Queues {
         std::mem::take(&mut self.run)
     }
 
-    /// Puts those back for the next turn for which there was no time, before those who have had their turn, so that nobody
-    /// waits for ever.
+    /// Puts those back for the next turn for which there was no time, before those who have had their turn, so that
+    /// nobody waits for ever.
     pub(super) fn put_back(&mut self, rest: &[Token]) {
         self.run.extend_from_slice(rest);
     }
@@ -103,8 +103,8 @@ impl Queues {
         self.slow.push_back(token);
     }
 
-    /// Puts a connection out of the run queue among those that wait for a step of their handshake; before the others if it
-    /// `has_begun`.
+    /// Puts a connection out of the run queue among those that wait for a step of their handshake; before the others if
+    /// it `has_begun`.
     pub(super) fn await_handshake_turn(&mut self, token: Token, has_begun: bool) {
         if has_begun {
             self.handshakes.push_front(token);
@@ -123,8 +123,8 @@ impl Queues {
         self.handshakes.pop_front()
     }
 
-    /// Puts the connection among those with a long response under way if it has one, and among those whose list or deletion
-    /// can go on if it can.
+    /// Puts the connection among those with a long response under way if it has one, and among those whose list or
+    /// deletion can go on if it can.
     pub(super) fn enqueue_job(&mut self, entry: &mut Entry) {
         if entry.conn.has_job() && !std::mem::replace(&mut entry.marks.is_with_job, true) {
             self.with_jobs.push(entry.token());

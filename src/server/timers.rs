@@ -1,5 +1,5 @@
-//! Who has waited too long. Of the timers of a connection one counts, which fires when it has waited long enough, or before;
-//! lists and deletions of a collection are looked through now and then.
+//! Who has waited too long. Of the timers of a connection one counts, which fires when it has waited long enough, or
+//! before; lists and deletions of a collection are looked through now and then.
 
 use super::Server;
 use crate::clock::Now;

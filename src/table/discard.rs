@@ -1,8 +1,8 @@
 //! States that were kept for somebody who no longer wants them, let go of a few at a time.
 //!
-//! A list under way may hold a handle of each of a million Leases, and a deletion the last ones. When its client goes away,
-//! to free them all at once takes half a second, and every renewal would wait for that. So what holds many states hands
-//! them over when it is dropped, wherever that happens, and the loop lets go of some in each turn.
+//! A list under way may hold a handle of each of a million Leases, and a deletion the last ones. When its client goes
+//! away, to free them all at once takes half a second, and every renewal would wait for that. So what holds many states
+//! hands them over when it is dropped, wherever that happens, and the loop lets go of some in each turn.
 
 use crate::table::object::{Key, Object};
 use std::cell::RefCell;
@@ -125,8 +125,8 @@ impl Drop for States {
     }
 }
 
-/// A queue of which none of the pieces is empty. In one piece a million states would be 40 MB, and to give those back to the
-/// kernel takes milliseconds.
+/// A queue of which none of the pieces is empty. In one piece a million states would be 40 MB, and to give those back
+/// to the kernel takes milliseconds.
 #[derive(Debug)]
 pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 

@@ -14,8 +14,8 @@ pub struct Event {
     pub after: Object,
     /// Whether the change deleted it.
     pub deleted: bool,
-    /// An estimate of the memory that it holds: its own, and that of a state which the table has lost by it. What else it
-    /// shares is the table's, or is counted in the later event by which the table lost it.
+    /// An estimate of the memory that it holds: its own, and that of a state which the table has lost by it. What else
+    /// it shares is the table's, or is counted in the later event by which the table lost it.
     bytes: u32,
 }
 
@@ -146,8 +146,8 @@ impl EventLog {
         (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }
 
-    /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the caches
-    /// when they go; what it gives says nothing.
+    /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the
+    /// caches when they go; what it gives says nothing.
     pub(super) fn touch_oldest(&self, count: usize) -> usize {
         let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
         if !is_full {

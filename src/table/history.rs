@@ -1,9 +1,9 @@
 //! What the table has lost of the versions that snapshots are of, kept once for all of them.
 //!
-//! A state that a change takes away is of use to those who read a version at which it stood. Each change tells of one, and
-//! it is kept if there is such a reader: that costs the same however many lists are under way. It is on the account of the
-//! newest of them. When that ends it goes to the next older one that has a use for it, or is let go of; in steps, as all
-//! that a list has held ([`discard`](crate::table::discard)).
+//! A state that a change takes away is of use to those who read a version at which it stood. Each change tells of one,
+//! and it is kept if there is such a reader: that costs the same however many lists are under way. It is on the account
+//! of the newest of them. When that ends it goes to the next older one that has a use for it, or is let go of; in
+//! steps, as all that a list has held ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7
@@ -136,8 +136,8 @@ fn since(state: Option<&Object>) -> ResourceVersion {
 }
 
 impl Inner {
-    /// The newest hold of a version from `since` on and before `until` that has a use for what was at `key`. With many of
-    /// other keys it may be one that has not: a change is not to cost more with more of them.
+    /// The newest hold of a version from `since` on and before `until` that has a use for what was at `key`. With many
+    /// of other keys it may be one that has not: a change is not to cost more with more of them.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();
@@ -180,8 +180,8 @@ impl Inner {
         }
     }
 
-    /// The keys within `bounds` where something was lost, in their order: with what stood there at `version`, if that was lost
-    /// since. Those where it was not are given too, so that whoever reads can tell how much was looked at.
+    /// The keys within `bounds` where something was lost, in their order: with what stood there at `version`, if that
+    /// was lost since. Those where it was not are given too, so that whoever reads can tell how much was looked at.
     pub(super) fn changes(
         &self,
         (start, end): (Bound<&str>, Bound<&str>),

@@ -1,7 +1,8 @@
 //! Where the Lease of a name is: a hash index that never grows as a whole.
 //!
-//! When a hash table grows it moves all its entries at once, which for a million takes 17 ms, and every request would wait.
-//! So there are many small ones, and a key's hash says in which it is. Each grows by itself, in some tens of microseconds.
+//! When a hash table grows it moves all its entries at once, which for a million takes 17 ms, and every request would
+//! wait. So there are many small ones, and a key's hash says in which it is. Each grows by itself, in some tens of
+//! microseconds.
 
 use super::Slot;
 use foldhash::fast::RandomState;
@@ -35,7 +36,8 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Which table it is in, by bits that say little in the table: that looks at the lowest bits and at the highest seven.
+    /// Which table it is in, by bits that say little in the table: that looks at the lowest bits and at the highest
+    /// seven.
     fn shard(self) -> usize {
         (self.0 >> 17) as usize % SHARDS
     }

@@ -1,8 +1,8 @@
 //! One state of one Lease, and what it is in bytes, shared by the table, the event log, responses and watchers.
 //!
 //! Nearly all states are renewals: of what the Lease was before only two times change. So a state is a [`Base`], which
-//! all those share between which nothing else changes, and the two times. The encoding is the base's too: what a state is
-//! in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
+//! all those share between which nothing else changes, and the two times. The encoding is the base's too: what a state
+//! is in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
@@ -84,8 +84,8 @@ struct Base {
     key: Key,
     /// The first of the states, without a version of its own.
     lease: Lease,
-    /// In the format that is asked for first, of the state of which it is: that of the answer to the last write that was
-    /// no renewal, and so as a rule that of the renewals. The other format is encoded whenever somebody wants it: a
+    /// In the format that is asked for first, of the state of which it is: that of the answer to the last write that
+    /// was no renewal, and so as a rule that of the renewals. The other format is encoded whenever somebody wants it: a
     /// second template would cost every Lease its memory, for good, because of one list.
     template: OnceCell<Template>,
 }
@@ -217,7 +217,8 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
-    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the format.
+    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the
+    /// format.
     #[must_use]
     pub fn body_bytes(&self, format: Format) -> usize {
         self.template(format).len_hint()
@@ -229,8 +230,8 @@ impl Object {
         self.template(format).format() == format
     }
 
-    /// Maximum number of bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the format,
-    /// else several times as many.
+    /// Maximum number of bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the
+    /// format, else several times as many.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);

@@ -1,10 +1,10 @@
 //! Prefetching: Leases that will soon be asked for are brought to the caches together.
 //!
-//! A Lease among many is in no cache, and each step to it (index, slab, object, encoding) must wait for the memory before
-//! it says where the next one goes. For one request after the other these waits add up, among a million Leases to half of a
-//! renewal. Here the first steps are made for several Leases before the next one is made for any, so that the processor
-//! waits for many at a time; and likewise for the events that a full log will let go. Nothing comes of it but that the
-//! caches have what is needed next: if it is wrong, or superfluous, no harm is done.
+//! A Lease among many is in no cache, and each step to it (index, slab, object, encoding) must wait for the memory
+//! before it says where the next one goes. For one request after the other these waits add up, among a million Leases
+//! to half of a renewal. Here the first steps are made for several Leases before the next one is made for any, so that
+//! the processor waits for many at a time; and likewise for the events that a full log will let go. Nothing comes of it
+//! but that the caches have what is needed next: if it is wrong, or superfluous, no harm is done.
 
 use super::key_index::KeyHash;
 use super::object::Object;

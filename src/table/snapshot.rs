@@ -1,8 +1,8 @@
 //! The table as it stood at one version, read piece by piece while the table goes on changing.
 //!
 //! A list must be of one version, and a list of a million Leases must not stop the loop. So a [`Snapshot`] copies
-//! nothing: it walks the ordered index, and beside it what the table has lost since ([`History`]), which is kept for it.
-//! What an older version had and the table lost before the snapshot was made comes out of the event log, in steps.
+//! nothing: it walks the ordered index, and beside it what the table has lost since ([`History`]), which is kept for
+//! it. What an older version had and the table lost before the snapshot was made comes out of the event log, in steps.
 //!
 //! ```text
 //!   table now:    a  b' c' e  f'
@@ -146,8 +146,8 @@ impl Snapshot {
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and its making. Before that is done nothing comes
-    /// out.
+    /// Takes in a part of what has changed between the snapshot's version and its making. Before that is done nothing
+    /// comes out.
     ///
     /// # Errors
     /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
@@ -188,8 +188,8 @@ impl Snapshot {
         }
     }
 
-    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left if that is known.
-    /// `None` if it is not in the range: it comes from a client.
+    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left if that is
+    /// known. `None` if it is not in the range: it comes from a client.
     #[must_use]
     pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
@@ -207,8 +207,8 @@ impl Snapshot {
         Some(self)
     }
 
-    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work, if that looks at `keys_per_step`.
-    /// What a client has said of it does not count: a token can say what it likes.
+    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work, if that looks at
+    /// `keys_per_step`. What a client has said of it does not count: a token can say what it likes.
     #[must_use]
     pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
         self.initial_count.min(keys_max) > keys_per_step || self.lag_events() > CATCH_UP_EVENTS_PER_STEP
@@ -239,8 +239,8 @@ impl Snapshot {
     }
 
     /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
-    /// about `keys_max` keys. [`Stepped::More`] if there are more, or, when it was `keys_max` that ended it, or when none has
-    /// come out yet because much has changed since, may be.
+    /// about `keys_max` keys. [`Stepped::More`] if there are more, or, when it was `keys_max` that ended it, or when
+    /// none has come out yet because much has changed since, may be.
     ///
     /// # Errors
     /// As [`Snapshot::catch_up`], which it calls.

@@ -276,7 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; what several need is kept once.
+/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; what several need is kept
+/// once.
 #[test]
 fn only_what_a_snapshot_can_still_come_to_is_kept() {
     let mut model = Model::new(1, 5);

@@ -142,8 +142,8 @@ impl GoReader<'_> {
             return Err(self.cannot_parse(element));
         };
         let (hours, minutes) = (number([h1, h2]), number([m1, m2]));
-        // Go looks at the minutes only if the hours are digits, at the ranges before the sign, and at the minutes' range
-        // last, so that it is the one reported. It lets an offset of 24 hours or 60 minutes pass.
+        // Go looks at the minutes only if the hours are digits, at the ranges before the sign, and at the minutes'
+        // range last, so that it is the one reported. It lets an offset of 24 hours or 60 minutes pass.
         let out_of_range = match (hours, minutes) {
             (Some(_), Some(61..)) => Some("time zone offset minute"),
             (Some(25..), _) => Some("time zone offset hour"),

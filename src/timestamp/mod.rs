@@ -1,5 +1,5 @@
-//! The two times of the API, and how they stand in text: `metav1.MicroTime`, which has exactly six fractional digits, and
-//! `metav1.Time`, which is RFC 3339 and drops the fraction.
+//! The two times of the API, and how they stand in text: `metav1.MicroTime`, which has exactly six fractional digits,
+//! and `metav1.Time`, which is RFC 3339 and drops the fraction.
 //!
 //! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC), and falls
 //! back to a reader that follows Go's `time.Parse` field by field: it takes the odd forms that Go takes (an hour of one
@@ -196,9 +196,9 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Year, month and day of a day since 1970-01-01. Each step is linear, `(a * n + b) / c`, with a divisor that is a power of
-/// two where the numbers are small enough for that (C. Neri and L. Schneider, "Euclidean affine functions and their
-/// application to calendar algorithms", 2022).
+/// Year, month and day of a day since 1970-01-01. Each step is linear, `(a * n + b) / c`, with a divisor that is a
+/// power of two where the numbers are small enough for that (C. Neri and L. Schneider, "Euclidean affine functions and
+/// their application to calendar algorithms", 2022).
 #[inline]
 pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + DAYS_TO_EPOCH;

@@ -1,10 +1,10 @@
 //! Certificate authorities that vouch for the same thing, each for as long as it is valid itself.
 //!
-//! To webpki a trust anchor is a name and a key: it does not look at when it is valid, nor at what its certificate lets the
-//! key sign. Go does (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: a key that was retired with its
-//! authority vouches for nobody, and neither does the key of a client whose own certificate stands among the authorities. So
-//! each authority has a verifier of its own here, which is asked only while the authority is valid, and only for what it may
-//! certify.
+//! To webpki a trust anchor is a name and a key: it does not look at when it is valid, nor at what its certificate lets
+//! the key sign. Go does (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: a key that was retired with
+//! its authority vouches for nobody, and neither does the key of a client whose own certificate stands among the
+//! authorities. So each authority has a verifier of its own here, which is asked only while the authority is valid, and
+//! only for what it may certify.
 
 use super::config::provider;
 use super::identity::validity;
@@ -45,8 +45,9 @@ enum Certifies {
 }
 
 impl Certifies {
-    /// RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12, as Go reads them: a certificate before version 3 has nothing that could say
-    /// no, extended key usages bind whoever is certified below, and each authority in between counts for the length of the path.
+    /// RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12, as Go reads them: a certificate before version 3 has nothing that
+    /// could say no, extended key usages bind whoever is certified below, and each authority in between counts for the
+    /// length of the path.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
         let is_authority = match constraints {
@@ -73,7 +74,8 @@ impl Authorities {
     /// These authorities.
     ///
     /// # Errors
-    /// rustls's, if one of the certificates is none or contradicts itself. One that lets its key certify nobody does no harm.
+    /// rustls's, if one of the certificates is none or contradicts itself. One that lets its key certify nobody does no
+    /// harm.
     pub fn new(certs: Vec<CertificateDer<'static>>) -> Result<Self, rustls::Error> {
         let authority = |cert: CertificateDer<'static>| {
             let (validity, certifies) =
@@ -97,7 +99,8 @@ impl Authorities {
     /// for it is valid.
     ///
     /// # Errors
-    /// rustls's, `UnknownIssuer` if nobody who is valid now has issued it, or if more than [`INTERMEDIATES_MAX`] come with it.
+    /// rustls's, `UnknownIssuer` if nobody who is valid now has issued it, or if more than [`INTERMEDIATES_MAX`] come
+    /// with it.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,

@@ -17,7 +17,8 @@ pub(super) const CLIENT_CA: &str = "client-ca-file";
 /// Key of the PEM of the front proxy's authorities.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
-/// How the cluster authenticates: the data of the ConfigMap. Each value is for itself; a wrong one is found when it is read.
+/// How the cluster authenticates: the data of the ConfigMap. Each value is for itself; a wrong one is found when it is
+/// read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthentication(BTreeMap<String, String>);
 
@@ -33,8 +34,8 @@ impl ClusterAuthentication {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Which of the front proxy's authorities' certificates may speak for others, and how. The names of field lines are the
-    /// usual ones where it names none.
+    /// Which of the front proxy's authorities' certificates may speak for others, and how. The names of field lines are
+    /// the usual ones where it names none.
     ///
     /// # Errors
     /// A value that is no list of strings.

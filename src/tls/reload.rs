@@ -3,8 +3,8 @@
 //! the new one.
 //!
 //! A configuration has three parts: serving pair, authorities of clients, authorities of the front proxy. Each is kept
-//! as it last was right, so what is wrong with one of them holds up no change of the others; it is told at once and then
-//! every hour.
+//! as it last was right, so what is wrong with one of them holds up no change of the others; it is told at once and
+//! then every hour.
 
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
@@ -35,8 +35,8 @@ const TELL_EVERY: Duration = Duration::from_hours(1);
 /// How often it is told that the serving certificate is about to expire, or has.
 const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 
-/// Seconds before its end at which a serving certificate is about to expire: 30 days, or the last quarter of its time if
-/// that is less, since one that lives for days is renewed every other day.
+/// Seconds before its end at which a serving certificate is about to expire: 30 days, or the last quarter of its time
+/// if that is less, since one that lives for days is renewed every other day.
 pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
 

@@ -39,8 +39,8 @@ pub struct FrontProxy {
     pub header_names: HeaderNames,
 }
 
-/// The names of the field lines in which a front proxy says for whom it speaks, compared without regard to case (RFC 9110
-/// §5.1).
+/// The names of the field lines in which a front proxy says for whom it speaks, compared without regard to case (RFC
+/// 9110 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
     /// Of the user; the first of these names whose first line is not empty counts.
@@ -346,8 +346,8 @@ mod tests {
         }
     }
 
-    /// As Go has it (`crypto/x509`, `Certificate.Verify`): one whose own certificate stands among the authorities cannot make
-    /// certificates for that.
+    /// As Go has it (`crypto/x509`, `Certificate.Verify`): one whose own certificate stands among the authorities
+    /// cannot make certificates for that.
     #[test]
     fn a_key_certifies_whom_its_certificate_lets_it() {
         use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};

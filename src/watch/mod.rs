@@ -98,8 +98,8 @@ pub enum WatchEnd {
     TimedOut,
     /// Its client opens no window, and too much waits for such.
     Unread,
-    /// It wants what cannot be had: what is there at a version that does not exist yet, or events in a form that is one of
-    /// lists. As with kube-apiserver, it has begun before that is found out.
+    /// It wants what cannot be had: what is there at a version that does not exist yet, or events in a form that is one
+    /// of lists. As with kube-apiserver, it has begun before that is found out.
     Unsuitable,
 }
 
@@ -190,8 +190,8 @@ impl<O: Copy> Watchers<O> {
         self.watchers.is_empty()
     }
 
-    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start, each counted by what the
-    /// selector makes it cost.
+    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start, each counted by
+    /// what the selector makes it cost.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.counts.looks

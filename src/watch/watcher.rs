@@ -46,8 +46,8 @@ enum Progress {
 }
 
 impl Progress {
-    /// That of a watch that begins so while changes up to `notified` have been told of, and the version up to which it has
-    /// seen every change.
+    /// That of a watch that begins so while changes up to `notified` have been told of, and the version up to which it
+    /// has seen every change.
     fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
         match start {
             WatchStart::After(version) => (Self::Scan, version),
@@ -118,8 +118,8 @@ impl Watcher {
         }
     }
 
-    /// Appends events, and a bookmark if one is due, until nothing is left or `out` holds about `bytes_max`. `recent` is
-    /// none if nobody else watches.
+    /// Appends events, and a bookmark if one is due, until nothing is left or `out` holds about `bytes_max`. `recent`
+    /// is none if nobody else watches.
     pub(super) fn fill(
         &mut self,
         table: &Table,

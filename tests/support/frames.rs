@@ -162,7 +162,8 @@ impl Frames {
         self.stream.flush()
     }
 
-    /// Sends octets from a thread of its own, so that reading can go on; the server may hang up meanwhile. Cleartext only.
+    /// Sends octets from a thread of its own, so that reading can go on; the server may hang up meanwhile. Cleartext
+    /// only.
     ///
     /// # Panics
     /// If this is TLS.

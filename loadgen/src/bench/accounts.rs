@@ -25,7 +25,8 @@ impl Accounts {
         }
     }
 
-    /// Notes what one phase ends with and the next begins with, and tells the tally when the measurement begins and ends.
+    /// Notes what one phase ends with and the next begins with, and tells the tally when the measurement begins and
+    /// ends.
     pub(super) fn note(&mut self, before: Phase, next: Phase, tally: &mut Tally, now: impl Fn() -> u64) {
         let memory = || server_memory(&self.server_pids);
         if before == Phase::Attaching {

@@ -1,7 +1,7 @@
 //! What the answers mean.
 //!
-//! Owned here: what is known of the Leases, how much of the phase is done, what was counted. Not owned: connections, the
-//! clock, what is asked for next, but for what an answer makes necessary.
+//! Owned here: what is known of the Leases, how much of the phase is done, what was counted. Not owned: connections,
+//! the clock, what is asked for next, but for what an answer makes necessary.
 
 use super::args::{BenchArgs, Verb};
 use super::lane::{Ask, Notes, Tag};
@@ -18,7 +18,8 @@ pub(super) struct Work {
     verb: Verb,
     pub(super) leases: Leases,
     pub(super) tally: Tally,
-    /// Requests of this phase that are over; in one that goes through all Leases once, the Leases that are there, or written.
+    /// Requests of this phase that are over; in one that goes through all Leases once, the Leases that are there, or
+    /// written.
     done: u32,
     /// Lists and deletions of a collection that were answered.
     bulk_answers: u32,

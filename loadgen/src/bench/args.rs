@@ -36,8 +36,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     connections: Option<u32>,
 
-    /// Requests in flight on one connection: streams, or with --http1 pipelined [default: 32; with --http1 1; of list and
-    /// delete-collection always 1]
+    /// Requests in flight on one connection: streams, or with --http1 pipelined [default: 32; with --http1 1; of list
+    /// and delete-collection always 1]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 

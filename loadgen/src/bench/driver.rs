@@ -1,7 +1,7 @@
 //! The turn of a bench's loop.
 //!
-//! One turn: wait → note readiness → receive on what is ready → ask for more → send → housekeeping (idle connections, whether
-//! the server is still there, phases).
+//! One turn: wait → note readiness → receive on what is ready → ask for more → send → housekeeping (idle connections,
+//! whether the server is still there, phases).
 
 use super::accounts::Accounts;
 use super::answers::Work;
@@ -222,7 +222,8 @@ impl Bench {
             .map_err(|e| format!("cannot reach {}: {e}", self.target.url))
     }
 
-    /// The server has ended a connection in good order, as it may if nothing is asked for long; a watch is not ended so.
+    /// The server has ended a connection in good order, as it may if nothing is asked for long; a watch is not ended
+    /// so.
     #[cold]
     fn open_again(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
@@ -243,8 +244,8 @@ impl Bench {
 
 /// Between two looks at phases.
 const HOUSEKEEPING_NS: u64 = 10_000_000;
-/// Without a byte for so long, the server is taken to be gone. Under load it may take long: a list of a million Leases comes
-/// in one answer.
+/// Without a byte for so long, the server is taken to be gone. Under load it may take long: a list of a million Leases
+/// comes in one answer.
 const SILENCE_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What is asked for next, and by which lane.
 //!
-//! Owned here: the rate, the requests' places, how many renewals were asked for. Not owned: connections, Leases, phases; the
-//! time is an argument.
+//! Owned here: the rate, the requests' places, how many renewals were asked for. Not owned: connections, Leases,
+//! phases; the time is an argument.
 
 use super::answers::Work;
 use super::args::{BenchArgs, Verb};
@@ -60,8 +60,8 @@ impl Feed {
         self.pace.as_ref().filter(|_| !self.is_blocked && self.is_loaded(course, tally)).map(Pace::due)
     }
 
-    /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from before
-    /// its beginning count too: what was due in it has its turn behind them.
+    /// Whether a request that was due before the end of the measured time, by the rate, has not been sent. Those from
+    /// before its beginning count too: what was due in it has its turn behind them.
     pub(super) fn is_owed(&self, tally: &Tally) -> bool {
         self.pace.as_ref().is_some_and(|pace| tally.is_over(pace.due()))
     }
@@ -97,8 +97,8 @@ impl Feed {
         }
     }
 
-    /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others too,
-    /// which it tells.
+    /// Gives the lanes what they can take: those that were touched, or all if there may be something for the others
+    /// too, which it tells.
     pub(super) fn feed(&mut self, lanes: &mut [Lane], touched: &[usize], work: &mut Work, turn: Turn<'_>) -> bool {
         if self.pace.is_some() && self.is_loaded(turn.course, &work.tally) {
             return self.feed_by_rate(lanes, work, turn);

@@ -30,7 +30,8 @@ impl Idle {
         self.links.get_mut(place)
     }
 
-    /// The place of the one to be opened next, which counts as begun; `None` if there is none, or too many are being opened.
+    /// The place of the one to be opened next, which counts as begun; `None` if there is none, or too many are being
+    /// opened.
     pub(super) fn next_to_open(&mut self) -> Option<usize> {
         self.pending.retain(|&place| !self.links.get(place).is_some_and(Link::is_ready));
         let place = self.begun;

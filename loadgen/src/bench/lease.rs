@@ -1,9 +1,10 @@
 //! The Leases that a bench renews and reads, each kept as the server wrote it, byte for byte.
 //!
-//! A renewal sends back what came last with another `renewTime` written over the old one, so a request costs the generator
-//! a few bytes; what is then checked of the answer is cheap too: that it is the same object up to its version, that the
-//! version has grown, and that it holds the `renewTime` that was sent. Of some events it is checked that they show that
-//! time too. The other fields behind the version are checked by the simulated nodes, in a run without `bench`.
+//! A renewal sends back what came last with another `renewTime` written over the old one, so a request costs the
+//! generator a few bytes; what is then checked of the answer is cheap too: that it is the same object up to its
+//! version, that the version has grown, and that it holds the `renewTime` that was sent. Of some events it is checked
+//! that they show that time too. The other fields behind the version are checked by the simulated nodes, in a run
+//! without `bench`.
 
 use super::protobuf;
 use crate::http::MediaType;
@@ -267,8 +268,8 @@ impl Leases {
         Ok(())
     }
 
-    /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch: the last one that
-    /// was acknowledged, or the one under way.
+    /// Whether an event of this version can have this `renewTime`, in microseconds since the Unix epoch: the last one
+    /// that was acknowledged, or the one under way.
     pub(super) fn can_show(&self, index: u32, version: u64, renewed: u64) -> bool {
         let Some(slot) = self.slots.get(index as usize).filter(|slot| slot.is_sure) else { return true };
         // While one is under way, the time of the one before it is no longer known.

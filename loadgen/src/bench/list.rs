@@ -2,8 +2,8 @@
 
 use memchr::memmem::Finder;
 
-/// The objects that begin in the next piece of a list in JSON, which is cut anywhere; `tail` is kept from one piece to the
-/// next.
+/// The objects that begin in the next piece of a list in JSON, which is cut anywhere; `tail` is kept from one piece to
+/// the next.
 pub(super) fn items_in(tail: &mut Vec<u8>, piece: &[u8]) -> u64 {
     let finder = Finder::new(ITEM);
     let keep = ITEM.len() - 1;

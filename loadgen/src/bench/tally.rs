@@ -19,14 +19,14 @@ pub(super) struct Tally {
     window: Range<u64>,
     /// Of what was asked for, or due, in the measured time.
     latency: Latencies,
-    /// From when a renewal was sent until a watcher had its event; of some watchers, and of what has come since the measured
-    /// time began and was sent before it was over.
+    /// From when a renewal was sent until a watcher had its event; of some watchers, and of what has come since the
+    /// measured time began and was sent before it was over.
     event_delay: Latencies,
-    /// With a rate, from when a request was due in the measured time until it was sent: the generator's own lateness, so
-    /// without those that found no room.
+    /// With a rate, from when a request was due in the measured time until it was sent: the generator's own lateness,
+    /// so without those that found no room.
     lateness: Latencies,
-    /// Requests that were due in the measured time and found no connection with room, or no Lease free: they waited for the
-    /// server, or for the watchers.
+    /// Requests that were due in the measured time and found no connection with room, or no Lease free: they waited for
+    /// the server, or for the watchers.
     crowded: u64,
     /// Requests answered in the measured time.
     requests: u64,
@@ -116,8 +116,8 @@ impl Tally {
         }
     }
 
-    /// So many events have come at `now`; of some is known how long it took from the renewal. What comes too late for the
-    /// rate counts among the delays all the same, as answers do.
+    /// So many events have come at `now`; of some is known how long it took from the renewal. What comes too late for
+    /// the rate counts among the delays all the same, as answers do.
     pub(super) fn heard(&mut self, events: u64, delays_ns: impl Iterator<Item = u64>, now: u64) {
         if self.is_measured(now) {
             self.events += events;

@@ -1,4 +1,5 @@
-//! Whole benches against the fake server, in both versions of HTTP: an honest one passes, and what is broken is reported.
+//! Whole benches against the fake server, in both versions of HTTP: an honest one passes, and what is broken is
+//! reported.
 
 use super::{Bench, BenchArgs, Report};
 use crate::args::{Args, Command};
@@ -75,7 +76,8 @@ fn what_ends_by_itself_is_measured_until_it_is_done() {
     }
 }
 
-/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency told.
+/// The server stalls until the measured time is over. What was due in it is sent and answered then, and its latency
+/// told.
 #[test]
 fn what_is_answered_too_late_counts_among_the_latencies_and_not_in_the_rate() {
     for http in ["--http2 --streams 2", "--http1"] {

@@ -1,5 +1,5 @@
-//! Watchers that do little more than count: that the versions of their events grow, and how many came. Some of them look
-//! into the events, too, for the `renewTime` that was sent.
+//! Watchers that do little more than count: that the versions of their events grow, and how many came. Some of them
+//! look into the events, too, for the `renewTime` that was sent.
 
 use super::lease::Leases;
 use super::tally::Tally;
@@ -77,8 +77,8 @@ impl Heard {
         Self { events: 0, shown: Vec::new(), wrong: Vec::new(), needles }
     }
 
-    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, checks what it
-    /// showed of these Leases, and forgets it.
+    /// Counts what was heard at this time of the run, which began so many microseconds after the Unix epoch, checks
+    /// what it showed of these Leases, and forgets it.
     pub(super) fn count_into(&mut self, tally: &mut Tally, leases: &Leases, now: u64, epoch_us: u64) {
         for &Shown { lease, version, renewed } in &self.shown {
             if !leases.can_show(lease, version, renewed) {
@@ -142,8 +142,8 @@ impl WatchLane {
         self.link.flush(origin)
     }
 
-    /// Receives what has come. True if there is more. A watch that is not accepted, or that ends, is of no more use: what is
-    /// measured counts on all of them.
+    /// Receives what has come. True if there is more. A watch that is not accepted, or that ends, is of no more use:
+    /// what is measured counts on all of them.
     pub(super) fn receive(
         &mut self,
         origin: &Origin,

@@ -48,7 +48,8 @@ pub(crate) enum Fault {
     FailsOnce,
     /// The 30th renewal finds the Lease deleted.
     Forgets,
-    /// As after a restart: nothing is done for 400 ms before the 30th renewal is looked at, and then all Leases are gone.
+    /// As after a restart: nothing is done for 400 ms before the 30th renewal is looked at, and then all Leases are
+    /// gone.
     Restarts,
     /// A watch ends in good order after ten events.
     EndsWatches,

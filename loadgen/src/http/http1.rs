@@ -1,4 +1,5 @@
-//! HTTP/1.1: pipelined requests, answered in their order (RFC 9112 §9.3.2), so that an answer belongs to the oldest one.
+//! HTTP/1.1: pipelined requests, answered in their order (RFC 9112 §9.3.2), so that an answer belongs to the oldest
+//! one.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::connection::Connection;

@@ -1,8 +1,8 @@
-//! HTTP from the client's side over one connection, in either version: requests go out, each with a tag of the caller's;
-//! what becomes of them comes in, each with its tag.
+//! HTTP from the client's side over one connection, in either version: requests go out, each with a tag of the
+//! caller's; what becomes of them comes in, each with its tag.
 //!
-//! Owned here: what is in flight, and how both versions look the same to who asks. Not owned: the socket, TLS, the clock,
-//! what requests mean. Every tag that [`Http::send`] took is told of until its end, or is given back by
+//! Owned here: what is in flight, and how both versions look the same to who asks. Not owned: the socket, TLS, the
+//! clock, what requests mean. Every tag that [`Http::send`] took is told of until its end, or is given back by
 //! [`Http::take_in_flight`].
 
 mod http1;

@@ -91,8 +91,8 @@ impl Client {
         self.connection
     }
 
-    /// Makes a request. In HTTP/2 all its fields but the path are in the table of the connection, as they are when it has
-    /// been in use for a while: if need be something else is asked for first.
+    /// Makes a request. In HTTP/2 all its fields but the path are in the table of the connection, as they are when it
+    /// has been in use for a while: if need be something else is asked for first.
     #[must_use]
     pub fn request(&mut self, world: &mut World, method: &str, target: &str, format: Format, body: &[u8]) -> Request {
         if self.version == Version::Http2 {

@@ -1,4 +1,5 @@
-//! What one of very many takes: a Lease, a connection that is idle, a watcher. Told by whoever counts what is allocated.
+//! What one of very many takes: a Lease, a connection that is idle, a watcher. Told by whoever counts what is
+//! allocated.
 
 use crate::client::{Client, Format, LEASES, Node, Version, target_of};
 use crate::world::World;

@@ -1,10 +1,10 @@
-//! The floor under an HTTP/1.1 server on one mio loop: answers every request with the body that it had, and looks at nothing
-//! but where it ends.
+//! The floor under an HTTP/1.1 server on one mio loop: answers every request with the body that it had, and looks at
+//! nothing but where it ends.
 //!
 //!     perf-floor PORT
 //!
-//! Listens on 127.0.0.1 and says so on standard output. One read, one write for each connection and turn, buffers that are
-//! kept: what remains is the kernel's share of a request, and the poll's.
+//! Listens on 127.0.0.1 and says so on standard output. One read, one write for each connection and turn, buffers that
+//! are kept: what remains is the kernel's share of a request, and the poll's.
 
 #![forbid(unsafe_code)]
 

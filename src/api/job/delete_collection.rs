@@ -16,7 +16,8 @@ use crate::table::snapshot::Stepped;
 /// Deletes the next of what `selector` takes, and adds them to what was found.
 ///
 /// # Errors
-/// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the rest needs.
+/// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the rest
+/// needs.
 pub(super) fn delete_next(
     found: &mut Found,
     deletion: &Deletion,

@@ -75,7 +75,8 @@ impl Found {
     }
 
     /// What the list says of itself, now that its items are found; behind them there are more if `is_page`. `None` if
-    /// another step must go on to count those: the token of a page whose version is gone does not know how many are left.
+    /// another step must go on to count those: the token of a page whose version is gone does not know how many are
+    /// left.
     pub(super) fn meta(
         &mut self,
         table: &Table,

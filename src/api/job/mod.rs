@@ -1,8 +1,8 @@
-//! Work that may be long: lists, deletions of a collection, and bodies that are compressed. Cut into steps, so that none of
-//! it holds a renewal up.
+//! Work that may be long: lists, deletions of a collection, and bodies that are compressed. Cut into steps, so that
+//! none of it holds a renewal up.
 //!
-//! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps then
-//! append nothing. From there on only the end of the connection can say that something went wrong.
+//! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps
+//! then append nothing. From there on only the end of the connection can say that something went wrong.
 
 mod delete_collection;
 mod found;
@@ -27,7 +27,8 @@ use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 use bytes::Bytes;
 use found::{Found, OwnedMeta};
 
-/// A response that is made in steps: a list, that of a deletion of a collection, or one that is at hand and is compressed.
+/// A response that is made in steps: a list, that of a deletion of a collection, or one that is at hand and is
+/// compressed.
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
@@ -83,8 +84,8 @@ impl Printer {
     }
 }
 
-/// What the next step does. From [`Stage::Collect`] and [`Stage::Delete`] a job goes on to [`Stage::Send`]; the others it stays
-/// in to its end, unless its time is over.
+/// What the next step does. From [`Stage::Collect`] and [`Stage::Delete`] a job goes on to [`Stage::Send`]; the others
+/// it stays in to its end, unless its time is over.
 #[derive(Debug)]
 enum Stage {
     /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.
@@ -220,7 +221,8 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all will be.
+        // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all
+        // will be.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
@@ -280,7 +282,8 @@ impl Job {
         head
     }
 
-    /// Whether the head can go out: nothing can refuse the request any more, and what the head says of the body is known.
+    /// Whether the head can go out: nothing can refuse the request any more, and what the head says of the body is
+    /// known.
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
@@ -386,8 +389,8 @@ impl Job {
         }
     }
 
-    /// Begins to send what was found, if no more is to be found: `stepped` says whether there may be more, and the page may be
-    /// full.
+    /// Begins to send what was found, if no more is to be found: `stepped` says whether there may be more, and the page
+    /// may be full.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -410,8 +413,8 @@ impl Job {
         self.compact_step(table, now, out, bytes_max)
     }
 
-    /// Lets go of what it holds, if its time is over: to be called now and then. A peer that puts its next step off, or its
-    /// first, puts off the end of that no further.
+    /// Lets go of what it holds, if its time is over: to be called now and then. A peer that puts its next step off, or
+    /// its first, puts off the end of that no further.
     pub fn on_timeout(&mut self, now: Now) {
         if self.is_late(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);

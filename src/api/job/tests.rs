@@ -116,8 +116,8 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     }
 }
 
-/// The next of what has changed since is taken in while others write faster: nothing has gone out, so that clients can be
-/// told what lets them begin anew.
+/// The next of what has changed since is taken in while others write faster: nothing has gone out, so that clients can
+/// be told what lets them begin anew.
 #[test]
 fn a_version_that_is_forgotten_on_the_way_is_expired() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;

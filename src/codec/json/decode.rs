@@ -51,8 +51,8 @@ impl Decoder {
         }
     }
 
-    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group. `body` is scratch memory
-    /// and may be changed.
+    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group. `body` is scratch
+    /// memory and may be changed.
     ///
     /// # Errors
     /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
@@ -164,8 +164,8 @@ fn unread(words: &str) -> Refusal {
     Refusal::Unrecognized { words: unread_syntax(words) }
 }
 
-/// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version, of
-/// which none of these fields is known, and finds no name.
+/// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version,
+/// of which none of these fields is known, and finds no name.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();

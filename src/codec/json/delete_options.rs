@@ -17,8 +17,8 @@ const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithCl
 const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
 const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
 
-/// Reads options from the value at the root of `text`. Unknown and repeated fields are passed over: this decoder is not a strict
-/// one in kube-apiserver either.
+/// Reads options from the value at the root of `text`. Unknown and repeated fields are passed over: this decoder is not
+/// a strict one in kube-apiserver either.
 ///
 /// # Errors
 /// Go's words, which kube-apiserver answers as they are.

@@ -1,8 +1,8 @@
 //! Reading one field of a Go struct from one JSON value, with Go's meaning of `null`, of a field that comes twice, and
 //! of a value of the wrong type.
 //!
-//! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may still
-//! fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
+//! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may
+//! still fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -309,9 +309,9 @@ impl FieldReader {
         }
     }
 
-    /// A value that is kept as JSON text, without the spaces that it may have had. Of what stands in neither an object nor
-    /// at the top only that there is something is kept, and of what is too deep nothing: the fields of `fieldsV1` are
-    /// objects.
+    /// A value that is kept as JSON text, without the spaces that it may have had. Of what stands in neither an object
+    /// nor at the top only that there is something is kept, and of what is too deep nothing: the fields of `fieldsV1`
+    /// are objects.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);

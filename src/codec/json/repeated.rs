@@ -1,5 +1,6 @@
 //! Fields that stand twice in the body of a patch, as a strict reading finds them (sigs.k8s.io/json `UnmarshalStrict`):
-//! in any object of a patch that is read into a map, and in the operations of a JSON patch, which also know their fields.
+//! in any object of a patch that is read into a map, and in the operations of a JSON patch, which also know their
+//! fields.
 
 use super::tape::{Elements, Members, Value};
 use crate::codec::warnings::{Complaint, FieldWarnings};

@@ -1,8 +1,8 @@
 //! JSON as Go's scanner reads it, for the bodies that simd-json refuses.
 //!
 //! Most of them are no JSON, and what matters is to say so in Go's words. Some are, for Go: it takes text that is not
-//! UTF-8 and halves of surrogate pairs (each is replaced by U+FFFD), and numbers of any size. Of these a copy is made that
-//! means the same and that simd-json takes. None of this is fast, and it need not be.
+//! UTF-8 and halves of surrogate pairs (each is replaced by U+FFFD), and numbers of any size. Of these a copy is made
+//! that means the same and that simd-json takes. None of this is fast, and it need not be.
 //!
 //! The depth of nesting is the peer's choice, so open brackets are kept in a list and not on the stack.
 
@@ -42,8 +42,8 @@ pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     String::from_utf8(number).ok().filter(|number| !number.is_empty())
 }
 
-/// What follows the colon of the last member of this name in the object at the start of `text`. A key with escapes is not
-/// found.
+/// What follows the colon of the last member of this name in the object at the start of `text`. A key with escapes is
+/// not found.
 fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
     let (mut string, mut found) = (&text[..0], None);

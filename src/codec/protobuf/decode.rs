@@ -10,8 +10,8 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Reads a Lease, of `version` if it does not say. There are never warnings: a strict reading of protobuf does not exist
-/// in Go either.
+/// Reads a Lease, of `version` if it does not say. There are never warnings: a strict reading of protobuf does not
+/// exist in Go either.
 ///
 /// # Errors
 /// What kube-apiserver answers to a body that is no protobuf, no Lease, or a Lease with a malformed field.

@@ -9,8 +9,8 @@ use crate::codec::partial::KIND as PARTIAL_KIND;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta};
 use crate::resource::{KIND, MetaVersion, ResourceVersion};
 
-/// Appends a Lease, as `api_version` has it: that of [`crate::resource::API_VERSION`] or of an older one. `version` is its
-/// `resourceVersion`, absent in what a dry run would have created.
+/// Appends a Lease, as `api_version` has it: that of [`crate::resource::API_VERSION`] or of an older one. `version` is
+/// its `resourceVersion`, absent in what a dry run would have created.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
     // What a kubelet's Lease takes, so that a fresh buffer grows once.
     out.reserve(640);

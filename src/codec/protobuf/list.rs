@@ -98,10 +98,11 @@ pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
 
 /// Bytes that [`lease_len`] does not pass, by a look at the texts of the Lease alone.
 ///
-/// Each text stands there once, as long as it is, and the fields that there are once need less than 512 bytes. What stands
-/// before a text is a tag and a length, of six bytes at the most; for the elements of lists and maps the memory around their
-/// texts, which [`Lease::text_bytes`] counts, is more than these. The names in an entry of `managedFields`, which it does not
-/// count if they are short, and the entry's other fields are less than twice the memory of the entry.
+/// Each text stands there once, as long as it is, and the fields that there are once need less than 512 bytes. What
+/// stands before a text is a tag and a length, of six bytes at the most; for the elements of lists and maps the memory
+/// around their texts, which [`Lease::text_bytes`] counts, is more than these. The names in an entry of
+/// `managedFields`, which it does not count if they are short, and the entry's other fields are less than twice the
+/// memory of the entry.
 #[must_use]
 pub fn lease_len_max(lease: &Lease) -> usize {
     512 + 3 * lease.text_bytes()

@@ -103,8 +103,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Puts all into `meta`; gives how many entries came. `managedFields` become a list if there are any: protobuf cannot tell
-    /// an empty list from none.
+    /// Puts all into `meta`; gives how many entries came. `managedFields` become a list if there are any: protobuf
+    /// cannot tell an empty list from none.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();

@@ -7,8 +7,8 @@
 //!
 //! Written is byte for byte what gogo-protobuf writes in Go: fields in ascending order, maps sorted by key, and every
 //! field that is no pointer in Go even when it is empty. The messages are those of `generated.proto` in
-//! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery`; `coordination.k8s.io/v1beta1` has the same fields. There is no
-//! Table in protobuf: kube-apiserver does not offer it either.
+//! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery`; `coordination.k8s.io/v1beta1` has the same fields. There is
+//! no Table in protobuf: kube-apiserver does not offer it either.
 
 mod decode;
 mod delete_options;

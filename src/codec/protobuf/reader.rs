@@ -2,8 +2,8 @@
 //!
 //! Unknown fields are passed over, groups among them, without recursion. Of a field that comes twice the last value
 //! counts; a message that comes twice is read one into the other. Strings are not checked there: an object keeps bytes
-//! that are no UTF-8. Here objects hold text, and two that differ must not become the same, so those are refused; what only
-//! ends up in a message is repaired.
+//! that are no UTF-8. Here objects hold text, and two that differ must not become the same, so those are refused; what
+//! only ends up in a message is repaired.
 
 use compact_str::CompactString;
 use std::fmt;

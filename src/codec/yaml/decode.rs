@@ -1,8 +1,8 @@
 //! YAML to JSON values, as kube-apiserver reads an applied configuration: with the types of YAML 1.1 that go-yaml v2
 //! gives to plain scalars (`yes` is true, `017` is 15), dates left as text, keys made strings.
 //!
-//! Work and depth are bounded: length by [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`], nesting by [`DOCUMENT_DEPTH_MAX`], what
-//! aliases repeat by [`ALIASED_BYTES_MAX`]. No recursion.
+//! Work and depth are bounded: length by [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`], nesting by [`DOCUMENT_DEPTH_MAX`],
+//! what aliases repeat by [`ALIASED_BYTES_MAX`]. No recursion.
 
 use super::text;
 use crate::codec::json::repaired;
@@ -316,8 +316,8 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// A tag of YAML's own asks for a type, of a quoted scalar too; any other makes a text. Of `!!timestamp`, which is text in
-/// the end, nobody looks whether it is one.
+/// A tag of YAML's own asks for a type, of a quoted scalar too; any other makes a text. Of `!!timestamp`, which is text
+/// in the end, nobody looks whether it is one.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });

@@ -147,8 +147,8 @@ fn is_simple_key(key: &str) -> bool {
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Members with their keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of its
-/// own: it ends with some order whatever the comparison says, where the library's may panic.
+/// Members with their keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of
+/// its own: it ends with some order whatever the comparison says, where the library's may panic.
 fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
     while width < members.len() {

@@ -1,7 +1,7 @@
 //! YAML, as kube-apiserver reads and writes it, by way of JSON.
 //!
-//! Read are applied configurations, bodies and patches: a document becomes a JSON value. Written is what has been written in
-//! JSON first: YAML is for people and rare, so it costs its readers a second pass and nobody else anything.
+//! Read are applied configurations, bodies and patches: a document becomes a JSON value. Written is what has been
+//! written in JSON first: YAML is for people and rare, so it costs its readers a second pass and nobody else anything.
 
 mod decode;
 mod encode;

@@ -1,11 +1,11 @@
-//! What go-yaml refuses before it looks at the structure: bytes that are no text of YAML, and escapes that YAML does not
-//! have, in its words.
+//! What go-yaml refuses before it looks at the structure: bytes that are no text of YAML, and escapes that YAML does
+//! not have, in its words.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it, but for U+0085: that is a line break there, and for
-/// the parser a letter).
+/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it, but for U+0085: that is a line break there, and
+/// for the parser a letter).
 ///
 /// # Errors
 /// What is wrong with the first that may not be there.
@@ -57,8 +57,8 @@ pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     }
 }
 
-/// A text in which no blanks stand around U+2028 and U+2029. YAML 1.1 has them for line breaks, and what stands around a
-/// break in a scalar does not belong to it; YAML 1.2, which the parser speaks, takes them for letters.
+/// A text in which no blanks stand around U+2028 and U+2029. YAML 1.1 has them for line breaks, and what stands around
+/// a break in a scalar does not belong to it; YAML 1.2, which the parser speaks, takes them for letters.
 pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     const BREAKS: [char; 2] = ['\u{2028}', '\u{2029}'];
     if !text.contains(BREAKS) {
@@ -76,8 +76,8 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Checks the escapes in a part of a text outside of whose double-quoted strings no backslash stands: `\/` and halves of
-/// surrogate pairs are none of go-yaml's.
+/// Checks the escapes in a part of a text outside of whose double-quoted strings no backslash stands: `\/` and halves
+/// of surrogate pairs are none of go-yaml's.
 ///
 /// # Errors
 /// What is wrong with the first, and its line in the text if that is not the first line.

@@ -1,7 +1,7 @@
 //! The fields of a request head (RFC 9110 §5, RFC 9112 §5): what they say of the message and of the connection.
 //!
-//! A client sends the same fields with every request, but for the length of the body. So the section that was read last is
-//! kept with what it says, and the same bytes are compared and not read again: of a renewal's instructions a third.
+//! A client sends the same fields with every request, but for the length of the body. So the section that was read last
+//! is kept with what it says, and the same bytes are compared and not read again: of a renewal's instructions a third.
 
 use super::error::RequestError;
 use super::line::RequestLine;
@@ -243,8 +243,8 @@ fn tokens(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no authority.
-/// The host is of no use here, so its form alone is checked.
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no
+/// authority. The host is of no use here, so its form alone is checked.
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
 }

@@ -244,8 +244,8 @@ impl RequestParser {
 
 /// Where the first head of `bytes` ends, of which none does before `from`.
 ///
-/// A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2): the first is refused here,
-/// the second where lines are read.
+/// A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2): the first is refused
+/// here, the second where lines are read.
 fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<usize>, RequestError> {
     for at in memchr_iter(b'\n', &bytes[from..]) {
         let at = from + at;

@@ -37,8 +37,8 @@ pub enum Event<'i> {
         /// There is no body.
         end_stream: bool,
     },
-    /// A part of a body; empty only at its end. The windows are refilled whatever the caller does with it. Of a request that is
-    /// answered already there is none, and its window is left as it is.
+    /// A part of a body; empty only at its end. The windows are refilled whatever the caller does with it. Of a request
+    /// that is answered already there is none, and its window is left as it is.
     Data {
         /// The stream.
         stream: StreamKey,

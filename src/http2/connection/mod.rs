@@ -126,8 +126,8 @@ impl Connection {
     }
 
     /// The server's side of a connection that was HTTP/1.1 until `Upgrade: h2c` (RFC 7540 §3.2). The request
-    /// that asked for it, which has no more body, is the stream that this gives; its response goes there. The caller has
-    /// put the 101 into `out` already.
+    /// that asked for it, which has no more body, is the stream that this gives; its response goes there. The caller
+    /// has put the 101 into `out` already.
     pub fn server_upgraded(
         config: Config,
         settings: &UpgradeSettings,
@@ -396,8 +396,8 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // With very many streams only now and then, or tests with all of them would take minutes. A prime: requests are
-            // served sixteen at a time.
+            // With very many streams only now and then, or tests with all of them would take minutes. A prime: requests
+            // are served sixteen at a time.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }

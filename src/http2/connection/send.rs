@@ -198,9 +198,9 @@ impl Connection {
         self.check_invariants();
     }
 
-    /// The rest of a request that is answered is not wanted (RFC 9113 §8.1). What comes of it all the same goes through the
-    /// connection's window and is dropped; the stream's window is not opened again. To reset the stream at once could
-    /// destroy the answer: libcurl drops what it has not handed on when it reads the reset.
+    /// The rest of a request that is answered is not wanted (RFC 9113 §8.1). What comes of it all the same goes through
+    /// the connection's window and is dropped; the stream's window is not opened again. To reset the stream at once
+    /// could destroy the answer: libcurl drops what it has not handed on when it reads the reset.
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;

@@ -1,5 +1,6 @@
-//! JSON values to Leases, as kube-apiserver converts what it holds as untyped maps (apimachinery `runtime/converter.go`):
-//! what a strategic merge patch or an apply leads to. Its words for what does not fit are not those of a JSON body.
+//! JSON values to Leases, as kube-apiserver converts what it holds as untyped maps (apimachinery
+//! `runtime/converter.go`): what a strategic merge patch or an apply leads to. Its words for what does not fit are not
+//! those of a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
@@ -214,8 +215,8 @@ fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// What Go makes of a whole `float64`. Out of range it leaves that open; on the machines that kube-apiserver is built for
-/// it is the least there is (amd64) or the nearest (arm64), and this is the former.
+/// What Go makes of a whole `float64`. Out of range it leaves that open; on the machines that kube-apiserver is built
+/// for it is the least there is (amd64) or the nearest (arm64), and this is the former.
 fn go_int64(float: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
     #[expect(clippy::cast_possible_truncation, reason = "in range")]

@@ -1,8 +1,8 @@
 //! A set of fields as the text of `fieldsV1`, in little memory.
 //!
-//! A million kubelets' Leases have a million such texts, and they differ in one thing: the UID of the owner, which is the
-//! node. So what a table keeps is the text with that UID taken out, shared by all of them, and the UID. [`SharedTexts`]
-//! finds what can be shared.
+//! A million kubelets' Leases have a million such texts, and they differ in one thing: the UID of the owner, which is
+//! the node. So what a table keeps is the text with that UID taken out, shared by all of them, and the UID.
+//! [`SharedTexts`] finds what can be shared.
 
 use super::SpecFields;
 use super::set::Set;

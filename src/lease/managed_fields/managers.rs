@@ -47,7 +47,8 @@ impl Manager {
         }
     }
 
-    /// The order in which kube-apiserver puts managers that came at one time: that of their identifiers, which are JSON.
+    /// The order in which kube-apiserver puts managers that came at one time: that of their identifiers, which are
+    /// JSON.
     pub(super) fn identifier(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         let (operation, manager, api_version, subresource) = self.entry.identity();
@@ -142,8 +143,8 @@ impl Managers {
     }
 
     /// Joins the oldest updates of a version while there are too many: in a bucket, which the oldest of them becomes if
-    /// there is none. Which entries are left is as kube-apiserver's loop has it: beside a bucket that is there already the
-    /// oldest one stays, and a bucket that comes up for joining goes, with all that it took.
+    /// there is none. Which entries are left is as kube-apiserver's loop has it: beside a bucket that is there already
+    /// the oldest one stays, and a bucket that comes up for joining goes, with all that it took.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -216,8 +217,9 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
 }
 
 /// Makes a list that came from a client one that can be kept: its sets in their form, one entry for each manager, the
-/// last of several counting. Nothing if one of its sets cannot be read, or if it has more than [`MANAGED_FIELDS_VALUES_MAX`].
-/// What a manager has in `live` too is not read again and does not count: it may have come to be by applies.
+/// last of several counting. Nothing if one of its sets cannot be read, or if it has more than
+/// [`MANAGED_FIELDS_VALUES_MAX`]. What a manager has in `live` too is not read again and does not count: it may have
+/// come to be by applies.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -230,7 +232,8 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // In strings too: an element that names a key or a value holds JSON of its own, which from protobuf may come escaped.
+        // In strings too: an element that names a key or a value holds JSON of its own, which from protobuf may come
+        // escaped.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
         if values > MANAGED_FIELDS_VALUES_MAX {

@@ -184,8 +184,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// What tells managers apart, in the order of a list: operation, name, version of the API, subresource. One that applies is
-    /// the same in every version.
+    /// What tells managers apart, in the order of a list: operation, name, version of the API, subresource. One that
+    /// applies is the same in every version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {

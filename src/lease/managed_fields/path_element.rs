@@ -215,8 +215,9 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Each number stands for one that is exact: an integer of 64 bits for itself, any other for the nearest `f64`. Go compares
-/// an integer with a float as floats; then two integers equal a third number and not each other, which no sort can take.
+/// Each number stands for one that is exact: an integer of 64 bits for itself, any other for the nearest `f64`. Go
+/// compares an integer with a float as floats; then two integers equal a third number and not each other, which no sort
+/// can take.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {

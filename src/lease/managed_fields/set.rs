@@ -57,8 +57,8 @@ impl Set {
         }
     }
 
-    /// A set from its parts in any order. Of a child that comes twice the last counts. Sorts once, since inserting one by
-    /// one takes quadratic time where the order is hostile.
+    /// A set from its parts in any order. Of a child that comes twice the last counts. Sorts once, since inserting one
+    /// by one takes quadratic time where the order is hostile.
     pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
         if !members.is_sorted_by(|a, b| a < b) {
             members.sort();

@@ -9,8 +9,8 @@ use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use std::cmp::Ordering;
 
-/// Requirements that must all hold. A watch keeps them for as long as it lasts, and a request has room for ten thousand: so
-/// they take little more than their text.
+/// Requirements that must all hold. A watch keeps them for as long as it lasts, and a request has room for ten
+/// thousand: so they take little more than their text.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks

@@ -185,7 +185,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values up to and with the closing parenthesis. Between, before and after commas a missing value is the empty one.
+    /// Values up to and with the closing parenthesis. Between, before and after commas a missing value is the empty
+    /// one.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {

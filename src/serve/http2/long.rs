@@ -1,11 +1,12 @@
 //! Requests that take long, apart from the others of their connection.
 //!
-//! On a front proxy's connection are everybody's requests. Some of them take a thousand times as long as a renewal: a small
-//! patch of a Lease of a megabyte does. In the order of their arrival fifty of those would hold up all renewals for seconds.
-//! So they wait in a queue of their own, of which one is served at a time, and the others wait for one of them at most.
+//! On a front proxy's connection are everybody's requests. Some of them take a thousand times as long as a renewal: a
+//! small patch of a Lease of a megabyte does. In the order of their arrival fifty of those would hold up all renewals
+//! for seconds. So they wait in a queue of their own, of which one is served at a time, and the others wait for one of
+//! them at most.
 //!
-//! Whether a request takes long is told from the sizes of its body and of the Lease that it names, at which nobody has to look
-//! while no Lease is large.
+//! Whether a request takes long is told from the sizes of its body and of the Lease that it names, at which nobody has
+//! to look while no Lease is large.
 
 use super::Http2;
 use super::receive::Whole;
@@ -78,7 +79,8 @@ impl Http2 {
         }
     }
 
-    /// A stream was reset. What stands in the queue for nothing is swept out before it is much: who resets could fill it.
+    /// A stream was reset. What stands in the queue for nothing is swept out before it is much: who resets could fill
+    /// it.
     pub(super) fn sweep_long(&mut self) {
         self.long.resets += usize::from(!self.long.is_empty());
         if self.long.resets <= RESETS_MIN + self.long.queue.len() / 2 {

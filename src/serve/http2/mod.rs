@@ -1,7 +1,7 @@
 //! HTTP/2: many requests at once, and many responses that may be long, each within its windows.
 //!
-//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`long`] those among them that the others should
-//! not wait for, [`send`] its responses, [`streams`] what is under way on each stream.
+//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`long`] those among them that the
+//! others should not wait for, [`send`] its responses, [`streams`] what is under way on each stream.
 
 mod long;
 mod receive;
@@ -212,8 +212,8 @@ impl Http2 {
     }
 
     /// Milliseconds at which somebody has had their time: a peer that began a head since `since_ms`, the oldest
-    /// request without its body, the oldest response without a window, whoever was told first that the rest of a body is not
-    /// wanted, or a connection without streams.
+    /// request without its body, the oldest response without a window, whoever was told first that the rest of a body
+    /// is not wanted, or a connection without streams.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         let connection_ms = if !self.connection.is_open() || self.is_within_message(input) {
@@ -232,8 +232,8 @@ impl Http2 {
             .min(self.connection.refused_since_ms().map_or(u64::MAX, |since_ms| since_ms.saturating_add(LINGER_MS_MAX)))
     }
 
-    /// Resets the streams that have had their time. Whether it is the connection that has, or that was the last of one which
-    /// ends.
+    /// Resets the streams that have had their time. Whether it is the connection that has, or that was the last of one
+    /// which ends.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_about_a_stream = self.reset_refused(service, now, output);
         while let Some((began_ms, key)) = self.receiving.front().copied() {

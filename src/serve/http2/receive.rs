@@ -1,7 +1,8 @@
 //! Requests: heads and bodies as they come, until each is whole and the API has it.
 //!
 //! A few that are whole are queued and then served one after the other, so that the Leases they name can be
-//! prefetched (`table::prefetch`). One that is reset until then is not served, nor are those of a connection that fails.
+//! prefetched (`table::prefetch`). One that is reset until then is not served, nor are those of a connection that
+//! fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -87,8 +88,8 @@ impl Whole {
 }
 
 impl Http2 {
-    /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether it
-    /// ended because more input is needed.
+    /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether
+    /// it ended because more input is needed.
     pub(super) fn receive(
         &mut self,
         input: &mut ByteBuf,
@@ -111,8 +112,8 @@ impl Http2 {
         Ok(false)
     }
 
-    /// Whether to serve what is whole before more is taken in: as many as are prefetched together, or so much that what comes
-    /// with the next frame could be more than may wait.
+    /// Whether to serve what is whole before more is taken in: as many as are prefetched together, or so much that what
+    /// comes with the next frame could be more than may wait.
     fn has_enough(&self, turn: &Turn<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(turn)
     }
@@ -226,8 +227,8 @@ impl Http2 {
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
-    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of them
-    /// would take minutes.
+    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of
+    /// them would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -283,8 +284,8 @@ impl Http2 {
         }
     }
 
-    /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most of it
-    /// is refused. A front proxy's connection has everybody's requests, and the small ones are not to suffer.
+    /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most
+    /// of it is refused. A front proxy's connection has everybody's requests, and the small ones are not to suffer.
     fn make_room(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
         let room = turn.service.received_room_for(turn.from.credentials);
         if self.received_bytes + more <= room {
@@ -296,7 +297,8 @@ impl Http2 {
             }
             _ => None,
         };
-        // In time that grows with their number but once: the room may have become so small that most of them have to go.
+        // In time that grows with their number but once: the room may have become so small that most of them have to
+        // go.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
         // What is whole is served before so much more is taken in.
         while self.received_bytes + more > room
@@ -324,8 +326,8 @@ impl Http2 {
         turn.service.scratch.spare.give(unserved);
     }
 
-    /// Answers a request with this head, of whose body the rest is not wanted (RFC 9113 §8.1). The reset that says so comes
-    /// [later](Http2::reset_refused), so that the answer is read before.
+    /// Answers a request with this head, of whose body the rest is not wanted (RFC 9113 §8.1). The reset that says so
+    /// comes [later](Http2::reset_refused), so that the answer is read before.
     fn refuse(
         &mut self,
         key: StreamKey,
@@ -340,7 +342,8 @@ impl Http2 {
         self.connection.refuse_rest(key, turn.now.ms);
     }
 
-    /// Resets the streams whose peers have had time to read why the rest of the request is not wanted. Whether there were any.
+    /// Resets the streams whose peers have had time to read why the rest of the request is not wanted. Whether there
+    /// were any.
     pub(super) fn reset_refused(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_any = false;
         while let Some(until_ms) = now.ms.checked_sub(LINGER_MS_MAX)
@@ -358,8 +361,8 @@ impl Http2 {
         is_any
     }
 
-    /// A request stands in the queue until it is the first in line and has its body; those that stand for nothing any more
-    /// are swept out before they are many.
+    /// A request stands in the queue until it is the first in line and has its body; those that stand for nothing any
+    /// more are swept out before they are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

@@ -1,8 +1,8 @@
 //! Responses: whole, or a piece at a time, as far as the streams' windows are open.
 //!
 //! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
-//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little: no more waits
-//! than [`UNSENT_BYTES_MAX`] on all streams of a connection.
+//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little: no more
+//! waits than [`UNSENT_BYTES_MAX`] on all streams of a connection.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -287,8 +287,8 @@ impl Http2 {
         }
     }
 
-    /// A stream stands in the queue each time that it stalls anew; those that stand for nothing any more are swept out before
-    /// they are many.
+    /// A stream stands in the queue each time that it stalls anew; those that stand for nothing any more are swept out
+    /// before they are many.
     fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;

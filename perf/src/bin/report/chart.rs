@@ -1,5 +1,5 @@
-//! Two kinds of chart as SVG: bars beside each other, and lines over a logarithmic axis. They take their colours from the
-//! reader's scheme, light or dark.
+//! Two kinds of chart as SVG: bars beside each other, and lines over a logarithmic axis. They take their colours from
+//! the reader's scheme, light or dark.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! Turns a file of results into charts and a table.
 //!
-//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. Whatever stands outside the
-//! markers is left alone.
+//! Writes docs/performance/*.svg, and the table between the two markers of docs/performance.md. Whatever stands outside
+//! the markers is left alone.
 
 #![forbid(unsafe_code)]
 

@@ -299,8 +299,8 @@ impl Lab {
         Ok((process, format!("{scheme}://127.0.0.1:{port}/lease")))
     }
 
-    /// Loads nghttpd, first for a moment to learn how fast it is, and then for as long as is measured; what it prints in
-    /// the form of the load generator's.
+    /// Loads nghttpd, first for a moment to learn how fast it is, and then for as long as is measured; what it prints
+    /// in the form of the load generator's.
     pub(crate) fn h2load(&self, nghttpd: &Process, url: &str, streams: u32) -> Result<Told, Stop> {
         let h2load = program("h2load")?;
         let pids = [nghttpd.pid()];
@@ -455,7 +455,8 @@ fn rounded(number: f64) -> u64 {
     number as u64
 }
 
-/// How often it is looked whether a load has ended, or the run is to: so seldom that it takes nothing from what is measured.
+/// How often it is looked whether a load has ended, or the run is to: so seldom that it takes nothing from what is
+/// measured.
 const LOOK: Duration = Duration::from_millis(50);
 /// Ports that are looked through.
 const PORTS: u16 = 60;

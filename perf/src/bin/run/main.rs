@@ -1,9 +1,9 @@
 //! Measures the server: starts it on one core and loads it from another, or has both on both, and reports what each
 //! request costs it.
 //!
-//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes a table of what they say, and
-//! [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the machine does
-//! meanwhile hits all of them alike; what is shown is the median of the rounds.
+//! [`scenario`] says what is measured, [`lab`] starts servers and loads, [`measurement`] makes a table of what they
+//! say, and [`perf::results`] is what is written down. Every scenario is done once in each round, so that what the
+//! machine does meanwhile hits all of them alike; what is shown is the median of the rounds.
 
 #![forbid(unsafe_code)]
 
@@ -37,8 +37,8 @@ use time::OffsetDateTime;
 ///
 /// For each scenario: how many a second, latencies, the server's processor time for each by the kernel's account, its
 /// memory, and what was the limit. Prints a table, and appends one line of JSON for each measurement to
-/// perf/results/NAME.jsonl. Interrupted, it shows what it has measured. Exit status: 0 all went well; 1 a scenario failed
-/// or had errors, or the run was interrupted; 2 wrong usage.
+/// perf/results/NAME.jsonl. Interrupted, it shows what it has measured. Exit status: 0 all went well; 1 a scenario
+/// failed or had errors, or the run was interrupted; 2 wrong usage.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "perf/run", version, max_term_width = 120)]
 struct Args {
@@ -57,8 +57,8 @@ struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: Option<u32>,
 
-    /// Time for which each is measured (500ms, 2s) but for tables, stalls and nodes, which have times of their own [default: 2s;
-    /// with --quick 300ms]
+    /// Time for which each is measured (500ms, 2s) but for tables, stalls and nodes, which have times of their own
+    /// [default: 2s; with --quick 300ms]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Duration>,
 
@@ -70,8 +70,8 @@ struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 29_440, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
 
-    /// The server that is measured; results name the commit of the work tree, not of it [default: the one that was built
-    /// with this program]
+    /// The server that is measured; results name the commit of the work tree, not of it [default: the one that was
+    /// built with this program]
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 

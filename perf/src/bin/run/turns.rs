@@ -1,5 +1,5 @@
-//! How long the turns of the server's loop took, by its own account: what a request waits at most before it is looked at,
-//! whatever the load generator does meanwhile. And how much processor time they took, whatever the machine does.
+//! How long the turns of the server's loop took, by its own account: what a request waits at most before it is looked
+//! at, whatever the load generator does meanwhile. And how much processor time they took, whatever the machine does.
 
 use perf::results::Latency;
 use std::io::{Read as _, Write as _};
