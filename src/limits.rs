@@ -59,6 +59,14 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 /// Whatever is made of a Lease is made in one go, and takes the longer for each of them.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
+/// Namespaces of the cluster itself, into which nobody else may write as a rule: their Leases do not count towards the
+/// quota.
+pub const CLUSTER_NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
+
+/// Bytes for which each Lease counts towards the quota at the least. One that serves its purpose may come to take some
+/// five thousand, of which it takes two.
+pub const METERED_BYTES_MIN: usize = 8 * 1024;
+
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 

@@ -60,6 +60,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         max_connections,
         watch_window_events: args.watch_window_events.get(),
         watch_window_bytes: args.watch_window_bytes.get(),
+        lease_quota_bytes: args.lease_quota_bytes.get(),
     })
     .map_err(Failure::at_runtime)?;
 

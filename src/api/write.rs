@@ -19,7 +19,7 @@ use crate::lease::{Lease, ObjectMeta};
 use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::resource::{ApiVersion, ResourceVersion};
-use crate::table::Table;
+use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
 
@@ -157,6 +157,7 @@ impl Api {
                     is_generated,
                 });
             }
+            admit(table, None, &lease)?;
             if dry_run {
                 // Only storing it would take away the version that the client named.
                 return write.reply(201, State::Loose(&lease, named_version));
@@ -201,6 +202,7 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
         }
         return write.reply(200, State::Loose(&lease, Some(version)));
     }
+    admit(table, Some(slot), &lease)?;
     if dry_run {
         return write.reply(200, State::Loose(&lease, Some(current.version)));
     }
@@ -342,6 +344,16 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
             check_size(lease).map(|()| true)
         }
     }
+}
+
+/// Refuses what would pass the quota, in the words of kube-apiserver's plugin ResourceQuota.
+fn admit(table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+    table.admit(slot, lease).map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
+        name: lease.metadata.name.to_string(),
+        message: format!(
+            "exceeded quota: lease-quota-bytes, requested: bytes={requested}, used: bytes={used}, limited: bytes={limited}"
+        ),
+    })
 }
 
 /// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little

@@ -154,6 +154,12 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub watch_window_bytes: NonZeroUsize,
 
+    /// Bytes of memory that the Leases of all namespaces but kube-node-lease and kube-system may take together, each
+    /// counted for at least 8 KiB; a creation that would pass it is answered with 403, and so is a change that makes
+    /// a long Lease longer. Renewals never are. ResourceQuotas of the cluster do not reach this server.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    pub lease_quota_bytes: NonZeroUsize,
+
     /// Format of the log, which goes to standard error.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -332,6 +338,7 @@ mod tests {
         assert_eq!(args.serving_files(), None);
         assert_eq!((args.max_connections.get(), args.watch_window_events.get()), (16_384, 100_000));
         assert_eq!(args.watch_window_bytes.get(), 256 << 20);
+        assert_eq!(args.lease_quota_bytes.get(), 256 << 20);
         assert_eq!((args.log_format, args.verbosity), (LogFormat::Text, 0));
     }
 
@@ -463,7 +470,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 15, "{help}");
+        assert!(help.matches("[default: ").count() == 16, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

@@ -251,6 +251,9 @@ impl Metrics {
                 known.at.0,
             );
         }
+        let (used, limited) = table.metered_bytes();
+        out.single_gauge("coordination_lease_quota_used_bytes", "What counts towards the quota of Leases.", used);
+        out.single_gauge("coordination_lease_quota_bytes", "The quota of Leases.", limited);
         let log = table.log();
         out.single_gauge(
             "coordination_event_log_floor",
@@ -384,6 +387,7 @@ mod tests {
             ("coordination_serving_certificate_expiration_timestamp_seconds", 1_800_000_000),
             ("coordination_leases", 0),
             ("coordination_leases_expired", 0),
+            ("coordination_lease_quota_used_bytes", 0),
             ("coordination_event_log_floor", 7),
             ("coordination_event_log_head", 7),
         ] {

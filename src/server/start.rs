@@ -38,6 +38,9 @@ pub struct Config {
     pub watch_window_events: usize,
     /// Memory that the log's events may hold, in bytes, at the most.
     pub watch_window_bytes: usize,
+    /// Memory that Leases may take outside [`CLUSTER_NAMESPACES`](crate::limits::CLUSTER_NAMESPACES), in bytes, at the
+    /// most.
+    pub lease_quota_bytes: usize,
 }
 
 impl Default for Config {
@@ -49,6 +52,7 @@ impl Default for Config {
             max_connections: 16_384,
             watch_window_events: 100_000,
             watch_window_bytes: 256 * 1024 * 1024,
+            lease_quota_bytes: 256 * 1024 * 1024,
         }
     }
 }
@@ -106,8 +110,9 @@ impl Server {
             namespaces: (api.namespaces.is_awaited())
                 .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
         };
-        let service =
-            Service::new(api, Table::new(version, config.watch_window_events, config.watch_window_bytes), trust);
+        let table = Table::new(version, config.watch_window_events, config.watch_window_bytes)
+            .with_quota(config.lease_quota_bytes);
+        let service = Service::new(api, table, trust);
         Ok(Self {
             poll,
             listeners,

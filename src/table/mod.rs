@@ -13,21 +13,22 @@ mod key_index;
 pub mod object;
 mod prefetch;
 pub mod snapshot;
+mod usage;
 
 use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
 use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
+pub use usage::QuotaExceeded;
 
 use discard::Discard;
 use event_log::{Event, EventLog};
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 use history::History;
 use key_index::KeyIndex;
 use object::{Key, Object, RenewedTimes};
 use slab::Slab;
 use std::collections::BTreeMap;
+use usage::Usage;
 
 /// A place in the slab. Good until the Lease in it is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +40,7 @@ pub struct Table {
     entries: Slab<Object>,
     by_key: KeyIndex,
     ordered: BTreeMap<Key, Slot>,
-    /// Leases in each namespace; no namespace stands here with none.
-    counts: HashMap<String, usize, RandomState>,
-    /// How many are large.
-    large: usize,
+    usage: Usage,
     log: EventLog,
     history: History,
     discard: Discard,
@@ -57,13 +55,19 @@ impl Table {
             entries: Slab::new(),
             by_key: KeyIndex::new(),
             ordered: BTreeMap::new(),
-            counts: HashMap::default(),
-            large: 0,
+            usage: Usage::new(usize::MAX),
             log: EventLog::new(version, events_max, bytes_max),
             history: History::default(),
             discard: Discard::default(),
             shared_texts: SharedTexts::default(),
         }
+    }
+
+    /// The same, with a quota of so many bytes for what Leases may take outside
+    /// [`CLUSTER_NAMESPACES`](crate::limits::CLUSTER_NAMESPACES).
+    #[must_use]
+    pub fn with_quota(self, bytes_max: usize) -> Self {
+        Self { usage: Usage::new(bytes_max), ..self }
     }
 
     /// Version of the last change.
@@ -111,13 +115,27 @@ impl Table {
     /// Number of Leases in `namespace`.
     #[must_use]
     pub fn count_in(&self, namespace: &str) -> usize {
-        self.counts.get(namespace).copied().unwrap_or(0)
+        self.usage.count_in(namespace)
     }
 
     /// Whether one of the Leases is [large](Object::is_large).
     #[must_use]
     pub fn has_large(&self) -> bool {
-        self.large > 0
+        self.usage.large() > 0
+    }
+
+    /// Bytes that count towards the quota, and how many may.
+    #[must_use]
+    pub fn metered_bytes(&self) -> (usize, usize) {
+        self.usage.metered()
+    }
+
+    /// Whether the quota lets `lease` take the place of what is in `slot`, or a new one.
+    ///
+    /// # Errors
+    /// [`QuotaExceeded`]. What is there may always stay as long as it is.
+    pub fn admit(&self, slot: Option<Slot>, lease: &Lease) -> Result<(), QuotaExceeded> {
+        self.usage.admit(slot.map(|slot| self.object(slot)), lease)
     }
 
     /// The Lease of this name, and its place.
@@ -140,8 +158,7 @@ impl Table {
         assert!(taken.is_none(), "created a Lease that is there");
         let (namespace, name) = key.parts();
         self.by_key.insert(namespace, name, slot);
-        *self.counts.entry_ref(namespace).or_insert(0) += 1;
-        self.large += usize::from(after.is_large());
+        self.usage.on_create(&after);
         self.end_change(None, &after, false);
         after
     }
@@ -154,7 +171,7 @@ impl Table {
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
         let after = Object::new(place.key().clone(), version, lease);
         let before = std::mem::replace(place, after.clone());
-        self.large = self.large + usize::from(after.is_large()) - usize::from(before.is_large());
+        self.usage.on_replace(&before, &after);
         self.end_change(Some(before), &after, false);
         after
     }
@@ -176,13 +193,7 @@ impl Table {
         self.ordered.remove(before.key().as_str());
         let (namespace, name) = before.key().parts();
         self.by_key.remove(namespace, name, slot);
-        if let Some(count) = self.counts.get_mut(namespace) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(namespace);
-            }
-        }
-        self.large -= usize::from(before.is_large());
+        self.usage.on_remove(&before);
         let after = before.at_version(version);
         self.end_change(Some(before), &after, true);
         after
@@ -218,9 +229,7 @@ impl Table {
             assert_eq!(self.entries.len(), self.ordered.len(), "slab and ordered index");
             assert_eq!(self.entries.len(), self.by_key.len(), "slab and hash index");
             if self.entries.len() <= 64 {
-                assert_eq!(self.entries.len(), self.counts.values().sum::<usize>(), "slab and counts");
-                assert_eq!(self.entries.iter().filter(|(_, object)| object.is_large()).count(), self.large);
-                assert!(!self.counts.values().any(|n| *n == 0), "a namespace without Leases is counted");
+                self.usage.check_against(&self.entries);
                 for (key, slot) in &self.ordered {
                     let (namespace, name) = key.parts();
                     assert_eq!(self.find(namespace, name).map(|(s, _)| s), Some(*slot), "ordered and hash index");

@@ -299,6 +299,13 @@ impl Object {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
+    /// An estimate of the memory that `lease` may come to take in a table, in bytes: with the longest encoding that it
+    /// can get.
+    pub(super) fn memory_bytes_max(lease: &Lease) -> usize {
+        let text_bytes = lease.text_bytes();
+        size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
+    }
+
     /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its
     /// encoding, or of the longest that it can get.
     #[must_use]
