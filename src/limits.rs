@@ -63,9 +63,10 @@ pub const METADATA_ENTRIES_MAX: usize = 10_000;
 /// quota.
 pub const CLUSTER_NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
 
-/// Bytes for which each Lease counts towards the quota at the least. One that serves its purpose may come to take some
-/// five thousand, of which it takes two.
-pub const METERED_BYTES_MIN: usize = 8 * 1024;
+/// Bytes for which each Lease counts towards the quota at the least, beside its labels, annotations, owners and
+/// finalizers: room for some two thousand characters of all else, each of which may take seven bytes. One that serves
+/// its purpose has a few hundred.
+pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
 /// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
@@ -269,6 +270,13 @@ pub const STATES_DISCARDED_PER_STEP: usize = 64;
 /// States waiting to be let go of, above which nobody may ask for a list that would hold more of them, or for a long
 /// one.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
+
+/// Bytes of long Leases that the table has lost and lists under way still hold, beside what the event log holds, above
+/// which a write that replaces a long Lease, or makes one, is 429.
+pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Of them, how many such a write looks at again.
+pub const OUTLIVED_LOOKED_AT: usize = 256;
 
 // ---- Time: what must have come or gone by then, and what is waited for ----
 

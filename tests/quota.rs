@@ -60,9 +60,11 @@ fn what_would_pass_the_quota_is_refused_by_whatever_verb_until_there_is_room() {
 
 #[test]
 fn who_holds_a_lease_goes_on_whatever_others_have() {
-    let server = server_for(1);
+    let server = server_for(2);
     let mut client = server.client();
-    let mut held = create(&mut client, "x", "a");
+    let mut held: Value = serde_json::from_str(&lease::new("a")).unwrap();
+    held["metadata"]["annotations"] = json!({"b": "y".repeat(1000)});
+    let mut held = client.call("POST", &lease::collection("x"), &held.to_string()).expect_status(201, "a").json();
     client.call("POST", &lease::collection("x"), &lease::new("b")).expect_failure(403, "Forbidden", "full");
 
     let target = lease::path("x", "a");

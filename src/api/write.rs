@@ -164,6 +164,7 @@ impl Api {
             }
             lease.metadata.self_link = CompactString::default();
             fit_size(&mut lease, write.kind)?;
+            await_lists(table, None, &lease)?;
             return write.reply(201, State::Stored(&table.create(lease)));
         }
     }
@@ -216,6 +217,7 @@ pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &W
     if is_same {
         return write.reply(200, State::Stored(current));
     }
+    await_lists(table, Some(slot), &lease)?;
     write.reply(200, State::Stored(&table.replace(slot, lease)))
 }
 
@@ -356,6 +358,11 @@ fn admit(table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiErro
     })
 }
 
+/// Refuses a write of a long Lease for now, while lists hold too much of what such writes have replaced.
+fn await_lists(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+    if table.is_outlived(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
+}
+
 /// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little
 /// longer.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
@@ -392,12 +399,19 @@ mod tests {
     use crate::form::Response;
     use crate::http::{Method, NoLines, RequestHead};
     use crate::resource::ResourceVersion;
+    use crate::table::object::Object;
     use crate::timestamp::Time;
 
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+
     fn create(api: &mut Api, table: &mut Table, body: &str) -> Response {
+        send(api, table, Method::Post, LEASES, body)
+    }
+
+    fn send(api: &mut Api, table: &mut Table, method: Method, path: &str, body: &str) -> Response {
         let head = RequestHead {
-            method: Method::Post,
-            path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+            method,
+            path,
             query: "",
             accept: None,
             content_type: None,
@@ -445,5 +459,51 @@ mod tests {
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
         assert_eq!((refused.status, status["message"].as_str()), (409, Some(&*words)));
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
+    }
+
+    /// Goal: whoever rewrites a long Lease beside lists that are not read, each of another version, takes no more memory
+    /// than is foreseen; and hinders nobody but those who write long ones.
+    #[test]
+    fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
+        const REWRITES_MAX: usize = 1000;
+        let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1, 0));
+        let holder = "\\u0001".repeat(100_000);
+        let named = |name: &str, holder: &str, transitions: u64, version: ResourceVersion| {
+            let meta = if version.0 == 0 { String::new() } else { format!(",\"resourceVersion\":\"{}\"", version.0) };
+            format!(
+                "{{\"metadata\":{{\"name\":\"{name}\"{meta}}},\
+                 \"spec\":{{\"holderIdentity\":\"{holder}\",\"leaseTransitions\":{transitions}}}}}"
+            )
+        };
+        let path = |name: &str| format!("{LEASES}/{name}");
+        let first = ResourceVersion(0);
+        assert_eq!(create(&mut api, &mut table, &named("short", "h", 0, first)).status, 201);
+        let short_version = table.version();
+        assert_eq!(create(&mut api, &mut table, &named("long", &holder, 0, first)).status, 201);
+        let mut held: Vec<Object> = Vec::new();
+        let rewritten = |api: &mut Api, table: &mut Table, version| {
+            send(api, table, Method::Put, &path("long"), &named("long", &holder, version, ResourceVersion(version)))
+        };
+        let refused = loop {
+            let (_, state) = table.find("n", "long").expect("it is there");
+            // As a list of this version does.
+            held.push(state.clone());
+            let version = state.version.0;
+            assert!(held.len() < REWRITES_MAX, "nothing is refused");
+            let response = rewritten(&mut api, &mut table, version);
+            if response.status != 200 {
+                break response;
+            }
+        };
+        assert_eq!((refused.status, refused.retry_after_seconds), (429, 1));
+        assert_eq!(create(&mut api, &mut table, &named("another", &holder, 0, first)).status, 429);
+        assert_eq!(create(&mut api, &mut table, &named("brief", "h", 0, first)).status, 201);
+        let renewed = named("short", "another", 1, short_version);
+        assert_eq!(send(&mut api, &mut table, Method::Put, &path("short"), &renewed).status, 200);
+
+        held.clear();
+        let (_, state) = table.find("n", "long").expect("it is there");
+        let version = state.version.0;
+        assert_eq!(rewritten(&mut api, &mut table, version).status, 200, "the lists have gone");
     }
 }

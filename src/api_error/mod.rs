@@ -146,7 +146,7 @@ pub enum ApiError {
         /// The most that are taken.
         count_max: usize,
     },
-    /// As many long lists are under way as may be.
+    /// As many long lists are under way as may be, or lists hold as much as they may.
     TooManyRequests,
     /// No credentials that are accepted.
     Unauthorized,

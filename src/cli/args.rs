@@ -155,9 +155,10 @@ pub struct Args {
     pub watch_window_bytes: NonZeroUsize,
 
     /// Bytes of memory that the Leases of all namespaces but kube-node-lease and kube-system may take together, each
-    /// counted for at least 8 KiB; a creation that would pass it is answered with 403, and so is a change that makes
-    /// a long Lease longer. Renewals never are. ResourceQuotas of the cluster do not reach this server.
-    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    /// counted for at least 16 KiB; a creation that would pass it is answered with 403, and so is a change that makes
+    /// labels, annotations, owners or finalizers longer, or all else longer than some 2,000 characters. Renewals and
+    /// changes of the holder are not. ResourceQuotas of the cluster do not reach this server.
+    #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 
     /// Format of the log, which goes to standard error.
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(args.serving_files(), None);
         assert_eq!((args.max_connections.get(), args.watch_window_events.get()), (16_384, 100_000));
         assert_eq!(args.watch_window_bytes.get(), 256 << 20);
-        assert_eq!(args.lease_quota_bytes.get(), 256 << 20);
+        assert_eq!(args.lease_quota_bytes.get(), 512 << 20);
         assert_eq!((args.log_format, args.verbosity), (LogFormat::Text, 0));
     }
 

@@ -30,8 +30,22 @@ impl Lease {
     /// are.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
         let (meta, spec) = (&self.metadata, &self.spec);
+        let spec: usize = [&spec.holder_identity, &spec.strategy, &spec.preferred_holder]
+            .into_iter()
+            .flatten()
+            .map(CompactString::len)
+            .sum();
+        let names = [&meta.name, &meta.generate_name, &meta.namespace, &meta.self_link, &meta.uid];
+        let names: usize = names.into_iter().map(CompactString::len).sum();
+        self.entries_text_bytes() + spec + names + meta.managed_fields.memory_bytes()
+    }
+
+    /// What labels, annotations, owners and finalizers are of [`Lease::text_bytes`].
+    #[must_use]
+    pub fn entries_text_bytes(&self) -> usize {
+        const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
+        let meta = &self.metadata;
         let maps = [&meta.labels, &meta.annotations];
         let pairs: usize = maps.iter().flat_map(|map| map.iter()).map(|(k, v)| k.len() + v.len() + PAIR_BYTES).sum();
         let owners: usize = meta
@@ -41,14 +55,7 @@ impl Lease {
             .map(|text| text + size_of::<OwnerReference>())
             .sum();
         let finalizers: usize = meta.finalizers.iter().map(|name| name.len() + size_of::<CompactString>()).sum();
-        let spec: usize = [&spec.holder_identity, &spec.strategy, &spec.preferred_holder]
-            .into_iter()
-            .flatten()
-            .map(CompactString::len)
-            .sum();
-        let names = [&meta.name, &meta.generate_name, &meta.namespace, &meta.self_link, &meta.uid];
-        let names: usize = names.into_iter().map(CompactString::len).sum();
-        pairs + owners + finalizers + spec + names + meta.managed_fields.memory_bytes()
+        pairs + owners + finalizers
     }
 
     /// Gives back memory that was taken in advance, since there are very many of them and they stay.

@@ -52,7 +52,7 @@ impl Default for Config {
             max_connections: 16_384,
             watch_window_events: 100_000,
             watch_window_bytes: 256 * 1024 * 1024,
-            lease_quota_bytes: 256 * 1024 * 1024,
+            lease_quota_bytes: 512 * 1024 * 1024,
         }
     }
 }

@@ -11,12 +11,14 @@ pub mod event_log;
 mod history;
 mod key_index;
 pub mod object;
+mod outlived;
 mod prefetch;
 pub mod snapshot;
 mod usage;
 
 use crate::lease::Lease;
 use crate::lease::managed_fields::SharedTexts;
+use crate::limits::{METERED_BYTES_MIN, OUTLIVED_BYTES_MAX, OUTLIVED_LOOKED_AT};
 use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 pub use usage::QuotaExceeded;
@@ -26,6 +28,7 @@ use event_log::{Event, EventLog};
 use history::History;
 use key_index::KeyIndex;
 use object::{Key, Object, RenewedTimes};
+use outlived::Outlived;
 use slab::Slab;
 use std::collections::BTreeMap;
 use usage::Usage;
@@ -43,6 +46,7 @@ pub struct Table {
     usage: Usage,
     log: EventLog,
     history: History,
+    outlived: Outlived,
     discard: Discard,
     shared_texts: SharedTexts,
 }
@@ -58,6 +62,7 @@ impl Table {
             usage: Usage::new(usize::MAX),
             log: EventLog::new(version, events_max, bytes_max),
             history: History::default(),
+            outlived: Outlived::default(),
             discard: Discard::default(),
             shared_texts: SharedTexts::default(),
         }
@@ -130,6 +135,20 @@ impl Table {
         self.usage.metered()
     }
 
+    /// Whether lists under way hold so much of what the table has lost that it should lose no more, nor get what it could
+    /// lose: `lease`, which is to be in `slot` or to be created, or what it replaces, is long. Looks at some of that
+    /// again.
+    pub fn is_outlived(&mut self, slot: Option<Slot>, lease: &Lease) -> bool {
+        let bytes_max = self.log.bytes() + OUTLIVED_BYTES_MAX;
+        if self.outlived.bytes() <= bytes_max {
+            return false;
+        }
+        self.outlived.look(OUTLIVED_LOOKED_AT);
+        let is_long = |lease: &Lease| Object::memory_bytes_max(lease.text_bytes()) > METERED_BYTES_MIN;
+        self.outlived.bytes() > bytes_max
+            && (is_long(lease) || slot.is_some_and(|slot| is_long(self.object(slot).unrenewed())))
+    }
+
     /// Whether the quota lets `lease` take the place of what is in `slot`, or a new one.
     ///
     /// # Errors
@@ -172,6 +191,7 @@ impl Table {
         let after = Object::new(place.key().clone(), version, lease);
         let before = std::mem::replace(place, after.clone());
         self.usage.on_replace(&before, &after);
+        self.outlived.push(&before);
         self.end_change(Some(before), &after, false);
         after
     }
@@ -194,6 +214,7 @@ impl Table {
         let (namespace, name) = before.key().parts();
         self.by_key.remove(namespace, name, slot);
         self.usage.on_remove(&before);
+        self.outlived.push(&before);
         let after = before.at_version(version);
         self.end_change(Some(before), &after, true);
         after

@@ -17,7 +17,7 @@ use crate::timestamp::{MicroTime, Time};
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
 use std::fmt;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 /// `namespace/name`, the order of lists over all namespaces. etcd's keys end in the same, so that `a-b/x` comes before
 /// `a/x` here as there. Neither part can hold a slash.
@@ -78,6 +78,16 @@ pub struct Object {
     renewed: Option<RenewedTimes>,
 }
 
+/// By which it can be told whether somebody still holds an [`Object`], or a renewal of it.
+#[derive(Debug)]
+pub(super) struct Trace(Weak<Base>);
+
+impl Trace {
+    pub(super) fn is_held(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
 /// What states have in common that are renewals of one.
 #[derive(Debug)]
 struct Base {
@@ -130,6 +140,10 @@ impl Object {
     /// their memory.
     pub(crate) fn is_renewal_of(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.base, &other.base)
+    }
+
+    pub(super) fn trace(&self) -> Trace {
+        Trace(Rc::downgrade(&self.base))
     }
 
     /// Handles of what it shares with others.
@@ -299,10 +313,9 @@ impl Object {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
-    /// An estimate of the memory that `lease` may come to take in a table, in bytes: with the longest encoding that it
-    /// can get.
-    pub(super) fn memory_bytes_max(lease: &Lease) -> usize {
-        let text_bytes = lease.text_bytes();
+    /// An estimate of the memory that a Lease with so many bytes of text may come to take in a table, in bytes: with the
+    /// longest encoding that it can get.
+    pub(super) fn memory_bytes_max(text_bytes: usize) -> usize {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
 

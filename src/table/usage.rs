@@ -106,11 +106,13 @@ impl Usage {
     }
 }
 
-/// Bytes for which a Lease counts: what it may come to take. A short one counts for as much as a somewhat longer one, so
-/// that another holder with a longer name needs no more.
+/// Bytes for which a Lease counts: what it may come to take. A short one counts for as much as a somewhat longer one,
+/// whatever labels and the like it has beside, so that another holder with a longer name needs no more.
 fn metered_bytes(lease: &Lease) -> usize {
     if CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
         return 0;
     }
-    Object::memory_bytes_max(lease).max(METERED_BYTES_MIN)
+    let (text_bytes, entries) = (lease.text_bytes(), lease.entries_text_bytes());
+    let without_entries = Object::memory_bytes_max(text_bytes - entries);
+    Object::memory_bytes_max(text_bytes) + METERED_BYTES_MIN.saturating_sub(without_entries)
 }
