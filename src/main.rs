@@ -153,8 +153,8 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
             (serving_cert.as_path(), serving_key.as_path())
         }
     };
-    if let Some(ca) = own_ca {
-        return Ok((sources(cert, key, Some(ca.to_owned())), None));
+    if is_ca_elsewhere {
+        return Ok((sources(cert, key, own_ca.map(Path::to_owned)), None));
     }
     certs.ensure_admin().map_err(wrong_folder)?;
     Ok((sources(cert, key, Some(certs.ca_cert())), Some(certs)))

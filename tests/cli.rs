@@ -190,6 +190,28 @@ mod running {
         }
     }
 
+    #[test]
+    fn it_makes_no_certificate_for_an_admin_whom_it_would_not_let_in() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (port, cluster) = (free_port(), dir.path().join("cluster.kubeconfig"));
+        let text = format!(
+            "{{clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:{}'}}}}], current-context: a, \
+             contexts: [{{name: a, context: {{cluster: a, user: a}}}}], users: [{{name: a, user: {{}}}}]}}",
+            free_port()
+        );
+        fs::write(&cluster, text).expect("written");
+        let cluster = format!("--kubeconfig={}", cluster.display());
+        let args = [&*format!("--secure-port={port}"), "--requestheader-from-cluster", &cluster];
+        let mut server = Running::start(dir.path(), &args);
+        assert_eq!(server.ready, format!("Ready: https://127.0.0.1:{port}, for whom the cluster trusts\n"));
+        let made: Vec<_> =
+            fs::read_dir(dir.path()).expect("a folder").map(|file| file.expect("a file").file_name()).collect();
+        assert!(made.iter().any(|name| name == "apiserver.crt"), "{made:?}");
+        assert!(!made.iter().any(|name| name.to_string_lossy().starts_with("admin")), "{made:?}");
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0));
+    }
+
     /// A pipe into which not a byte more goes.
     fn full_pipe() -> (PipeReader, PipeWriter) {
         let (reader, mut writer) = pipe().expect("a pipe");

@@ -305,7 +305,7 @@ fn metrics_count_what_was_done() {
         let spec = if name == "c" {
             json!({})
         } else {
-            json!({"renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40})
+            json!({"holderIdentity": name, "renewTime": "2020-01-01T00:00:00.000000Z", "leaseDurationSeconds": 40})
         };
         let body = json!({"metadata": {"name": name}, "spec": spec}).to_string();
         client.call("POST", &collection, &body).expect_status(201, &body);

@@ -49,7 +49,7 @@ pub struct Args {
     /// PEM file with the certificate authorities that client certificates may come from; CN is the user, O the groups.
     /// Replaces the authority in --cert-dir, so no admin certificate is made.
     ///
-    /// [default: ca.crt in --cert-dir]
+    /// [default: ca.crt in --cert-dir, or the cluster's with --requestheader-from-cluster]
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 

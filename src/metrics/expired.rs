@@ -77,8 +77,12 @@ impl ExpiredScan {
     }
 }
 
-/// Whether the holder has not renewed in time. A Lease that does not say until when it is held does not expire.
+/// Whether the holder has not renewed in time. A Lease that nobody holds, or that does not say until when, does not
+/// expire.
 fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
+    if spec.holder_identity.as_deref().is_none_or(str::is_empty) {
+        return false;
+    }
     let (Some(renewed), Some(seconds)) = (renewed, spec.lease_duration_seconds) else { return false };
     renewed.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)) < now.0.saturating_mul(1_000_000)
 }
@@ -91,7 +95,8 @@ mod tests {
 
     fn spec(renewed: Option<i64>, seconds: Option<i32>) -> LeaseSpec {
         let renew_time = renewed.map(|seconds| MicroTime(seconds * 1_000_000));
-        LeaseSpec { renew_time, lease_duration_seconds: seconds, ..LeaseSpec::default() }
+        let holder_identity = Some("h".into());
+        LeaseSpec { holder_identity, renew_time, lease_duration_seconds: seconds, ..LeaseSpec::default() }
     }
 
     #[test]
@@ -102,6 +107,10 @@ mod tests {
         assert!(!is_expired(&spec(None, Some(40)), Time(1000)));
         assert!(!is_expired(&spec(Some(100), None), Time(1000)));
         assert!(!is_expired(&spec(Some(i64::MAX / 1_000_000), Some(i32::MAX)), Time(i64::MAX)));
+        // As client-go leaves one that it gives back.
+        for holder_identity in [None, Some("".into())] {
+            assert!(!is_expired(&LeaseSpec { holder_identity, ..spec(Some(100), Some(1)) }, Time(1000)));
+        }
     }
 
     fn table(leases: usize) -> Table {
