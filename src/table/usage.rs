@@ -98,11 +98,13 @@ impl Usage {
         Ok(())
     }
 
-    /// Checks that it speaks of `objects`, which are all there are.
+    /// Checks that it speaks of `objects`, which are all there are. Allocates nothing, so that tests may count that.
     pub(super) fn check_against(&self, objects: &Slab<Object>) {
-        let mut anew = Self::new(self.metered_bytes_max);
-        objects.iter().for_each(|(_, object)| anew.on_create(object));
-        assert_eq!((&anew.counts, anew.large, anew.metered()), (&self.counts, self.large, self.metered()));
+        let all = || objects.iter().map(|(_, object)| object);
+        assert_eq!(all().count(), self.counts.values().sum::<usize>(), "slab and counts");
+        assert!(!self.counts.values().any(|n| *n == 0), "a namespace without Leases is counted");
+        assert_eq!(all().filter(|object| object.is_large()).count(), self.large, "large ones");
+        assert_eq!(all().map(|object| metered_bytes(object.unrenewed())).sum::<usize>(), self.metered_bytes, "quota");
     }
 }
 
