@@ -461,8 +461,8 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// Goal: whoever rewrites a long Lease beside lists that are not read, each of another version, takes no more memory
-    /// than is foreseen; and hinders nobody but those who write long ones.
+    /// Goal: whoever rewrites a long Lease beside lists that are not read, each of another version, takes no more
+    /// memory than is foreseen; and hinders nobody but those who write long ones.
     #[test]
     fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
         const REWRITES_MAX: usize = 1000;

@@ -135,9 +135,9 @@ impl Table {
         self.usage.metered()
     }
 
-    /// Whether lists under way hold so much of what the table has lost that it should lose no more, nor get what it could
-    /// lose: `lease`, which is to be in `slot` or to be created, or what it replaces, is long. Looks at some of that
-    /// again.
+    /// Whether lists under way hold so much of what the table has lost that it should lose no more, nor get what it
+    /// could lose: `lease`, which is to be in `slot` or to be created, or what it replaces, is long. Looks at some of
+    /// that again.
     pub fn is_outlived(&mut self, slot: Option<Slot>, lease: &Lease) -> bool {
         let bytes_max = self.log.bytes() + OUTLIVED_BYTES_MAX;
         if self.outlived.bytes() <= bytes_max {

@@ -313,8 +313,8 @@ impl Object {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
-    /// An estimate of the memory that a Lease with so many bytes of text may come to take in a table, in bytes: with the
-    /// longest encoding that it can get.
+    /// An estimate of the memory that a Lease with so many bytes of text may come to take in a table, in bytes: with
+    /// the longest encoding that it can get.
     pub(super) fn memory_bytes_max(text_bytes: usize) -> usize {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }

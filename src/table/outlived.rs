@@ -42,8 +42,8 @@ impl Outlived {
         }
     }
 
-    /// An estimate of the memory that they take, in bytes; more than that if not all have been looked at since they were
-    /// let go of.
+    /// An estimate of the memory that they take, in bytes; more than that if not all have been looked at since they
+    /// were let go of.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
