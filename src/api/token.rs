@@ -5,7 +5,7 @@
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
-use crate::table::snapshot::Snapshot;
+use crate::table::snapshot::{Range, Snapshot};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
@@ -29,6 +29,8 @@ pub(super) struct ContinueToken {
     start: String,
     /// Items left in the range at that version, if somebody has counted them.
     remaining: Option<u64>,
+    /// That range.
+    range: String,
 }
 
 impl ContinueToken {
@@ -40,6 +42,7 @@ impl ContinueToken {
             rv: i64::try_from(snapshot.version().0).unwrap_or(i64::MAX),
             start: snapshot.start().into(),
             remaining: snapshot.remaining().map(|remaining| remaining as u64),
+            range: snapshot.range().to_string(),
         }
     }
 
@@ -66,6 +69,12 @@ impl ContinueToken {
         &self.start
     }
 
+    /// Items left in `range`, if that is known: a client may come with the token of another list.
+    #[must_use]
+    pub(super) fn remaining_in(&self, range: &Range) -> Option<usize> {
+        self.remaining().filter(|_| self.range == range.to_string())
+    }
+
     /// Items left, if that is known.
     #[must_use]
     pub(super) fn remaining(&self) -> Option<usize> {
@@ -75,7 +84,7 @@ impl ContinueToken {
     /// As it stands in a list's metadata.
     #[must_use]
     pub(super) fn encode(&self) -> String {
-        let json = serde_json::json!({"v": self.v, "rv": self.rv, "start": self.start, "remaining": self.remaining});
+        let json = serde_json::json!(self);
         BASE64.encode(json.to_string())
     }
 
@@ -169,6 +178,7 @@ mod tests {
             rv: 1_790_000_000_000_000,
             start: "n/a\0".into(),
             remaining: Some(7),
+            range: "n/".into(),
         };
         assert_eq!(ContinueToken::decode(&token.encode()), Ok(token.clone()));
         assert_eq!(token.version(), Some(1_790_000_000_000_000));

@@ -22,6 +22,7 @@ use crate::table::event_log::Event;
 use crate::table::history::{Hold, Stood};
 use crate::table::object::{Key, Object};
 use std::cmp::Ordering;
+use std::fmt;
 use std::iter::Peekable;
 use std::ops::Bound;
 
@@ -53,6 +54,17 @@ impl Range {
             Self::All => (String::new(), Bound::Unbounded),
             Self::Namespace(namespace) => (format!("{namespace}/"), Bound::Excluded(format!("{namespace}0"))),
             Self::Name(key) => (key.as_str().to_owned(), Bound::Included(key.as_str().to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Range {
+    /// What its keys begin with, or are. No two ranges have the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Namespace(namespace) => write!(f, "{namespace}/"),
+            Self::Name(key) => f.write_str(key.as_str()),
         }
     }
 }
@@ -218,6 +230,12 @@ impl Snapshot {
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.version
+    }
+
+    /// Which Leases it is about.
+    #[must_use]
+    pub fn range(&self) -> &Range {
+        &self.range
     }
 
     /// Leases of the range that have not been given out, if that is known.
