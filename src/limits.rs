@@ -59,10 +59,6 @@ pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 /// Whatever is made of a Lease is made in one go, and takes the longer for each of them.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
-/// Namespaces of the cluster itself, into which nobody else may write as a rule: their Leases do not count towards the
-/// quota.
-pub const CLUSTER_NAMESPACES: [&str; 2] = ["kube-node-lease", "kube-system"];
-
 /// Bytes for which each Lease counts towards the quota at the least, beside its labels, annotations, owners and
 /// finalizers: room for some two thousand characters of all else, each of which may take seven bytes. One that serves
 /// its purpose has a few hundred.
@@ -89,6 +85,10 @@ pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODI
 
 /// Creations that wait for their namespaces at one time; further ones are answered by what is known.
 pub const POSTPONED_MAX: usize = 64;
+
+/// Claims to Leases from before the start, each of some twenty bytes; with one more its holder waits as others do. A
+/// cluster has some hundred locks.
+pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and
 /// every way through them is tried, so that with 120 an anonymous peer's handshake took 10 ms.

@@ -61,6 +61,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         watch_window_events: args.watch_window_events.get(),
         watch_window_bytes: args.watch_window_bytes.get(),
         lease_quota_bytes: args.lease_quota_bytes.get(),
+        reclaim_seconds: args.reclaim_seconds,
     })
     .map_err(Failure::at_runtime)?;
 

@@ -16,6 +16,13 @@ pub const LIST_KIND: &str = "LeaseList";
 /// The resource's name in paths and in most error messages.
 pub const RESOURCE: &str = "leases";
 
+/// The namespace of the nodes' heartbeats.
+pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// Namespaces of the cluster itself, into which nobody else may write as a rule: their Leases do not count towards the
+/// quota.
+pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
+
 /// A version of [`GROUP`] in which Leases are served, whichever one a client writes in. All have the same fields, so a
 /// Lease is kept once, and only its `apiVersion` is told apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

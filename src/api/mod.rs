@@ -16,6 +16,7 @@ mod pending_request;
 pub mod postponed;
 mod preconditions;
 mod read;
+mod reclaim;
 mod renew;
 mod token;
 mod warnings;
@@ -46,6 +47,7 @@ use key::NO_NAMESPACE;
 use negotiate::form_of_error;
 use pending_request::PendingRequest;
 use postponed::Postponed;
+pub use reclaim::Reclaim;
 use std::fmt;
 use warnings::Warnings;
 
@@ -63,6 +65,8 @@ pub struct Api {
     short_ways: [u64; 2],
     /// Where Leases may be created.
     pub namespaces: Namespaces,
+    /// Who may create what was held before the start.
+    pub reclaim: Reclaim,
     /// What `/metrics` tells.
     pub metrics: Metrics,
     /// What `/healthz` and its kin tell.
@@ -189,6 +193,7 @@ impl Api {
             #[cfg(test)]
             short_ways: [0; 2],
             namespaces: Namespaces::default(),
+            reclaim: Reclaim::new(0),
             metrics: Metrics::new(),
             health: HealthChecks::new(),
         }

@@ -71,6 +71,9 @@ impl Api {
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
+            if found.is_none() && !options.dry_run {
+                self.reclaim.claim(&lease, call.now.ms);
+            }
             return Err(ApiError::UidMismatch {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
@@ -157,6 +160,7 @@ impl Api {
                     is_generated,
                 });
             }
+            self.reclaim.admit(&lease, write.now.ms)?;
             admit(table, None, &lease)?;
             if dry_run {
                 // Only storing it would take away the version that the client named.

@@ -155,6 +155,13 @@ pub enum ApiError {
         /// Its words.
         message: String,
     },
+    /// Since the start nobody has shown to hold this Lease, and somebody may.
+    Unclaimed {
+        /// Name of the Lease.
+        name: String,
+        /// When nobody can any more.
+        retry_after_seconds: u32,
+    },
     /// A patch names the UID of an object that is not there.
     UidGone {
         /// Name of the Lease.
@@ -377,6 +384,14 @@ impl ApiError {
                 failure(429, "TooManyRequests", message.into(), Some(details))
             }
             Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
+            Self::Unclaimed { name, retry_after_seconds } => {
+                let message = format!(
+                    "{RESOURCE}.{GROUP} {} may be held from before the start of the server: for {retry_after_seconds} s only its holder can create it",
+                    go_quoted(name)
+                );
+                let retry = StatusDetails { retry_after_seconds: *retry_after_seconds, ..StatusDetails::default() };
+                failure(429, "TooManyRequests", message, Some(retry))
+            }
             Self::Unclassified { message } => failure(500, "", message.clone(), None),
             Self::UidGone { name, requested } => {
                 let message = format!(

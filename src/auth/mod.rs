@@ -15,11 +15,11 @@ pub use credentials::Credentials;
 
 use crate::api_error::ApiError;
 use crate::http::Method;
-use crate::resource::{GROUP, RESOURCE};
+use crate::resource::{GROUP, NODE_LEASE_NAMESPACE, RESOURCE};
 use crate::route::Route;
 use crate::tls::identity::{GROUP_MASTERS, Identity};
 use crate::verb::Verb;
-use node::{NODE_LEASE_NAMESPACE, ONLY_OWN_NAME, node_name, only_namespace};
+use node::{ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
 
 /// Who sent a request.

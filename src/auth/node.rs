@@ -6,12 +6,11 @@
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
+use crate::resource::NODE_LEASE_NAMESPACE;
 use crate::route::Route;
 use crate::tls::identity::Identity;
 use crate::verb::Verb;
 
-/// The namespace of the nodes' heartbeats.
-pub(super) const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 /// Group of all nodes.
 const GROUP_NODES: &str = "system:nodes";
 /// Prefix of a node's user name.

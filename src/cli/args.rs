@@ -161,6 +161,13 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 
+    /// Seconds, from the first request for a lock after a start, for which a Lease that is not there can be created by
+    /// its former holder only, or for as long as its leaseDurationSeconds say, if that is less; others are answered
+    /// with 429. So who leads goes on, and there are no two leaders. Nodes' Leases do not wait. 0 is for a server that
+    /// replaces none, in which all is new.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub reclaim_seconds: u32,
+
     /// Format of the log, which goes to standard error.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
@@ -339,7 +346,7 @@ mod tests {
         assert_eq!(args.serving_files(), None);
         assert_eq!((args.max_connections.get(), args.watch_window_events.get()), (16_384, 100_000));
         assert_eq!(args.watch_window_bytes.get(), 256 << 20);
-        assert_eq!(args.lease_quota_bytes.get(), 512 << 20);
+        assert_eq!((args.lease_quota_bytes.get(), args.reclaim_seconds), (512 << 20, 0));
         assert_eq!((args.log_format, args.verbosity), (LogFormat::Text, 0));
     }
 
@@ -471,7 +478,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 16, "{help}");
+        assert!(help.matches("[default: ").count() == 17, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

@@ -6,6 +6,7 @@
 //! `/readyz` that it is not ready. A change reaches this table some milliseconds after it was made.
 
 use crate::api_error::ApiError;
+use crate::resource::NODE_LEASE_NAMESPACE;
 use compact_str::CompactString;
 use hashbrown::HashMap;
 
@@ -46,7 +47,7 @@ pub enum NamespaceChange {
 
 /// Namespaces that kube-apiserver makes itself, again and again; they exist before they do, so that a node's first
 /// heartbeat in a new cluster is not refused (`pkg/controlplane/controller/systemnamespaces`).
-const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
+const SYSTEM_NAMESPACES: [&str; 4] = ["default", NODE_LEASE_NAMESPACE, "kube-public", "kube-system"];
 
 impl Namespaces {
     /// Namespaces that are about to be watched.

@@ -3,7 +3,7 @@
 use super::connections::Connections;
 use super::queues::Queues;
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
-use crate::api::Api;
+use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::Namespaces;
@@ -38,9 +38,12 @@ pub struct Config {
     pub watch_window_events: usize,
     /// Memory that the log's events may hold, in bytes, at the most.
     pub watch_window_bytes: usize,
-    /// Memory that Leases may take outside [`CLUSTER_NAMESPACES`](crate::limits::CLUSTER_NAMESPACES), in bytes, at the
-    /// most.
+    /// Memory that Leases may take outside [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES), in bytes, at
+    /// the most.
     pub lease_quota_bytes: usize,
+    /// For how long after the first request for a lock one that is not there is kept for its holder, in seconds, at the
+    /// most; 0 for not at all.
+    pub reclaim_seconds: u32,
 }
 
 impl Default for Config {
@@ -53,6 +56,7 @@ impl Default for Config {
             watch_window_events: 100_000,
             watch_window_bytes: 256 * 1024 * 1024,
             lease_quota_bytes: 512 * 1024 * 1024,
+            reclaim_seconds: 0,
         }
     }
 }
@@ -103,6 +107,7 @@ impl Server {
         let version = ResourceVersion(wall_micros());
         let mut api = Api::new();
         api.namespaces = config.namespaces;
+        api.reclaim = Reclaim::new(config.reclaim_seconds);
         api.metrics.set_serving_last(serving_last);
         let awaited = Awaited {
             request_header: (!trust.is_complete())

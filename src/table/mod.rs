@@ -69,7 +69,7 @@ impl Table {
     }
 
     /// The same, with a quota of so many bytes for what Leases may take outside
-    /// [`CLUSTER_NAMESPACES`](crate::limits::CLUSTER_NAMESPACES).
+    /// [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES).
     #[must_use]
     pub fn with_quota(self, bytes_max: usize) -> Self {
         Self { usage: Usage::new(bytes_max), ..self }

@@ -5,7 +5,8 @@
 //! to renew, and new nodes to join, however much the others have.
 
 use crate::lease::Lease;
-use crate::limits::{CLUSTER_NAMESPACES, METERED_BYTES_MIN};
+use crate::limits::METERED_BYTES_MIN;
+use crate::resource::CLUSTER_NAMESPACES;
 use crate::table::object::Object;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

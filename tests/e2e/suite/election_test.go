@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,71 @@ func TestLeaderElection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What holds the Leases is killed and comes back, with them or without; whoever led goes on or gives up, and at no time
+// do two lead.
+func TestElectionRestart(t *testing.T) {
+	for name, config := range map[string]*rest.Config{"aggregated": user("admin"), "direct": direct("admin")} {
+		t.Run(name, func(t *testing.T) {
+			check(t, 120*time.Second, func(ctx context.Context) error {
+				space := namespace(t)
+				candidates := make([]*candidate, 6)
+				for number := range candidates {
+					c, err := stand(ctx, config, space, fmt.Sprint("candidate-", number), false)
+					if err != nil {
+						return err
+					}
+					defer c.end()
+					candidates[number] = c
+				}
+				oneLeads := func(context.Context) error {
+					for _, c := range candidates {
+						if c.leads.Load() {
+							return nil
+						}
+					}
+					return errors.New("nobody leads")
+				}
+				watching, stop := context.WithCancel(ctx)
+				two := make(chan error, 1)
+				go func() { two <- twoLead(watching, candidates) }()
+				defer stop()
+				for range 3 {
+					if err := eventually(ctx, 30*time.Second, oneLeads); err != nil {
+						return err
+					}
+					if err := restart(ctx); err != nil {
+						return err
+					}
+					// Longer than a leader takes to give up.
+					time.Sleep(4 * time.Second)
+				}
+				if err := eventually(ctx, 30*time.Second, oneLeads); err != nil {
+					return err
+				}
+				stop()
+				return <-two
+			})
+		})
+	}
+}
+
+// twoLead looks on until two lead at once, which is an error, or the context ends.
+func twoLead(ctx context.Context, candidates []*candidate) error {
+	for ctx.Err() == nil {
+		var leaders []int
+		for number, c := range candidates {
+			if c.leads.Load() {
+				leaders = append(leaders, number)
+			}
+		}
+		if len(leaders) > 1 {
+			return fmt.Errorf("%v lead at once", leaders)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return nil
 }
 
 func leads(c *candidate, want bool) func(context.Context) error {

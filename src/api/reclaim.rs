@@ -1,0 +1,186 @@
+//! After a start, a lock is for whom held it before, until it would have run out.
+//!
+//! The table starts empty, and to who competes for a lock one that is not there is free. But its holder lives, and goes
+//! on as the leader until it is told otherwise: there would be two. So for as long as a lock lasts
+//! (`leaseDurationSeconds`) nobody may create it but its holder. A lease server that has forgotten what it granted waits
+//! like that (Gray and Cheriton, "Leases", 1989), and NFSv4 calls it the grace period, in which locks can only be
+//! reclaimed (RFC 8881 §8.4.2.1).
+//!
+//! A holder is known by what it does when it renews (client-go `leaderelection`, from Kubernetes 1.30 on): it updates
+//! the Lease with the UID that this had, which is refused since there is none; and then, as the UID shows that it knew
+//! the Lease, it may create it. Whoever else competes has no UID to show.
+
+use crate::api_error::ApiError;
+use crate::lease::Lease;
+use crate::limits::CLAIMS_MAX;
+use crate::resource::NODE_LEASE_NAMESPACE;
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use tracing::info;
+
+/// Who may create a Lease that has a holder.
+#[derive(Debug)]
+pub struct Reclaim {
+    /// Milliseconds for which a lock is kept for its holder, at the most.
+    period_ms: u64,
+    phase: Phase,
+    hasher: RandomState,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Nobody has asked for a lock yet. The period does not begin with the start: when Leases are switched over to this
+    /// server, their holders have renewed them elsewhere until then.
+    Awaited,
+    /// From `began_ms` on only those may create a lock who have a claim: the hash of the Lease and its holder.
+    Open { began_ms: u64, claims: HashSet<u64> },
+    /// All that was held then has run out.
+    Over,
+}
+
+impl Reclaim {
+    /// A period of so many seconds; 0 is none.
+    #[must_use]
+    pub fn new(seconds: u32) -> Self {
+        let phase = if seconds == 0 { Phase::Over } else { Phase::Awaited };
+        Self { period_ms: u64::from(seconds) * 1000, phase, hasher: RandomState::new() }
+    }
+
+    /// Takes note that somebody would have renewed `lease`, which is not there, and knows its UID.
+    pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
+        let Some(holder) = contested_by(lease) else { return };
+        let claim = self.claim_of(lease, holder);
+        if let Some((_, claims)) = self.open(now_ms)
+            && claims.len() < CLAIMS_MAX
+        {
+            claims.insert(claim);
+        }
+    }
+
+    /// Whether `lease` may be created as far as its holder is concerned.
+    ///
+    /// # Errors
+    /// [`ApiError::Unclaimed`] as long as it may be somebody else's.
+    pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64) -> Result<(), ApiError> {
+        let Some(holder) = contested_by(lease) else { return Ok(()) };
+        let claim = self.claim_of(lease, holder);
+        let period_ms = self.period_ms;
+        let Some((began_ms, claims)) = self.open(now_ms) else { return Ok(()) };
+        // As long as others would wait who find it held, which all who compete for a lock agree upon.
+        let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let lasts_ms = lasts_ms.map_or(period_ms, |seconds| period_ms.min(seconds.saturating_mul(1000)));
+        let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
+        if left_ms == 0 || claims.contains(&claim) {
+            return Ok(());
+        }
+        let retry_after_seconds = u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX);
+        Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
+    }
+
+    /// When the period began, and the claims, unless it is over. It begins with the first who asks.
+    fn open(&mut self, now_ms: u64) -> Option<(u64, &mut HashSet<u64>)> {
+        match &self.phase {
+            Phase::Awaited => {
+                info!(
+                    seconds = self.period_ms / 1000,
+                    "first request for a lock since the start: what is not here is kept for its holder until it has \
+                     run out"
+                );
+                self.phase = Phase::Open { began_ms: now_ms, claims: HashSet::new() };
+            }
+            Phase::Open { began_ms, .. } if now_ms.saturating_sub(*began_ms) >= self.period_ms => {
+                self.phase = Phase::Over;
+            }
+            Phase::Open { .. } | Phase::Over => {}
+        }
+        match &mut self.phase {
+            Phase::Open { began_ms, claims } => Some((*began_ms, claims)),
+            Phase::Awaited | Phase::Over => None,
+        }
+    }
+
+    fn claim_of(&self, lease: &Lease, holder: &str) -> u64 {
+        self.hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
+    }
+}
+
+/// The holder, if others may want to be it. A node's Lease is the node's.
+fn contested_by(lease: &Lease) -> Option<&str> {
+    let holder = lease.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+    (lease.metadata.namespace != NODE_LEASE_NAMESPACE).then_some(holder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD_MS: u64 = 60_000;
+
+    fn lock(name: &str, holder: &str, seconds: Option<i32>) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = "n".into();
+        lease.metadata.name = name.into();
+        lease.spec.holder_identity = Some(holder.into());
+        lease.spec.lease_duration_seconds = seconds;
+        lease
+    }
+
+    fn wait_of(reclaim: &mut Reclaim, lease: &Lease, now_ms: u64) -> Option<u32> {
+        match reclaim.admit(lease, now_ms) {
+            Ok(()) => None,
+            Err(ApiError::Unclaimed { retry_after_seconds, .. }) => Some(retry_after_seconds),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lock_is_kept_for_its_holder_for_as_long_as_it_lasts() {
+        let mut reclaim = Reclaim::new(60);
+        // The server has been there for a while before Leases come to it.
+        let began = 1_000_000;
+        let (holder, other) = (lock("a", "holder", Some(15)), lock("a", "other", Some(15)));
+        assert_eq!(wait_of(&mut reclaim, &other, began), Some(15));
+        assert_eq!(wait_of(&mut reclaim, &holder, began + 1), Some(15), "anybody can say that name");
+        reclaim.claim(&holder, began + 2);
+        assert_eq!(wait_of(&mut reclaim, &holder, began + 3), None);
+        assert_eq!(wait_of(&mut reclaim, &lock("b", "holder", Some(15)), began + 3), Some(15), "another lock");
+        assert_eq!(wait_of(&mut reclaim, &other, began + 14_001), Some(1));
+        assert_eq!(wait_of(&mut reclaim, &other, began + 15_000), None);
+    }
+
+    #[test]
+    fn the_period_bounds_what_a_lock_says() {
+        for seconds in [Some(3600), Some(i32::MAX), None, Some(-1)] {
+            let mut reclaim = Reclaim::new(60);
+            let lease = lock("a", "h", seconds);
+            assert_eq!(wait_of(&mut reclaim, &lease, 7), Some(60), "{seconds:?}");
+            assert_eq!(wait_of(&mut reclaim, &lease, 7 + PERIOD_MS - 1), Some(1), "{seconds:?}");
+            assert_eq!(wait_of(&mut reclaim, &lease, 7 + PERIOD_MS), None, "{seconds:?}");
+            assert!(matches!(reclaim.phase, Phase::Over));
+        }
+        assert_eq!(wait_of(&mut Reclaim::new(0), &lock("a", "h", None), 7), None);
+    }
+
+    #[test]
+    fn what_nobody_competes_for_is_free() {
+        let mut reclaim = Reclaim::new(60);
+        let mut of_node = lock("node", "node", Some(40));
+        of_node.metadata.namespace = NODE_LEASE_NAMESPACE.into();
+        let mut unheld = lock("a", "", Some(15));
+        assert_eq!(wait_of(&mut reclaim, &of_node, 7), None);
+        assert_eq!(wait_of(&mut reclaim, &unheld, 7), None);
+        unheld.spec.holder_identity = None;
+        assert_eq!(wait_of(&mut reclaim, &unheld, 7), None);
+        assert!(matches!(reclaim.phase, Phase::Awaited), "no lock was asked for");
+    }
+
+    #[test]
+    fn claims_are_bounded() {
+        let mut reclaim = Reclaim::new(60);
+        for index in 0..=CLAIMS_MAX {
+            reclaim.claim(&lock(&index.to_string(), "h", None), 7);
+        }
+        assert_eq!(wait_of(&mut reclaim, &lock("0", "h", None), 8), None);
+        assert_eq!(wait_of(&mut reclaim, &lock(&CLAIMS_MAX.to_string(), "h", None), 8), Some(60));
+    }
+}
