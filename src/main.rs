@@ -4,7 +4,7 @@
 //! blame, else 1.
 
 use coordination_apiserver::cli::{Args, PROGRAM, Stop, USAGE, one_line};
-use coordination_apiserver::cluster::{Cluster, Namespaces};
+use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle};
@@ -44,9 +44,13 @@ fn main() -> ExitCode {
 /// The life of the server, from its certificates to its end.
 fn run(args: &Args) -> Result<(), Failure> {
     let max_connections = connections_max(args.max_connections.get());
-    let cluster = match args.requestheader_from_cluster || args.namespaces_from_cluster {
-        true => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
-        false => None,
+    let of_cluster = OfCluster {
+        authentication: args.requestheader_from_cluster.then(Followed::authentication),
+        namespaces: args.namespaces_from_cluster.then(Followed::namespaces),
+    };
+    let cluster = match of_cluster.iter().next() {
+        Some(_) => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
+        None => None,
     };
     let mut tls = match args.secure_addr() {
         Some(_) => Some(Tls::new(args)?),
@@ -62,12 +66,13 @@ fn run(args: &Args) -> Result<(), Failure> {
         watch_window_bytes: args.watch_window_bytes.get(),
         lease_quota_bytes: args.lease_quota_bytes.get(),
         reclaim_seconds: args.reclaim_seconds,
+        followed: of_cluster.iter().cloned().collect(),
     })
     .map_err(Failure::at_runtime)?;
 
     let usage = usage(args, &server, tls.as_ref().and_then(|tls| tls.admin.as_ref()))?;
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
-    start_helpers(args, &server, tls.take().map(|tls| tls.reloader), cluster)
+    start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
     if let Some(addr) = server.secure_addr() {
         info!(%addr, "serving HTTPS");
@@ -85,16 +90,32 @@ fn say(line: String) -> io::Result<()> {
     thread::Builder::new().name("usage".to_owned()).spawn(write).map(drop)
 }
 
+/// What of the cluster the flags ask for.
+struct OfCluster {
+    authentication: Option<Followed>,
+    namespaces: Option<Followed>,
+}
+
+impl OfCluster {
+    fn iter(&self) -> impl Iterator<Item = &Followed> {
+        self.authentication.iter().chain(&self.namespaces)
+    }
+}
+
 /// Starts what blocks, each in a thread of its own: it looks after certificates, and asks the cluster.
-fn start_helpers(args: &Args, server: &Server, reloader: Option<Reloader>, cluster: Option<Cluster>) -> io::Result<()> {
+fn start_helpers(
+    server: &Server,
+    reloader: Option<Reloader>,
+    cluster: Option<Cluster>,
+    OfCluster { authentication, namespaces }: OfCluster,
+) -> io::Result<()> {
     let (said, heard) = mpsc::channel();
-    let is_asked = args.requestheader_from_cluster;
     if let Some(reloader) = reloader {
-        reloader.follow(LOOK_EVERY, is_asked.then_some(heard), server.reload_sender())?;
+        reloader.follow(LOOK_EVERY, authentication.is_some().then_some(heard), server.reload_sender())?;
     }
     if let Some(cluster) = cluster {
-        let namespaces = args.namespaces_from_cluster.then(|| server.namespace_sender());
-        cluster.follow(is_asked.then_some(said), namespaces)?;
+        let namespaces = namespaces.map(|followed| (followed, server.namespace_sender()));
+        cluster.follow(authentication.map(|followed| (followed, said)), namespaces)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! List, then watch, for ever: every state of some objects, in order, through every failure in between (Kubernetes API
 //! concepts, "Efficient detection of changes").
 
+use super::Followed;
 use crate::limits::NAMESPACE_WAIT_MS;
 use futures_util::TryStreamExt;
 use k8s_openapi::serde::de::DeserializeOwned;
@@ -37,15 +38,19 @@ const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128,
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Hands everything that is seen to `apply`, until it says `false`. `what` is for the log.
-pub(super) async fn follow<K>(api: Api<K>, fields: Option<&str>, what: &str, mut apply: impl FnMut(Seen<K>) -> bool)
-where
+/// Hands everything that is seen to `apply`, until it says `false`.
+pub(super) async fn follow<K>(
+    api: Api<K>,
+    fields: Option<&str>,
+    followed: &Followed,
+    mut apply: impl FnMut(Seen<K>) -> bool,
+) where
     K: Clone + Debug + DeserializeOwned + kube::Resource,
 {
     let mut pause = PAUSE_MIN;
     loop {
         let mut has_listed = false;
-        let ended = list_and_watch(&api, fields, |seen| {
+        let ended = list_and_watch(&api, fields, followed, |seen| {
             has_listed = true;
             apply(seen)
         });
@@ -55,7 +60,7 @@ where
             Err(error) => {
                 let error = told(&error);
                 let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
-                tracing::warn!(error, what, pause_ms, "cannot follow; trying again");
+                tracing::warn!(error, what = followed.what, pause_ms, "cannot follow; trying again");
             }
         }
         if has_listed {
@@ -89,6 +94,7 @@ enum End {
 async fn list_and_watch<K>(
     api: &Api<K>,
     fields: Option<&str>,
+    followed: &Followed,
     mut apply: impl FnMut(Seen<K>) -> bool,
 ) -> Result<End, kube::Error>
 where
@@ -99,6 +105,7 @@ where
         (list, watch) = (list.fields(fields), watch.fields(fields));
     }
     let found = api.list(&list).await?;
+    followed.hear();
     let mut version = found.metadata.resource_version.unwrap_or_default();
     if !apply(Seen::All(found.items)) {
         return Ok(End::Unwanted);
@@ -106,6 +113,8 @@ where
     loop {
         let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
+        // At least this comes every WATCH_SECONDS.
+        followed.hear();
         while let Some(event) = events.try_next().await? {
             let seen = match event {
                 WatchEvent::Bookmark(bookmark) => {

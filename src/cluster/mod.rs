@@ -5,8 +5,10 @@
 //! of a queue (`updates`), so the cluster can be slow or away without a renewal noticing.
 
 mod follow;
+mod followed;
 mod namespaces;
 
+pub use followed::Followed;
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
 use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
@@ -90,19 +92,19 @@ impl Cluster {
     /// The thread cannot be started.
     pub fn follow(
         self,
-        authentication: Option<mpsc::Sender<ClusterAuthentication>>,
-        namespaces: Option<UpdateSender<NamespaceChange>>,
+        authentication: Option<(Followed, mpsc::Sender<ClusterAuthentication>)>,
+        namespaces: Option<(Followed, UpdateSender<NamespaceChange>)>,
     ) -> io::Result<()> {
         let Self { runtime, client } = self;
         let run = move || {
             let authentication = async {
-                if let Some(sender) = authentication {
-                    follow_authentication(client.clone(), sender).await;
+                if let Some((followed, sender)) = authentication {
+                    follow_authentication(client.clone(), &followed, sender).await;
                 }
             };
             let namespaces = async {
-                if let Some(sender) = namespaces {
-                    follow_namespaces(client.clone(), sender).await;
+                if let Some((followed, sender)) = namespaces {
+                    follow_namespaces(client.clone(), &followed, sender).await;
                 }
             };
             runtime.block_on(futures_util::future::join(authentication, namespaces));
@@ -121,10 +123,10 @@ fn unquoted(error: &KubeconfigError) -> String {
     }
 }
 
-async fn follow_authentication(client: Client, sender: mpsc::Sender<ClusterAuthentication>) {
+async fn follow_authentication(client: Client, followed: &Followed, sender: mpsc::Sender<ClusterAuthentication>) {
     let api: Api<ConfigMap> = Api::namespaced(client, CONFIG_MAP_NAMESPACE);
     let fields = format!("metadata.name={CONFIG_MAP}");
-    follow(api, Some(&fields), CONFIG_MAP, |seen| {
+    follow(api, Some(&fields), followed, |seen| {
         let config_map = match seen {
             Seen::All(all) => all.into_iter().next(),
             Seen::Present(config_map) => Some(config_map),
@@ -140,9 +142,9 @@ async fn follow_authentication(client: Client, sender: mpsc::Sender<ClusterAuthe
     .await;
 }
 
-async fn follow_namespaces(client: Client, sender: UpdateSender<NamespaceChange>) {
+async fn follow_namespaces(client: Client, followed: &Followed, sender: UpdateSender<NamespaceChange>) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
-    follow(api, None, "namespaces", |seen| {
+    follow(api, None, followed, |seen| {
         let change = match seen {
             Seen::All(all) => NamespaceChange::All(all.into_iter().map(named).collect()),
             Seen::Present(namespace) => {

@@ -15,6 +15,7 @@ mod text;
 pub(crate) use request::RequestKind;
 
 use crate::clock::Now;
+use crate::cluster::Followed;
 use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
 use crate::table::Table;
 use crate::timestamp::Time;
@@ -40,6 +41,7 @@ pub struct Metrics {
     requests_malformed: u64,
     reload_failures: u64,
     serving_last: Option<Time>,
+    followed: Vec<Followed>,
     watches_started: u64,
     watches_expired: u64,
     watches_timed_out: u64,
@@ -95,6 +97,7 @@ impl Metrics {
             requests_malformed: 0,
             reload_failures: 0,
             serving_last: None,
+            followed: Vec::new(),
             watches_started: 0,
             watches_expired: 0,
             watches_timed_out: 0,
@@ -148,6 +151,11 @@ impl Metrics {
     /// Certificates could not be loaded anew, or still cannot.
     pub fn count_reload_failure(&mut self) {
         self.reload_failures += 1;
+    }
+
+    /// What of the cluster is followed.
+    pub fn set_followed(&mut self, followed: Vec<Followed>) {
+        self.followed = followed;
     }
 
     /// The last second at which the serving certificate is valid; none without TLS.
@@ -294,6 +302,13 @@ impl Metrics {
                 last.0,
             );
         }
+        if !self.followed.is_empty() {
+            const HEARD: &str = "coordination_cluster_heard_timestamp_seconds";
+            out.gauge(HEARD, "When the cluster last told of what is followed, in seconds since 1970; 0 for never.");
+            for followed in &self.followed {
+                out.sample(HEARD, &[("what", followed.what)], followed.last_heard());
+            }
+        }
         out.single_gauge(
             "coordination_received_bytes",
             "Bytes received, on all connections, of requests that are not served yet.",
@@ -356,6 +371,7 @@ mod tests {
         metrics.count_tls_handshake(false);
         metrics.count_reload_failure();
         metrics.set_serving_last(Some(Time(1_800_000_000)));
+        metrics.set_followed(vec![Followed::namespaces()]);
         metrics.end_turn(TurnEnd {
             duration_us: 30,
             cpu_us: Some(20),
@@ -385,6 +401,7 @@ mod tests {
             ("apiserver_tls_handshake_errors_total", 1),
             ("coordination_certificate_reload_errors_total", 1),
             ("coordination_serving_certificate_expiration_timestamp_seconds", 1_800_000_000),
+            ("coordination_cluster_heard_timestamp_seconds{what=\"namespaces\"}", 0),
             ("coordination_leases", 0),
             ("coordination_leases_expired", 0),
             ("coordination_lease_quota_used_bytes", 0),

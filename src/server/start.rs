@@ -6,7 +6,7 @@ use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
 use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
-use crate::cluster::Namespaces;
+use crate::cluster::{Followed, Namespaces};
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
@@ -44,6 +44,8 @@ pub struct Config {
     /// For how long after the first request for a lock one that is not there is kept for its holder, in seconds, at the
     /// most; 0 for not at all.
     pub reclaim_seconds: u32,
+    /// What of the cluster is followed, for `/metrics`.
+    pub followed: Vec<Followed>,
 }
 
 impl Default for Config {
@@ -57,6 +59,7 @@ impl Default for Config {
             watch_window_bytes: 256 * 1024 * 1024,
             lease_quota_bytes: 512 * 1024 * 1024,
             reclaim_seconds: 0,
+            followed: Vec::new(),
         }
     }
 }
@@ -109,6 +112,7 @@ impl Server {
         api.namespaces = config.namespaces;
         api.reclaim = Reclaim::new(config.reclaim_seconds);
         api.metrics.set_serving_last(serving_last);
+        api.metrics.set_followed(config.followed);
         let awaited = Awaited {
             request_header: (!trust.is_complete())
                 .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),

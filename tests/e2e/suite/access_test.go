@@ -151,6 +151,30 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// Our server says when it last heard of what it follows.
+func TestClusterHeard(t *testing.T) {
+	if builtin() {
+		t.Skip("kube-apiserver follows nobody")
+	}
+	check(t, 10*time.Second, func(ctx context.Context) error {
+		metrics, err := clientset(direct("admin")).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for _, what := range []string{"namespaces", "extension-apiserver-authentication"} {
+			var heard int64
+			_, after, _ := strings.Cut(string(metrics), fmt.Sprintf("\ncoordination_cluster_heard_timestamp_seconds{what=%q} ", what))
+			if _, err := fmt.Sscan(after, &heard); err != nil {
+				return fmt.Errorf("%s: %w in %s", what, err, metrics)
+			}
+			if age := time.Since(time.Unix(heard, 0)); age > 75*time.Second {
+				return fmt.Errorf("%s: heard %s ago", what, age)
+			}
+		}
+		return nil
+	})
+}
+
 // A node may touch the Lease of its own name and no other, by way of kube-apiserver and directly.
 func TestNodeRestriction(t *testing.T) {
 	for name, config := range map[string]*rest.Config{"aggregated": user("node-a"), "direct": direct("node-a")} {
