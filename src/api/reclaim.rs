@@ -2,8 +2,8 @@
 //!
 //! The table starts empty, and to who competes for a lock one that is not there is free. But its holder lives, and goes
 //! on as the leader until it is told otherwise: there would be two. So for as long as a lock lasts
-//! (`leaseDurationSeconds`) nobody may create it but its holder. A lease server that has forgotten what it granted waits
-//! like that (Gray and Cheriton, "Leases", 1989), and NFSv4 calls it the grace period, in which locks can only be
+//! (`leaseDurationSeconds`) nobody may create it but its holder. A lease server that has forgotten what it granted
+//! waits like that (Gray and Cheriton, "Leases", 1989), and NFSv4 calls it the grace period, in which locks can only be
 //! reclaimed (RFC 8881 §8.4.2.1).
 //!
 //! A holder is known by what it does when it renews (client-go `leaderelection`, from Kubernetes 1.30 on): it updates
