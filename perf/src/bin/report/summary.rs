@@ -15,9 +15,9 @@ pub(crate) struct Summary {
 impl Summary {
     /// From the lines of a file.
     pub(crate) fn of(text: &str) -> Result<Self, String> {
-        let lines: Result<Vec<Line>, _> =
-            text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str).collect();
-        let lines = lines.map_err(|e| e.to_string())?;
+        let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty());
+        let lines = lines.map(|(line, number)| serde_json::from_str(line).map_err(|e| format!("line {number}: {e}")));
+        let lines: Vec<Line> = lines.collect::<Result<_, String>>()?;
         let runs = distinct(lines.iter().map(|line| line.context.clone()));
         if runs.is_empty() {
             return Err("there is nothing in it".to_owned());
