@@ -86,8 +86,8 @@ pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODI
 /// Creations that wait for their namespaces at one time; further ones are answered by what is known.
 pub const POSTPONED_MAX: usize = 64;
 
-/// Claims to Leases from before the start, each of some twenty bytes; with one more its holder waits as others do. A
-/// cluster has some hundred locks.
+/// Claims to Leases from before the start, each of some twenty bytes; the holder of one more waits as others do, unless
+/// it is in a namespace of the cluster itself. A cluster has some hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
 /// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and

@@ -13,7 +13,7 @@
 use crate::api_error::ApiError;
 use crate::lease::Lease;
 use crate::limits::CLAIMS_MAX;
-use crate::resource::NODE_LEASE_NAMESPACE;
+use crate::resource::{CLUSTER_NAMESPACES, NODE_LEASE_NAMESPACE};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
@@ -50,8 +50,10 @@ impl Reclaim {
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
         let claim = self.claim_of(lease, holder);
+        // Whoever may write in one namespace shall not keep the cluster's own leaders from theirs.
+        let is_bounded = !CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str());
         if let Some((_, claims)) = self.open(now_ms)
-            && claims.len() < CLAIMS_MAX
+            && (claims.len() < CLAIMS_MAX || !is_bounded)
         {
             claims.insert(claim);
         }
@@ -175,12 +177,16 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_bounded() {
+    fn claims_are_bounded_but_for_those_of_the_cluster() {
         let mut reclaim = Reclaim::new(60);
         for index in 0..=CLAIMS_MAX {
             reclaim.claim(&lock(&index.to_string(), "h", None), 7);
         }
         assert_eq!(wait_of(&mut reclaim, &lock("0", "h", None), 8), None);
         assert_eq!(wait_of(&mut reclaim, &lock(&CLAIMS_MAX.to_string(), "h", None), 8), Some(60));
+        let mut of_cluster = lock("a", "h", None);
+        of_cluster.metadata.namespace = "kube-system".into();
+        reclaim.claim(&of_cluster, 8);
+        assert_eq!(wait_of(&mut reclaim, &of_cluster, 9), None);
     }
 }
