@@ -78,6 +78,8 @@ impl Cluster {
         };
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
+        // It would sleep for minutes after some refusals, without a word; `follow` has pauses of its own.
+        config.default_retry = false;
         let client = {
             let _entered = runtime.enter();
             Client::try_from(config).map_err(|e| error(&e))?
@@ -172,6 +174,50 @@ fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePh
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    /// Goal: a kube-apiserver that refuses for now is asked again soon, whatever it says of when.
+    #[test]
+    fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
+        const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";
+        const LISTED: &str =
+            r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}"#;
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let listed = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{LISTED}",
+                LISTED.len()
+            );
+            for answer in [REFUSED, REFUSED, &listed] {
+                let (mut socket, _) = listener.accept().expect("a connection");
+                let read = socket.read(&mut [0; 4096]).expect("a request");
+                assert_ne!(read, 0);
+                socket.write_all(answer.as_bytes()).expect("written");
+            }
+        });
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("kubeconfig");
+        let kubeconfig = format!(
+            "{{clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], users: [{{name: u, user: {{}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
+        );
+        fs::write(&path, kubeconfig).expect("written");
+        let Cluster { runtime, client } = Cluster::configured(Some(&path)).expect("a cluster");
+        let (followed, mut seen) = (Followed::namespaces(), 0);
+        let followed_once = follow(Api::<ConfigMap>::all(client), None, &followed, |_| {
+            seen += 1;
+            false
+        });
+        runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(20), followed_once).await })
+            .expect("in time");
+        assert_eq!(seen, 1);
+        assert_ne!(followed.last_heard(), 0);
+    }
 
     #[test]
     fn a_kubeconfig_is_not_quoted_in_what_is_wrong_with_it() {
@@ -189,7 +235,7 @@ mod tests {
             "users: !!s3cret []",
             "\ts3cret",
         ] {
-            std::fs::write(&path, text).expect("written");
+            fs::write(&path, text).expect("written");
             let told = Cluster::configured(Some(&path)).expect_err(text).to_string();
             assert!(!told.contains("cret"), "{told}");
             assert!(told.starts_with(&format!("--kubeconfig {}: ", path.display())), "{told}");
