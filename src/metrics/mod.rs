@@ -42,11 +42,19 @@ pub struct Metrics {
     reload_failures: u64,
     serving_last: Option<Time>,
     followed: Vec<Followed>,
-    watches_started: u64,
-    watches_expired: u64,
-    watches_timed_out: u64,
+    watches: WatchCounts,
+    /// As at the end of the turn before, when what is open was counted too.
+    watches_last: WatchCounts,
     last: TurnEnd,
     expired: ExpiredScan,
+}
+
+/// Watches since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct WatchCounts {
+    started: u64,
+    expired: u64,
+    timed_out: u64,
 }
 
 /// How things stand at the end of a turn.
@@ -98,9 +106,8 @@ impl Metrics {
             reload_failures: 0,
             serving_last: None,
             followed: Vec::new(),
-            watches_started: 0,
-            watches_expired: 0,
-            watches_timed_out: 0,
+            watches: WatchCounts::default(),
+            watches_last: WatchCounts::default(),
             last: TurnEnd::default(),
             expired: ExpiredScan::default(),
         }
@@ -165,14 +172,14 @@ impl Metrics {
 
     /// A watch has begun.
     pub fn count_watch(&mut self) {
-        self.watches_started += 1;
+        self.watches.started += 1;
     }
 
     /// The server has ended a watch. Of those that end otherwise nothing needs to be said: they are what is missing.
     pub fn count_watch_end(&mut self, why: WatchEnd) {
         let count = match why {
-            WatchEnd::Expired => &mut self.watches_expired,
-            WatchEnd::TimedOut => &mut self.watches_timed_out,
+            WatchEnd::Expired => &mut self.watches.expired,
+            WatchEnd::TimedOut => &mut self.watches.timed_out,
             WatchEnd::Unread | WatchEnd::Unsuitable => return,
         };
         *count += 1;
@@ -186,6 +193,7 @@ impl Metrics {
         }
         self.requests.end_turn(end.duration_us);
         self.last = end;
+        self.watches_last = self.watches;
     }
 
     /// Goes on with what is found out in steps. To be called each turn.
@@ -227,17 +235,15 @@ impl Metrics {
         out.counter("apiserver_watch_events_total", "Events given to watches, bookmarks and errors among them.");
         out.sample("apiserver_watch_events_total", &resource, self.last.watch_events);
         out.counter("coordination_watches_started_total", "Watches that have begun.");
-        out.sample("coordination_watches_started_total", &[], self.watches_started);
+        let WatchCounts { started, expired, timed_out } = self.watches_last;
+        out.sample("coordination_watches_started_total", &[], started);
         out.counter(
             ENDED,
             "Watches that have ended: because the event log had forgotten what they needed next (expired), because \
              their time was over (timeout), or because the client or the server hung up (closed).",
         );
-        let ended = self.watches_expired + self.watches_timed_out;
-        let closed = self.watches_started.saturating_sub(ended).saturating_sub(self.last.watchers as u64);
-        for (reason, count) in
-            [("closed", closed), ("expired", self.watches_expired), ("timeout", self.watches_timed_out)]
-        {
+        let closed = started.saturating_sub(expired + timed_out).saturating_sub(self.last.watchers as u64);
+        for (reason, count) in [("closed", closed), ("expired", expired), ("timeout", timed_out)] {
             out.sample(ENDED, &[("reason", reason)], count);
         }
     }
@@ -382,6 +388,8 @@ mod tests {
             queued_bytes: 7,
             received_bytes: 5,
         });
+        // Of a turn that is not over it tells nothing, or what it is made of would be of two moments.
+        metrics.count_watch();
         let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
