@@ -121,8 +121,9 @@ impl Trust {
         // What is refused stays refused for as long as the trust is the same: time does not mend certificates, except
         // one that is not valid yet, whose bearer may come again.
         let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
-        let last = authorities_last
-            .map(|last| chain.iter().filter_map(validity_of).map(|validity| *validity.end()).fold(last, Time::min));
+        // What has ended was of no use to this proof.
+        let lasts = chain.iter().filter_map(validity_of).map(|validity| *validity.end()).filter(|last| *last >= now);
+        let last = authorities_last.map(|last| lasts.fold(last, Time::min));
         Proof {
             user: user.map(|(user, _)| user),
             is_front_proxy: proxy_last.is_some(),
@@ -317,6 +318,14 @@ mod tests {
         assert!(trust.prove(&chain, LAST).user.is_some());
         assert!(trust.prove(&chain, Time(LAST.0 + 1)).user.is_none());
         assert!(trust.prove(&[], NOW).user.is_none());
+        // One that ends sooner bounds it, but not one that has ended: the proof would have to be made again each time.
+        let (soon, ended) = (Ca::valid("soon", 2000..2027), Ca::valid("ended", 2000..2020));
+        for (other, until) in [(&soon, Time(1_798_761_600)), (&ended, Time(LAST.0 + 1))] {
+            let chain = [clients.leaf("alice"), other.0.der().clone()];
+            let proof = trust.prove(&chain, NOW);
+            assert!(proof.user.is_some());
+            assert_eq!(proof.until, Time(until.0 + i64::from(until != Time(LAST.0 + 1))));
+        }
     }
 
     fn lets_in(trust: &Trust, cert: &CertificateDer<'static>, now: Time) -> bool {
