@@ -109,7 +109,8 @@ impl TlsSources {
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
 
-    /// Reads the authorities of the front proxy, and how it is known; `None` until the cluster has told of them.
+    /// Reads the authorities of the front proxy, and how it is known; `None` until the cluster has told of them. A
+    /// cluster that has none does not forward anything to anybody.
     pub(super) fn proxies(
         &self,
         cluster: Option<&ClusterAuthentication>,
@@ -120,8 +121,10 @@ impl TlsSources {
                 Some(Pem::of_file(path).map(|pem| (AuthoritiesPem(Some(pem)), own.clone())))
             }
             FrontProxySource::Cluster { .. } => cluster.map(|said| {
-                let pem = AuthoritiesPem(Pem::of_config_map(said, FRONT_PROXY_CA));
-                said.front_proxy().map(|front_proxy| (pem, front_proxy))
+                let none =
+                    || TlsConfigError::new(&config_map::origin(FRONT_PROXY_CA), TlsConfigErrorCause::NoCertificate);
+                let pem = Pem::of_config_map(said, FRONT_PROXY_CA).ok_or_else(none)?;
+                Ok((AuthoritiesPem(Some(pem)), said.front_proxy()?))
             }),
         }
     }
