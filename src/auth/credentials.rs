@@ -4,8 +4,8 @@
 //! withdrawn, a certificate that expires and a resumed session are treated as kube-apiserver treats them, which looks
 //! at the chain with every request. Invariant: field lines are believed from a proven front proxy and from nobody else.
 
-use super::Caller;
 use super::request_header::{self, Unnamed};
+use super::{Caller, has_rights};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::http::FieldLines;
@@ -30,7 +30,14 @@ enum Kind {
     /// TLS, and nothing was proven yet.
     Unproven,
     /// TLS, and this is what the peer's certificates prove to one who trusts so.
-    Proven { trust: Arc<Trust>, proof: Proof },
+    Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
+}
+
+impl Kind {
+    fn proven(trust: Arc<Trust>, proof: Proof) -> Self {
+        let is_anonymous = !proof.is_front_proxy && !proof.user.as_deref().is_some_and(has_rights);
+        Self::Proven { trust, proof, is_anonymous }
+    }
 }
 
 impl Credentials {
@@ -51,11 +58,11 @@ impl Credentials {
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         match &self.kind {
             Kind::Insecure => return,
-            Kind::Proven { trust: own, proof } if Arc::ptr_eq(own, trust) && now.wall < proof.until => return,
+            Kind::Proven { trust: own, proof, .. } if Arc::ptr_eq(own, trust) && now.wall < proof.until => return,
             Kind::Proven { .. } | Kind::Unproven => {}
         }
         let proof = trust.prove(chain, now.wall);
-        self.kind = Kind::Proven { trust: Arc::clone(trust), proof };
+        self.kind = Kind::proven(Arc::clone(trust), proof);
     }
 
     /// Whether the peer needs no proof, being on the cleartext port.
@@ -70,14 +77,15 @@ impl Credentials {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. A front proxy is not, also
-    /// where a request of its names no user and so is [`Caller::Anonymous`]'s.
+    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. Somebody who may do no more
+    /// than the anonymous is treated as one, since many can have a certificate of a cluster's authority. A front proxy
+    /// is not, also where a request of its names no user and so is [`Caller::Anonymous`]'s.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {
             Kind::Insecure => false,
             Kind::Unproven => true,
-            Kind::Proven { proof, .. } => proof.user.is_none() && !proof.is_front_proxy,
+            Kind::Proven { is_anonymous, .. } => *is_anonymous,
         }
     }
 
@@ -90,7 +98,7 @@ impl Credentials {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),
             Kind::Unproven => return Err(ApiError::Unauthorized),
-            Kind::Proven { trust, proof } => (trust, proof),
+            Kind::Proven { trust, proof, .. } => (trust, proof),
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
@@ -109,6 +117,8 @@ impl Credentials {
             }
         }
         if request_header::is_claim(trust.header_names(), fields) {
+            let user = proof.user.as_ref().map(|user| &user.user);
+            tracing::debug!(user, "refused: it names a user in field lines, and is no front proxy");
             return Err(ApiError::Unauthorized);
         }
         Ok(proof.user.as_ref().map_or(Caller::Anonymous, |user| Caller::User(Rc::clone(user))))
@@ -132,12 +142,12 @@ mod tests {
     use crate::timestamp::Time;
 
     fn proven(proof: Proof) -> Credentials {
-        let kind = Kind::Proven { trust: Arc::new(Trust::none()), proof };
+        let kind = Kind::proven(Arc::new(Trust::none()), proof);
         Credentials { kind, spoken_for: Cell::default() }
     }
 
     fn direct() -> Credentials {
-        let user = Identity { user: "alice".into(), ..Identity::default() };
+        let user = Identity { user: "alice".into(), groups: vec!["system:monitoring".into()] };
         proven(Proof { user: Some(Rc::new(user)), is_front_proxy: false, until: Time(9) })
     }
 
@@ -200,5 +210,21 @@ mod tests {
         assert!(expired.is_anonymous());
         alice.refresh(&Arc::new(Trust::none()), &[], Now { ms: 0, wall: Time(8) });
         assert!(alice.is_anonymous());
+    }
+
+    #[test]
+    fn who_may_do_nothing_is_as_good_as_anonymous() {
+        for (user, groups, is_anonymous) in [
+            ("alice", &["system:authenticated"][..], true),
+            ("system:node:n", &[], true),
+            ("system:node:n", &["system:nodes"], false),
+            ("alice", &["x", "system:masters"], false),
+            ("alice", &["system:monitoring"], false),
+        ] {
+            let groups = groups.iter().map(|group| (*group).into()).collect();
+            let user = Identity { user: user.into(), groups };
+            let found = proven(Proof { user: Some(Rc::new(user)), is_front_proxy: false, until: Time(9) });
+            assert_eq!(found.is_anonymous(), is_anonymous, "{found:?}");
+        }
     }
 }

@@ -137,8 +137,8 @@ pub struct Args {
     pub insecure_port: u16,
 
     /// Number of connections that are open at once, all ports together. For one more, that of the peer without a
-    /// certificate that has been there longest ends, if it has been there for half a second; until then, and if there
-    /// is none, the new one waits.
+    /// certificate, or with one that gives it no rights, that has been there longest ends, if it has been there for
+    /// half a second; until then, and if there is none, the new one waits.
     // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
     // node that comes again.
     #[arg(long, value_name = "N", default_value = "16384")]

@@ -192,6 +192,7 @@ impl Conn {
                 service.api.metrics.count_tls_handshake(false);
             }
             if error.kind() == io::ErrorKind::InvalidData {
+                tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
                 // It speaks no TLS that we accept. rustls has an alert that says why, and the peer a moment to read it.
                 self.transport.send_alert();
                 self.phase = Phase::Lingering;

@@ -42,9 +42,9 @@ impl Server {
             self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
             let connections = self.conns.len();
             let what = if self.conns.oldest_anonymous().is_some() {
-                "for each new one the oldest without a certificate ends, when it has had its time"
+                "for each new one the oldest without a certificate that gives it rights ends, when it has had its time"
             } else {
-                "all have a certificate, so new ones wait"
+                "all have rights, so new ones wait"
             };
             tracing::warn!(connections, "as many connections as there may be: {what}");
         }

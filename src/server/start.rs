@@ -31,8 +31,9 @@ pub struct Config {
     pub insecure: Option<SocketAddr>,
     /// Which namespaces there are.
     pub namespaces: Namespaces,
-    /// Connections at the most. For a further one that of the peer without a certificate that has been there longest
-    /// ends, when it has had its time to show one; until then, and where all have one, it waits in the listen queue.
+    /// Connections at the most. For a further one that of the peer without a certificate that gives it rights which has
+    /// been there longest ends, when it has had its time to show one; until then, and where all have one, it waits in
+    /// the listen queue.
     pub max_connections: usize,
     /// Events that the log keeps, at the most.
     pub watch_window_events: usize,
