@@ -71,6 +71,12 @@ impl Certifies {
 }
 
 impl Authorities {
+    /// Whether one of these is one of those too.
+    #[must_use]
+    pub(super) fn overlap(&self, those: &Self) -> bool {
+        self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
+    }
+
     /// These authorities.
     ///
     /// # Errors

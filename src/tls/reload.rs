@@ -209,6 +209,12 @@ impl Reloader {
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
         let clients = self.clients.right.clone().unwrap_or_default();
         let (proxies, front_proxy) = self.proxies.right.clone().unwrap_or_default();
+        if front_proxy.allowed_names.is_empty() && clients.overlap(&proxies) {
+            tracing::warn!(
+                "an authority of clients is one of front proxies too, and none of its names is required: whoever has a \
+                 certificate of it may speak for anybody; name the front proxy in requestheader-allowed-names"
+            );
+        }
         let trust = Arc::new(Trust::new(clients, proxies, front_proxy, is_complete));
         let config = rustls_config(serving, Arc::clone(&trust), self.sources.alpn.clone(), &self.resumption);
         Some(Secure { config: Arc::new(config), trust, serving_last: self.serving_validity().map(|of| *of.end()) })
@@ -422,6 +428,22 @@ mod tests {
             (proves(&other, &client(&proxies)), proves(&other, &client(&later))),
             ((false, false), (false, true))
         );
+    }
+
+    #[test]
+    fn a_cluster_without_authorities_of_the_front_proxy_is_not_complete() {
+        let dir = tempfile::tempdir().expect("a folder");
+        write_serving(&dir);
+        let (mut reloader, _first) =
+            Reloader::new(sources(&dir, FrontProxySource::Cluster { with_clients: true })).expect("a configuration");
+        reloader.cluster = Some(cluster_with(&ca().pem(), "", "[]"));
+        assert!(!reloader.changed().expect("the authorities of clients").trust.is_complete());
+        let told: Vec<_> = reloader.untold(Instant::now()).map(ToString::to_string).collect();
+        let expected = "ConfigMap kube-system/extension-apiserver-authentication, requestheader-client-ca-file: holds \
+                        no PEM certificate";
+        assert_eq!(told, [expected]);
+        reloader.cluster = Some(cluster_with(&ca().pem(), &ca().pem(), "[]"));
+        assert!(reloader.changed().expect("both").trust.is_complete());
     }
 
     #[test]
