@@ -1,4 +1,4 @@
-//! After a start, a lock is for whom held it before, until it would have run out.
+//! After a start, a lock is reserved for its previous holder until it would have expired.
 //!
 //! The table starts empty, and to who competes for a lock one that is not there is free. But its holder lives, and goes
 //! on as the leader until it is told otherwise: there would be two. So for as long as a lock lasts
@@ -59,20 +59,27 @@ impl Reclaim {
         }
     }
 
-    /// Whether `lease` may be created as far as its holder is concerned.
+    /// Whether `lease` may be created as far as its holder is concerned. A dry run is told what the creation would be,
+    /// and does not begin the period.
     ///
     /// # Errors
     /// [`ApiError::Unclaimed`] as long as it may be somebody else's.
-    pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64) -> Result<(), ApiError> {
+    pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64, dry_run: bool) -> Result<(), ApiError> {
         let Some(holder) = contested_by(lease) else { return Ok(()) };
         let claim = self.claim_of(lease, holder);
         let period_ms = self.period_ms;
-        let Some((began_ms, claims)) = self.open(now_ms) else { return Ok(()) };
+        let (began_ms, is_claimed) = match self.phase {
+            Phase::Awaited if dry_run => (now_ms, false),
+            _ => match self.open(now_ms) {
+                Some((began_ms, claims)) => (began_ms, claims.contains(&claim)),
+                None => return Ok(()),
+            },
+        };
         // As long as others would wait who find it held, which all who compete for a lock agree upon.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(period_ms, |seconds| period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
-        if left_ms == 0 || claims.contains(&claim) {
+        if left_ms == 0 || is_claimed {
             return Ok(());
         }
         let retry_after_seconds = u32::try_from(left_ms.div_ceil(1000)).unwrap_or(u32::MAX);
@@ -128,7 +135,7 @@ mod tests {
     }
 
     fn wait_of(reclaim: &mut Reclaim, lease: &Lease, now_ms: u64) -> Option<u32> {
-        match reclaim.admit(lease, now_ms) {
+        match reclaim.admit(lease, now_ms, false) {
             Ok(()) => None,
             Err(ApiError::Unclaimed { retry_after_seconds, .. }) => Some(retry_after_seconds),
             Err(other) => panic!("{other:?}"),
@@ -148,6 +155,16 @@ mod tests {
         assert_eq!(wait_of(&mut reclaim, &lock("b", "holder", Some(15)), began + 3), Some(15), "another lock");
         assert_eq!(wait_of(&mut reclaim, &other, began + 14_001), Some(1));
         assert_eq!(wait_of(&mut reclaim, &other, began + 15_000), None);
+    }
+
+    #[test]
+    fn a_dry_run_does_not_begin_the_period() {
+        let mut reclaim = Reclaim::new(60);
+        let lease = lock("a", "h", Some(15));
+        let refused = reclaim.admit(&lease, 7, true);
+        assert!(matches!(refused, Err(ApiError::Unclaimed { retry_after_seconds: 15, .. })), "{refused:?}");
+        assert_eq!(wait_of(&mut reclaim, &lease, 7 + PERIOD_MS), Some(15));
+        assert!(reclaim.admit(&lease, 7 + PERIOD_MS + 15_000, true).is_ok());
     }
 
     #[test]

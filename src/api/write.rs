@@ -160,7 +160,7 @@ impl Api {
                     is_generated,
                 });
             }
-            self.reclaim.admit(&lease, write.now.ms)?;
+            self.reclaim.admit(&lease, write.now.ms, write.options.dry_run)?;
             admit(table, None, &lease)?;
             if dry_run {
                 // Only storing it would take away the version that the client named.
