@@ -57,20 +57,21 @@ impl Results {
         );
         let measured = timing.window.seconds();
         let rows = [
-            ("create", stats.latency(Verb::Create), timing.creating.as_secs_f64()),
-            ("renew", stats.latency(Verb::Renew), measured),
-            ("read", stats.latency(Verb::Read), measured),
-            ("list", stats.latency(Verb::List), 0.0),
-            ("watch event", Some(&stats.watch_delay), measured),
+            ("create", Verb::Create, timing.creating.as_secs_f64()),
+            ("renew", Verb::Renew, measured),
+            ("read", Verb::Read, measured),
+            ("list", Verb::List, 0.0),
         ];
-        for (name, latencies, seconds) in rows {
-            if let Some(latencies) = latencies {
-                push_row(&mut out, name, latencies, seconds);
+        for (name, verb, seconds) in rows {
+            if let Some(latencies) = stats.latency(verb) {
+                push_row(&mut out, name, latencies, per(count(stats.answered_measured(verb)), seconds));
             }
         }
+        push_row(&mut out, "watch event", &stats.watch_delay, per(count(stats.events_measured), measured));
         _ = writeln!(
             out,
-            "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged.\n\
+            "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged. What was due\n\
+             in the measured time is counted, whenever it was answered; the rate is of what was answered in it.\n\
              Connections begun: {}; TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
             stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
@@ -161,10 +162,10 @@ impl Results {
         Limit::of(self.timing.window.server_share(), self.timing.window.generator_share(), self.late_ms_p99())
     }
 
-    /// Of the requests that were measured; what was delivered to watchers is in it.
+    /// Of the requests that were answered meanwhile; what was delivered to watchers is in it.
     fn server_cpu_us_per_request(&self) -> Option<f64> {
-        let requests = [Verb::Renew, Verb::Read].into_iter().filter_map(|verb| self.fleet.stats.latency(verb));
-        per(self.timing.window.server_us()?, count(requests.map(Latencies::len).sum()))
+        let requests = [Verb::Renew, Verb::Read].map(|verb| self.fleet.stats.answered_measured(verb));
+        per(self.timing.window.server_us()?, count(requests.iter().sum()))
     }
 
     /// Within which time 99 % of what was due was taken up; `None` if nothing was due, as without a schedule.
@@ -185,10 +186,14 @@ impl Results {
                 Verb::List | Verb::Watch | Verb::Connection => 0.0,
             };
             if let Some(latencies) = stats.latency(verb) {
-                verbs.insert(verb.as_str().to_owned(), json_of(latencies, seconds));
+                verbs.insert(
+                    verb.as_str().to_owned(),
+                    json_of(latencies, per(count(stats.answered_measured(verb)), seconds)),
+                );
             }
         }
-        verbs.insert("watch_event".to_owned(), json_of(&stats.watch_delay, measured));
+        verbs
+            .insert("watch_event".to_owned(), json_of(&stats.watch_delay, per(count(stats.events_measured), measured)));
         let errors: Map<String, Value> = stats
             .errors
             .iter()
@@ -234,8 +239,8 @@ impl Results {
     }
 }
 
-fn push_row(out: &mut String, name: &str, latencies: &Latencies, seconds: f64) {
-    let rate = per(count(latencies.len()), seconds).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+fn push_row(out: &mut String, name: &str, latencies: &Latencies, per_second: Option<f64>) {
+    let rate = per_second.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
     _ = write!(out, "{name:<12} {:>11} {rate:>11}", latencies.len());
     for ms in latencies.ms() {
         _ = if latencies.is_empty() { write!(out, " {:>9}", "-") } else { write!(out, " {ms:>9.2}") };
@@ -243,8 +248,8 @@ fn push_row(out: &mut String, name: &str, latencies: &Latencies, seconds: f64) {
     out.push('\n');
 }
 
-fn json_of(latencies: &Latencies, seconds: f64) -> Value {
+fn json_of(latencies: &Latencies, per_second: Option<f64>) -> Value {
     let mut value = latencies.json();
-    value["per_second"] = json!(per(count(latencies.len()), seconds));
+    value["per_second"] = json!(per_second);
     value
 }

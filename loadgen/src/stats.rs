@@ -82,6 +82,11 @@ impl ErrorKind {
 pub(crate) struct Stats {
     /// Latencies of what was due in the measured time; creation is all of it.
     latencies: [Latencies; 4],
+    /// What was answered in the measured time, whenever it was due: what a rate is made of, and what the server's time
+    /// was spent on. Of creation and lists it is all.
+    answered_by_verb: [u64; 4],
+    /// Events of the measured time, likewise.
+    pub(crate) events_measured: u64,
     /// From acknowledgement to event, for writes that were acknowledged in the measured time.
     pub(crate) watch_delay: Latencies,
     /// From when a request was due, or its node became free, until the loop took it up: the generator's own lateness.
@@ -112,6 +117,8 @@ impl Stats {
     pub(crate) fn new() -> Self {
         Self {
             latencies: std::array::from_fn(|_| Latencies::new()),
+            answered_by_verb: [0; 4],
+            events_measured: 0,
             watch_delay: Latencies::new(),
             lateness: Latencies::new(),
             crowded: 0,
@@ -134,10 +141,19 @@ impl Stats {
 
     /// A request that was due at `due` has succeeded at `now`.
     pub(crate) fn succeeded(&mut self, verb: Verb, due: u64, now: u64) {
-        let counts = matches!(verb, Verb::Create | Verb::List) || self.window.contains(&due);
-        if let Some(latencies) = self.latencies.get_mut(verb as usize).filter(|_| counts) {
+        let always = matches!(verb, Verb::Create | Verb::List);
+        if let Some(latencies) = self.latencies.get_mut(verb as usize).filter(|_| always || self.window.contains(&due))
+        {
             latencies.record(now.saturating_sub(due));
         }
+        if let Some(answered) = self.answered_by_verb.get_mut(verb as usize) {
+            *answered += u64::from(always || self.window.contains(&now));
+        }
+    }
+
+    /// How many requests of a verb were answered in the measured time.
+    pub(crate) fn answered_measured(&self, verb: Verb) -> u64 {
+        self.answered_by_verb.get(verb as usize).copied().unwrap_or_default()
     }
 
     /// A request that was due at `due` is taken up, so late by the generator's own fault, and has to wait if its
@@ -153,6 +169,7 @@ impl Stats {
     /// counts all the same: those are the latest.
     pub(crate) fn event(&mut self, acked_at: u64, now: u64) {
         self.events += 1;
+        self.events_measured += u64::from(self.window.contains(&now));
         if self.window.contains(&acked_at) {
             self.watch_delay.record(now.saturating_sub(acked_at));
         }
@@ -197,6 +214,21 @@ mod tests {
         assert!((4.99..=5.01).contains(&renewals.ms()[4]), "{:?}", renewals.ms());
         stats.succeeded(Verb::Create, 5, 10);
         assert_eq!(stats.latency(Verb::Create).map(Latencies::len), Some(1));
+    }
+
+    /// Goal: a server that falls behind is not told to have answered what it answers when the time is over.
+    #[test]
+    fn a_rate_is_of_what_was_answered_in_the_measured_time() {
+        let mut stats = Stats::new();
+        stats.window = 1_000..2_000;
+        for (due, now) in [(900, 999), (900, 1_000), (1_500, 1_999), (1_500, 2_000), (1_900, 9_000)] {
+            stats.succeeded(Verb::Renew, due, now);
+            stats.event(due, now);
+        }
+        assert_eq!((stats.answered_measured(Verb::Renew), stats.events_measured), (2, 2));
+        assert_eq!(stats.latency(Verb::Renew).map(Latencies::len), Some(3));
+        stats.succeeded(Verb::Create, 5, 10);
+        assert_eq!(stats.answered_measured(Verb::Create), 1);
     }
 
     #[test]
