@@ -95,7 +95,7 @@ fn run(args: Args) -> Result<bool, Stop> {
         allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));
         let output = args.told.output;
         let report = Bench::new(*args, target, interrupted).and_then(Bench::run).map_err(Stop::Failed)?;
-        print(output, || report.table(), || report.json_line());
+        print(output, || report.table(), || report.json_line())?;
         if !report.is_measured() {
             complain(UNMEASURED);
         }
@@ -114,7 +114,7 @@ fn run(args: Args) -> Result<bool, Stop> {
     };
     let output = args.told.output;
     let results = Driver::new(args, target, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
-    print(output, || results.table(), || results.json_line());
+    let printed = print(output, || results.table(), || results.json_line());
     if !results.is_measured() {
         complain(UNMEASURED);
     }
@@ -122,15 +122,23 @@ fn run(args: Args) -> Result<bool, Stop> {
         writeln!(file, "{}", results.json_line())
             .map_err(|e| Stop::Failed(format!("cannot write the results: {e}")))?;
     }
+    printed?;
     Ok(results.is_fine())
 }
 
 /// Prints the results in the form that is wanted. A reader that has gone away is no reason to fail.
-fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> String) {
-    _ = match output {
-        Output::Json => writeln!(std::io::stdout(), "{}", json_line()),
-        Output::Table => std::io::stdout().write_all(table().as_bytes()),
+fn print(output: Output, table: impl Fn() -> String, json_line: impl Fn() -> String) -> Result<(), Stop> {
+    let mut stdout = std::io::stdout();
+    let printed = match output {
+        Output::Json => writeln!(stdout, "{}", json_line()),
+        Output::Table => stdout.write_all(table().as_bytes()),
     };
+    match printed.and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Stop::Failed(format!("cannot print the results: {e}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Why a run without errors is none that went well.
