@@ -48,9 +48,9 @@ fn run(args: &Args) -> Result<(), Failure> {
         authentication: args.requestheader_from_cluster.then(Followed::authentication),
         namespaces: args.namespaces_from_cluster.then(Followed::namespaces),
     };
-    let cluster = match of_cluster.iter().next() {
-        Some(_) => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
-        None => None,
+    let cluster = match args.requestheader_from_cluster || args.namespaces_from_cluster {
+        true => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
+        false => None,
     };
     let mut tls = match args.secure_addr() {
         Some(_) => Some(Tls::new(args)?),

@@ -49,13 +49,11 @@ impl Reclaim {
     /// Takes note that somebody would have renewed `lease`, which is not there, and knows its UID.
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
-        let claim = self.claim_of(lease, holder);
+        self.advance(now_ms);
+        let Phase::Open { claims, .. } = &mut self.phase else { return };
         // Whoever may write in one namespace shall not keep the cluster's own leaders from theirs.
-        let is_bounded = !CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str());
-        if let Some((_, claims)) = self.open(now_ms)
-            && (claims.len() < CLAIMS_MAX || !is_bounded)
-        {
-            claims.insert(claim);
+        if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
+            claims.insert(claim_of(&self.hasher, lease, holder));
         }
     }
 
@@ -66,18 +64,17 @@ impl Reclaim {
     /// [`ApiError::Unclaimed`] as long as it may be somebody else's.
     pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64, dry_run: bool) -> Result<(), ApiError> {
         let Some(holder) = contested_by(lease) else { return Ok(()) };
-        let claim = self.claim_of(lease, holder);
-        let period_ms = self.period_ms;
-        let (began_ms, is_claimed) = match self.phase {
-            Phase::Awaited if dry_run => (now_ms, false),
-            _ => match self.open(now_ms) {
-                Some((began_ms, claims)) => (began_ms, claims.contains(&claim)),
-                None => return Ok(()),
-            },
+        if !dry_run {
+            self.advance(now_ms);
+        }
+        let (began_ms, is_claimed) = match &self.phase {
+            Phase::Awaited => (now_ms, false),
+            Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
+            Phase::Over => return Ok(()),
         };
         // As long as others would wait who find it held, which all who compete for a lock agree upon.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let lasts_ms = lasts_ms.map_or(period_ms, |seconds| period_ms.min(seconds.saturating_mul(1000)));
+        let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
         if left_ms == 0 || is_claimed {
             return Ok(());
@@ -86,8 +83,8 @@ impl Reclaim {
         Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
     }
 
-    /// When the period began, and the claims, unless it is over. It begins with the first who asks.
-    fn open(&mut self, now_ms: u64) -> Option<(u64, &mut HashSet<u64>)> {
+    /// Begins the period with the first who asks for a lock, and ends it when its time is over.
+    fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {
                 info!(
@@ -102,15 +99,11 @@ impl Reclaim {
             }
             Phase::Open { .. } | Phase::Over => {}
         }
-        match &mut self.phase {
-            Phase::Open { began_ms, claims } => Some((*began_ms, claims)),
-            Phase::Awaited | Phase::Over => None,
-        }
     }
+}
 
-    fn claim_of(&self, lease: &Lease, holder: &str) -> u64 {
-        self.hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
-    }
+fn claim_of(hasher: &RandomState, lease: &Lease, holder: &str) -> u64 {
+    hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
 }
 
 /// The holder, if others may want to be it. A node's Lease is the node's.

@@ -59,12 +59,11 @@ pub fn authorize(
         Caller::Anonymous => return Err(ApiError::Unauthorized),
         Caller::User(identity) => identity,
     };
-    if identity.groups.iter().any(|group| group == GROUP_MASTERS) {
+    if identity.is_in(GROUP_MASTERS) {
         return node::admit_change(identity, verb, route);
     }
-    let is_monitoring = || identity.groups.iter().any(|group| group == GROUP_MONITORING);
     let (verb, namespace, name) = match (route, verb) {
-        (Route::Metrics, _) if method == Method::Get && is_monitoring() => return Ok(()),
+        (Route::Metrics, _) if method == Method::Get && identity.is_in(GROUP_MONITORING) => return Ok(()),
         (Route::Lease { namespace, name }, Some(verb)) => (verb, Some(&**namespace), &**name),
         (Route::Namespace(namespace), Some(verb)) => (verb, Some(&**namespace), ""),
         (Route::AllNamespaces, Some(verb)) => (verb, None, ""),
@@ -85,8 +84,7 @@ pub fn authorize(
 
 /// Whether somebody who comes directly may do more than the anonymous: what [`authorize`] looks for.
 fn has_rights(identity: &Identity) -> bool {
-    let is_member = |group: &String| [GROUP_MASTERS, GROUP_MONITORING].contains(&group.as_str());
-    identity.groups.iter().any(is_member) || node_name(identity).is_some()
+    identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
 /// Checks that `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.

@@ -19,7 +19,7 @@ const NODE_USER_PREFIX: &str = "system:node:";
 /// The node that somebody is, if it is one; empty if it does not say which.
 pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     let name = identity.user.strip_prefix(NODE_USER_PREFIX)?;
-    identity.groups.iter().any(|group| group == GROUP_NODES).then_some(name)
+    identity.is_in(GROUP_NODES).then_some(name)
 }
 
 /// Checks that a node may change what stands in the path.

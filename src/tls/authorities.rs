@@ -71,12 +71,6 @@ impl Certifies {
 }
 
 impl Authorities {
-    /// Whether one of these is one of those too.
-    #[must_use]
-    pub(super) fn overlap(&self, those: &Self) -> bool {
-        self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
-    }
-
     /// These authorities.
     ///
     /// # Errors
@@ -94,6 +88,12 @@ impl Authorities {
             Ok(Authority { cert, validity, certifies, verifier })
         };
         certs.into_iter().map(authority).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether one of these is one of those too.
+    #[must_use]
+    pub(super) fn overlap(&self, those: &Self) -> bool {
+        self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
     }
 
     /// Their subjects, from which a client chooses its certificate.

@@ -25,6 +25,14 @@ pub struct Identity {
     pub groups: Vec<String>,
 }
 
+impl Identity {
+    /// Whether it is a member of this group.
+    #[must_use]
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+}
+
 /// The user of a verified client certificate: its Common Name, with its Organizations as groups.
 ///
 /// `None` is "not authenticated": no Common Name, or a subject that cannot be read. Of several Common Names the last
