@@ -73,6 +73,9 @@ pub struct Context {
     pub commit: Commit,
     /// On what it was measured.
     pub machine: Machine,
+    /// The cores of the server and of the load, if the run said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<[u32; 2]>,
     /// The arguments of perf/run.
     pub run: String,
     /// Whether it was one of `--quick`.
@@ -84,8 +87,8 @@ pub struct Context {
 pub struct Commit {
     /// The first 12 or more digits of its hash; none where git did not tell.
     pub id: Option<String>,
-    /// Whether files under version control had changes.
-    pub changed: bool,
+    /// Whether files under version control had changes; none where git did not tell.
+    pub changed: Option<bool>,
 }
 
 /// Processor, cores, memory and kernel.
@@ -111,23 +114,29 @@ mod tests {
 
     #[test]
     fn the_results_that_are_kept_can_be_read_and_are_written_as_they_were() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results");
+        let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("results")];
         let mut lines = 0;
-        for folder in [folder.clone(), folder.join("against"), folder.join("guided")] {
-            for file in fs::read_dir(folder).expect("results").flatten().map(|entry| entry.path()) {
-                if file.extension().is_none_or(|extension| extension != "jsonl") {
-                    continue;
-                }
-                for text in fs::read_to_string(&file).expect("a file of results").lines() {
-                    let line: Line = serde_json::from_str(text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-                    let [before, now] =
-                        [Ok(text.to_owned()), serde_json::to_string(&line)].map(|text| text.expect("a line"));
-                    let [before, now] = [before, now].map(|text| serde_json::from_str::<Value>(&text).expect("JSON"));
-                    assert_eq!(before, now, "{}", file.display());
-                    lines += 1;
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(folder).expect("results").flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "jsonl") {
+                    lines += assert_round_trip(&path);
                 }
             }
         }
         assert!(lines > 0);
+    }
+
+    /// How many lines the file has, each of which must be written as it was read.
+    fn assert_round_trip(file: &Path) -> usize {
+        let text = fs::read_to_string(file).expect("a file of results");
+        for before in text.lines() {
+            let line: Line = serde_json::from_str(before).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let now = serde_json::to_string(&line).expect("a line");
+            let [before, now] = [before, &now].map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+            assert_eq!(before, now, "{}", file.display());
+        }
+        text.lines().count()
     }
 }

@@ -13,6 +13,8 @@ pub struct Row {
     pub subject: String,
     /// What is counted: `request`, `event`, `Lease`, `list`, `turn`.
     pub unit: String,
+    /// How many rounds it is of.
+    pub rounds: usize,
     /// What was in the way of more in one round or another, each named once: `-`, `generator`, `server`.
     pub limits: Vec<String>,
     /// How many of `unit` a second.
@@ -61,6 +63,7 @@ impl Row {
             scenario: first.scenario.clone(),
             subject: first.subject.clone(),
             unit: first.unit.clone(),
+            rounds: rounds.len(),
             limits,
             per_second: median(|round| round.per_second),
             cpu_us: all(|round| round.cpu_us),
@@ -104,8 +107,8 @@ mod tests {
         };
         let measurements = [of("b", "x", 1.0), of("a", "x", 5.0), of("b", "y", 7.0), of("b", "x", 3.0)];
         let rows = rows(&measurements.iter().collect::<Vec<_>>());
-        let told: Vec<_> = rows.iter().map(|row| (&*row.scenario, &*row.subject, row.per_second)).collect();
-        assert_eq!(told, [("b", "x", Some(2.0)), ("a", "x", Some(5.0)), ("b", "y", Some(7.0))]);
+        let told: Vec<_> = rows.iter().map(|row| (&*row.scenario, &*row.subject, row.rounds, row.per_second)).collect();
+        assert_eq!(told, [("b", "x", 2, Some(2.0)), ("a", "x", 1, Some(5.0)), ("b", "y", 1, Some(7.0))]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use summary::{Summary, began_at, label};
+use summary::{Summary, label};
 
 /// Writes the charts and the table of docs/performance.md from what perf/run has measured.
 ///
@@ -27,8 +27,8 @@ use summary::{Summary, began_at, label};
 #[derive(Debug, Parser)]
 #[command(name = "perf/report", version, max_term_width = 120)]
 struct Args {
-    /// What perf/run has written [default: of the files in perf/results, the one with the run that began last]
-    file: Option<PathBuf>,
+    /// What perf/run has written: perf/results/NAME.jsonl
+    file: PathBuf,
 }
 
 fn main() -> ExitCode {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(status) => return status,
     };
-    match run(args.file) {
+    match run(&args.file) {
         Ok(words) => {
             _ = writeln!(io::stdout(), "{words}");
             ExitCode::SUCCESS
@@ -52,40 +52,23 @@ fn complain(words: &str) {
     _ = writeln!(io::stderr(), "perf/report: {words}");
 }
 
-fn run(file: Option<PathBuf>) -> Result<String, String> {
-    let file = file.map_or_else(newest, Ok)?;
-    let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+fn run(file: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let summary = Summary::of(&text).map_err(|e| format!("{}: {e}", file.display()))?;
-    let folder = Path::new(CHARTS);
-    fs::create_dir_all(folder).map_err(|e| format!("{CHARTS}: {e}"))?;
-    let mut written = Vec::new();
-    for (name, title, svg) in charts(&summary) {
-        let path = folder.join(format!("{name}.svg"));
-        fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
-        written.push((name, title));
-    }
+    let charts = charts(&summary);
     let page = fs::read_to_string(PAGE).map_err(|e| format!("{PAGE}: {e}"))?;
-    let page = replaced(&page, &section(&summary, &file, &written)).ok_or_else(|| {
+    // Before anything is written: charts that do not belong to their page would be worse than none.
+    let page = replaced(&page, &section(&summary, file, &charts)).ok_or_else(|| {
         format!("{PAGE}: the markers {BEGIN:?} and {END:?} are not there, in this order, each on a line of its own")
     })?;
+    let folder = Path::new(CHARTS);
+    fs::create_dir_all(folder).map_err(|e| format!("{CHARTS}: {e}"))?;
+    for Chart { name, svg, .. } in &charts {
+        let path = folder.join(format!("{name}.svg"));
+        fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
     fs::write(PAGE, page).map_err(|e| format!("{PAGE}: {e}"))?;
-    Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), summary.rows.len(), written.len()))
-}
-
-/// The file of the run that began last, but for those of `--quick`.
-fn newest() -> Result<PathBuf, String> {
-    let entries = fs::read_dir(RESULTS).map_err(|e| format!("{RESULTS}: {e}"))?;
-    let files =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "jsonl"));
-    let runs: Result<Vec<_>, String> = files
-        .map(|path| {
-            let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-            let began_at = began_at(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-            Ok(began_at.map(|began_at| (began_at, path)))
-        })
-        .collect();
-    let newest = runs?.into_iter().flatten().max();
-    newest.map(|(_, path)| path).ok_or_else(|| format!("there are no results in {RESULTS}: perf/run makes some"))
+    Ok(format!("{}: {} rows, {} charts; see {PAGE}", file.display(), summary.rows.len(), charts.len()))
 }
 
 /// The page with another text between the markers.
@@ -95,8 +78,17 @@ fn replaced(page: &str, section: &str) -> Option<String> {
     Some(format!("{before}{BEGIN}\n{section}{END}{after}"))
 }
 
-/// Name, title and text of each chart for which there are figures.
-fn charts(summary: &Summary) -> Vec<(&'static str, &'static str, String)> {
+/// A picture beside the table.
+#[derive(Debug)]
+struct Chart {
+    /// Of its file, without what that ends in.
+    name: &'static str,
+    title: &'static str,
+    svg: String,
+}
+
+/// Each chart for which there are figures.
+fn charts(summary: &Summary) -> Vec<Chart> {
     let mut charts = Vec::new();
     let bars = |rows: &[&Row], value: fn(&Row) -> Option<f64>| -> Vec<Bar> {
         let bar = |row: &&Row| Some(Bar { label: label(row), value: value(row)?, is_other: row.subject != OURS });
@@ -108,7 +100,7 @@ fn charts(summary: &Summary) -> Vec<(&'static str, &'static str, String)> {
     };
     let mut add = |name, title, unit, bars: Vec<Bar>| {
         if !bars.is_empty() {
-            charts.push((name, title, chart::bars(title, unit, &bars)));
+            charts.push(Chart { name, title, svg: chart::bars(title, unit, &bars) });
         }
     };
     let requests = in_groups(&["renew", "read", "floor"]);
@@ -136,27 +128,28 @@ fn charts(summary: &Summary) -> Vec<(&'static str, &'static str, String)> {
     }
     let title = "Server processor time for a renewal, by what else there is";
     if lines.iter().any(|line| line.points.len() > 1) {
-        charts.push(("growth", title, chart::lines(title, "how many", "µs", &lines)));
+        charts.push(Chart { name: "growth", title, svg: chart::lines(title, "how many", "µs", &lines) });
     }
     let fan_out = vec![Line { label: "JSON, HTTP/2 and TLS".to_owned(), points: points("fan-out-") }];
     let title = "Server processor time for a delivered event, the renewals included";
     if fan_out[0].points.len() > 1 {
-        charts.push(("fan-out", title, chart::lines(title, "watchers of all Leases", "µs", &fan_out)));
+        let svg = chart::lines(title, "watchers of all Leases", "µs", &fan_out);
+        charts.push(Chart { name: "fan-out", title, svg });
     }
     charts
 }
 
 /// What stands between the markers.
-fn section(summary: &Summary, file: &Path, charts: &[(&str, &str)]) -> String {
+fn section(summary: &Summary, file: &Path, charts: &[Chart]) -> String {
     let mut out = String::new();
     _ = writeln!(out, "{}\n\nFrom `{}`, by {}.\n", summary.context_words(), file.display(), summary.run_words());
-    for (name, title) in charts {
+    for Chart { name, title, .. } in charts {
         _ = writeln!(out, "![{title}](performance/{name}.svg)\n");
     }
     _ = writeln!(
         out,
-        "| scenario | server | per second | server µs for each | p50 ms | p99 ms | p99.9 ms | max ms | server, load | limit | bytes each | errors |\n\
-         |---|---|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|"
+        "| scenario | server | rounds | per second | server µs for each | p50 ms | p99 ms | p99.9 ms | max ms | server, load | limit | bytes each | errors |\n\
+         |---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|--:|--:|"
     );
     for row in &summary.rows {
         let number =
@@ -169,9 +162,10 @@ fn section(summary: &Summary, file: &Path, charts: &[(&str, &str)]) -> String {
         let Latency { ms_p50, ms_p99, ms_p99_9, ms_max } = row.latency;
         _ = writeln!(
             out,
-            "| {} | {} | {} | {cost} | {} | {} | {} | {} | {}, {} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {cost} | {} | {} | {} | {} | {}, {} | {} | {} | {} |",
             row.scenario,
             row.subject,
+            row.rounds,
             number(row.per_second, 0),
             number(ms_p50, 3),
             number(ms_p99, 3),
@@ -190,7 +184,6 @@ fn section(summary: &Summary, file: &Path, charts: &[(&str, &str)]) -> String {
 
 const PAGE: &str = "docs/performance.md";
 const CHARTS: &str = "docs/performance";
-const RESULTS: &str = "perf/results";
 const BEGIN: &str = "<!-- perf/report: begin -->";
 const END: &str = "<!-- perf/report: end -->";
 
@@ -208,26 +201,26 @@ mod tests {
 
     #[test]
     fn charts_are_made_of_what_was_measured() {
-        let line = |group: &str, scenario: &str, cpu: f64| {
+        let line = |group: &str, scenario: &str, round: u32, cpu: f64| {
             format!(
-                r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"command":"loadgen","told":{{}},"round":0,"context":{{"at":1,"commit":{{"id":"abc","changed":false}},"machine":{{"cpu":"x","cores":2,"kernel":"Linux","arch":"x86_64"}},"run":"--rounds 2","quick":false}}}}"#
+                r#"{{"group":"{group}","scenario":"{scenario}","subject":"this","unit":"request","cpu_us":{cpu},"ms_max":4.5,"limit":"server","errors":0,"command":"loadgen","told":{{}},"round":{round},"context":{{"at":1,"commit":{{"id":"abc","changed":false}},"machine":{{"cpu":"x","cores":2,"kernel":"Linux","arch":"x86_64"}},"run":"--rounds 2","quick":false}}}}"#
             )
         };
         let text = [
-            line("renew", "renew-json", 3.0),
-            line("table", "renew-of-1000", 4.0),
-            line("table", "renew-of-10000", 5.0),
-            line("stalls", "stall-list", 6.0),
-            line("renew", "renew-json", 5.0),
+            line("renew", "renew-json", 0, 3.0),
+            line("table", "renew-of-1000", 0, 4.0),
+            line("table", "renew-of-10000", 0, 5.0),
+            line("stalls", "stall-list", 0, 6.0),
+            line("renew", "renew-json", 1, 5.0),
         ]
         .join("\n");
         let summary = Summary::of(&text).expect("results");
         assert_eq!(summary.rows.len(), 4);
         assert_eq!(summary.rows[0].cpu_us, Some([3.0, 4.0, 5.0]));
         let charts = charts(&summary);
-        assert_eq!(charts.iter().map(|chart| chart.0).collect::<Vec<_>>(), ["cost", "stalls", "growth"]);
-        assert!(charts.iter().all(|(_, _, svg)| svg.starts_with("<svg") && svg.ends_with("</svg>\n")));
-        let section = section(&summary, Path::new("x.jsonl"), &[("cost", "Cost")]);
-        assert!(section.contains("| renew-json | this |  | 4.00 [3.00–5.00] request |"), "{section}");
+        assert_eq!(charts.iter().map(|chart| chart.name).collect::<Vec<_>>(), ["cost", "stalls", "growth"]);
+        assert!(charts.iter().all(|Chart { svg, .. }| svg.starts_with("<svg") && svg.ends_with("</svg>\n")));
+        let section = section(&summary, Path::new("x.jsonl"), &charts);
+        assert!(section.contains("| renew-json | this | 2 |  | 4.00 [3.00–5.00] request |"), "{section}");
     }
 }

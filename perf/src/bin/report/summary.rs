@@ -3,12 +3,13 @@
 use perf::OURS;
 use perf::results::{Context, Line, Machine, Measurement};
 use perf::row::{Row, rows};
+use std::collections::HashMap;
 
 /// What a file of results comes to.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) rows: Vec<Row>,
-    /// What each run said of itself, in their order: a file may hold several, of several commits.
+    /// What each run said of itself, in their order: a file may hold several, each of other scenarios.
     runs: Vec<Context>,
 }
 
@@ -25,29 +26,30 @@ impl Summary {
         if runs.iter().any(|run| run.quick) {
             return Err("it holds figures of --quick, which say nothing".to_owned());
         }
+        check_one_tree(&runs)?;
+        check_rounds(&lines)?;
         let measurements: Vec<&Measurement> = lines.iter().map(|line| &line.measurement).collect();
         Ok(Self { rows: rows(&measurements), runs })
     }
 
     /// On what it was measured, and how.
     pub(crate) fn context_words(&self) -> String {
-        let machines = distinct(self.runs.iter().map(|run| machine_words(&run.machine)));
+        let machine = self.runs.first().map(|run| machine_words(&run.machine)).unwrap_or_default();
         let together = if self.rows.iter().any(|row| row.scenario.contains(TOGETHER)) {
             format!(", but both on both cores in the rows named `{TOGETHER}`")
         } else {
             String::new()
         };
         format!(
-            "{}; the server on one core, the load on another{together}. Medians over the rounds, in brackets the least and \
-             the most.",
-            machines.join(" and ")
+            "{machine}; the server on one core, the load on another{together}. Medians over the rounds, in brackets the \
+             least and the most."
         )
     }
 
     /// The commands that wrote it, and of which commits.
     pub(crate) fn run_words(&self) -> String {
         let words = self.runs.iter().map(|run| {
-            let changed = if run.commit.changed { " with changes" } else { "" };
+            let changed = if run.commit.changed == Some(true) { " with changes" } else { "" };
             let command = format!("perf/run {}", run.run);
             format!("`{}` of commit {}{changed}", command.trim_end(), run.commit.id.as_deref().unwrap_or("unknown"))
         });
@@ -55,16 +57,37 @@ impl Summary {
     }
 }
 
+/// An error if runs are of different commits, or on different machines or cores: nobody could tell what a row is of.
+fn check_one_tree(runs: &[Context]) -> Result<(), String> {
+    let of = |run: &Context| (run.commit.clone(), run.machine.clone(), run.cores);
+    let Some((first, others)) = runs.split_first() else { return Ok(()) };
+    match others.iter().find(|other| of(other) != of(first)) {
+        Some(other) => Err(format!(
+            "the runs {:?} and {:?} in it are of different commits, machines or cores",
+            first.run, other.run
+        )),
+        None => Ok(()),
+    }
+}
+
+/// An error if the rounds of a scenario and a server are of more than one run, or one comes twice: a median is over the
+/// rounds of one run.
+fn check_rounds(lines: &[Line]) -> Result<(), String> {
+    let mut seen: HashMap<(&str, &str), Vec<&Line>> = HashMap::new();
+    for line in lines {
+        let Measurement { scenario, subject, .. } = &line.measurement;
+        let rounds = seen.entry((scenario, subject)).or_default();
+        if rounds.iter().any(|other| other.round == line.round || other.context != line.context) {
+            return Err(format!("{scenario} of {subject} is of more than one run in it"));
+        }
+        rounds.push(line);
+    }
+    Ok(())
+}
+
 fn machine_words(Machine { cpu, cores, memory_kib, kernel, .. }: &Machine) -> String {
     let memory = memory_kib.map_or(0, |kib| kib / 1024 / 1024);
     format!("{}, {cores} cores, {memory} GiB, {kernel}", cpu.as_deref().unwrap_or("unknown processor"))
-}
-
-/// When the run of the last line began, in seconds since 1970 UTC; none if there is no line, or that is of `--quick`.
-pub(crate) fn began_at(text: &str) -> Result<Option<i64>, serde_json::Error> {
-    let last = text.lines().rfind(|line| !line.trim().is_empty());
-    let line: Option<Line> = last.map(serde_json::from_str).transpose()?;
-    Ok(line.filter(|line| !line.context.quick).map(|line| line.context.at))
 }
 
 /// Each value once, in the order in which they come first.
@@ -94,33 +117,52 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn line(scenario: &str, round: u32, run: &str, commit: &str) -> String {
+        let machine = json!({ "cpu": "x", "cores": 2, "memory_kib": 3 << 20, "kernel": "Linux 6", "arch": "x86_64" });
+        let commit = json!({ "id": commit, "changed": commit == "def" });
+        let context = json!({ "at": 1, "run": run, "commit": commit, "machine": machine, "quick": false });
+        json!({
+            "round": round, "context": context, "group": "g", "scenario": scenario, "subject": OURS, "unit": "request",
+            "limit": "-", "errors": 0, "command": "", "told": {},
+        })
+        .to_string()
+    }
+
+    fn of(lines: &[String]) -> Result<Summary, String> {
+        Summary::of(&lines.join("\n"))
+    }
+
     #[test]
     fn each_run_is_named_with_its_commit_and_the_machine_once() {
-        let line = |scenario: &str, run: &str, commit: &str, changed: bool| {
-            let machine =
-                json!({ "cpu": "x", "cores": 2, "memory_kib": 3 << 20, "kernel": "Linux 6", "arch": "x86_64" });
-            let commit = json!({ "id": commit, "changed": changed });
-            let context = json!({ "at": 1, "run": run, "commit": commit, "machine": machine, "quick": false });
-            json!({
-                "round": 0, "context": context, "group": "g", "scenario": scenario, "subject": OURS, "unit": "request",
-                "limit": "-", "errors": 0, "command": "", "told": {},
-            })
-            .to_string()
-        };
-        let of = |lines: &[String]| Summary::of(&lines.join("\n")).expect("results");
-        let one = of(&[line("a", "", "abc", false), line("a", "", "abc", false)]);
+        let one = of(&[line("a", 0, "", "abc"), line("a", 1, "", "abc")]).expect("results");
         assert_eq!(one.run_words(), "`perf/run` of commit abc");
         let words = "x, 2 cores, 3 GiB, Linux 6; the server on one core, the load on another. Medians";
         assert!(one.context_words().starts_with(words), "{}", one.context_words());
-        let two = of(&[line("a", "--name x", "abc", false), line("b-together", "--name x b", "def", true)]);
+        let two = of(&[line("a", 0, "--name x", "def"), line("b-together", 0, "--name x b", "def")]).expect("results");
         assert_eq!(
             two.run_words(),
-            "`perf/run --name x` of commit abc and `perf/run --name x b` of commit def with changes"
+            "`perf/run --name x` of commit def with changes and `perf/run --name x b` of commit def with changes"
         );
         let words = "on another, but both on both cores in the rows named `-together`. Medians";
         assert!(two.context_words().contains(words), "{}", two.context_words());
-        assert!(Summary::of("").is_err());
-        let quick = line("a", "--quick --name x", "abc", false).replace(r#""quick":false"#, r#""quick":true"#);
-        assert!(Summary::of(&[line("a", "", "abc", false), quick].join("\n")).is_err());
+    }
+
+    #[test]
+    fn figures_of_nothing_or_of_a_quick_run_are_refused() {
+        assert!(of(&[]).is_err());
+        let quick = line("a", 0, "--quick --name x", "abc").replace(r#""quick":false"#, r#""quick":true"#);
+        assert!(of(&[line("a", 0, "", "abc"), quick]).is_err());
+    }
+
+    #[test]
+    fn a_row_is_of_one_run_and_a_file_of_one_commit() {
+        for (lines, words) in [
+            ([line("a", 0, "x", "abc"), line("b", 0, "y", "def")], "different commits"),
+            ([line("a", 0, "x", "abc"), line("a", 1, "y", "abc")], "a of this is of more than one run"),
+            ([line("a", 0, "x", "abc"), line("a", 0, "x", "abc")], "a of this is of more than one run"),
+        ] {
+            let told = of(&lines).expect_err(words);
+            assert!(told.contains(words), "{told}");
+        }
     }
 }

@@ -91,11 +91,10 @@ pub(crate) struct Wire {
 }
 
 impl Lab {
-    pub(crate) fn new(args: &Args, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
+    pub(crate) fn new(args: &Args, cores: Cores, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
-        let Cores { server: server_core, load: load_core } = args.cores.unwrap_or_else(Cores::first);
         let server = match &args.server {
             // As a path: a name alone would be looked for among the system's programs.
             Some(file) => file.canonicalize().map_err(|e| format!("{}: {e}", file.display()))?,
@@ -106,8 +105,8 @@ impl Lab {
             dir,
             bin,
             server,
-            server_core: server_core.to_string(),
-            load_core: load_core.to_string(),
+            server_core: cores.server.to_string(),
+            load_core: cores.load.to_string(),
             port: args.port,
             is_quick: args.quick,
             warm_up: warm_up.to_owned(),
@@ -469,7 +468,7 @@ mod tests {
     #[test]
     fn a_load_ends_when_the_run_is_to_end() {
         let interrupted = Arc::new(AtomicBool::new(false));
-        let lab = Lab::new(&Args::parse_from(["perf/run"]), interrupted.clone()).expect("a lab");
+        let lab = Lab::new(&Args::parse_from(["perf/run"]), Cores::first(), interrupted.clone()).expect("a lab");
         let command = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);

@@ -4,14 +4,14 @@ use perf::results::{Commit, Machine};
 use std::fs;
 use std::process::Command;
 
-/// The commit of the work tree, and whether it had changes.
+/// The commit of the work tree, and whether it had changes; neither where there is no git, or no work tree.
 pub(crate) fn commit() -> Commit {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    let is_changed = git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
-    Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed: is_changed }
+    let changed = git(&["status", "--porcelain", "--untracked-files=no"]).map(|text| !text.is_empty());
+    Commit { id: git(&["rev-parse", "--short=12", "HEAD"]), changed }
 }
 
 /// The cores that this process may use; none where that is not told.

@@ -248,12 +248,14 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         signal_hook::flag::register(signal, interrupted.clone()).map_err(|e| format!("cannot handle signals: {e}"))?;
     }
-    let lab = Lab::new(args, interrupted)?;
+    let cores = args.cores.unwrap_or_else(Cores::first);
+    let lab = Lab::new(args, cores, interrupted)?;
     let others = args.against.iter().map(|against| lab.other_server(against, args)).collect();
     let context = Context {
         at: OffsetDateTime::now_utc().unix_timestamp(),
         commit: machine::commit(),
         machine: machine::machine(),
+        cores: Some([cores.server, cores.load]),
         run: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
         quick: args.quick,
     };
