@@ -61,6 +61,7 @@ impl<'l> Bench<'l> {
             }
             Kind::Sleep => {
                 let told = sleeper::measure(REQUESTS_PER_SECOND, self.paced_duration(), || self.lab.is_interrupted());
+                let told = told.map_err(|e| format!("cannot sleep: {e}"))?;
                 tell(of_bench(group, name, "sleep", "request", told));
             }
             Kind::Paced { leases } => {
@@ -151,7 +152,10 @@ impl<'l> Bench<'l> {
 
     fn stalls(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
         let server = self.lab.start_server(Placement::Apart)?;
-        self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
+        let created = self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
+        if errors_in(&created.json) > 0 {
+            return Err(Stop::Failed(format!("not all Leases were created: {}", created.json["errors"])));
+        }
         let mut resume = bench("resume", 1_000);
         resume.extend(
             ["--namespace", "resumed", "--watchers", if self.lab.is_quick { "50" } else { "1000" }].map(str::to_owned),
