@@ -35,15 +35,16 @@ impl Summary {
     /// On what it was measured, and how.
     pub(crate) fn context_words(&self) -> String {
         let machine = self.runs.first().map(|run| machine_words(&run.machine)).unwrap_or_default();
+        let apart = match self.runs.first().and_then(|run| run.cores) {
+            Some([server, load]) if server == load => "server and load on one core",
+            _ => "the server on one core, the load on another",
+        };
         let together = if self.rows.iter().any(|row| row.scenario.contains(TOGETHER)) {
             format!(", but both on both cores in the rows named `{TOGETHER}`")
         } else {
             String::new()
         };
-        format!(
-            "{machine}; the server on one core, the load on another{together}. Medians over the rounds, in brackets the \
-             least and the most."
-        )
+        format!("{machine}; {apart}{together}. Medians over the rounds, in brackets the least and the most.")
     }
 
     /// The commands that wrote it, and of which commits.

@@ -134,7 +134,9 @@ impl Lab {
         let mut command = pinned(&cores, &self.server);
         command.arg("--cert-dir").arg(&pki);
         command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
-        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")))?;
+        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")), || {
+            self.is_interrupted()
+        })?;
         let file = |name: &str| pki.join(name).to_string_lossy().into_owned();
         Ok(Server {
             name: OURS.to_owned(),
@@ -338,7 +340,9 @@ impl Lab {
     pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
         let mut command = pinned(&self.cores(placement, &self.server_core), &self.bin.join("perf-floor"));
-        let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"))?;
+        let process = Process::start(command.arg(port.to_string()), &self.dir.path().join("floor.log"), || {
+            self.is_interrupted()
+        })?;
         Ok(Server {
             name: "echo".to_owned(),
             https: None,

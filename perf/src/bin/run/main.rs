@@ -23,10 +23,11 @@ use lab::{Lab, Stop};
 use measurement::{Table, Told};
 use perf::OURS;
 use perf::results::{Context, Line, Measurement};
+use process::without_place;
 use scenario::{FLOORS, Scenario};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -92,8 +93,8 @@ struct Args {
     #[arg(long, value_name = "FILE", requires = "against_cert")]
     against_key: Option<PathBuf>,
 
-    /// Name of the file of results [default: the date and the commit; with --quick none]
-    #[arg(long, value_name = "NAME")]
+    /// Name of the file of results, within perf/results [default: the date and the commit; with --quick none]
+    #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with = "quick")]
     name: Option<String>,
 
     /// Records with perf(1) where the server's processor time goes, in one round of one scenario, into this file; for
@@ -132,8 +133,18 @@ fn parse_cores(text: &str) -> Result<Cores, String> {
     let usable = machine::cores();
     match [server, load].into_iter().find(|core| !usable.contains(core)) {
         Some(core) => Err(format!("core {core} cannot be used; these can: {usable:?}")),
+        None if server == load => Err("the server and the load have one each".to_owned()),
         None => Ok(Cores { server, load }),
     }
+}
+
+/// A name that leads out of the folder of results, or has no file's name, is none.
+fn parse_name(text: &str) -> Result<String, String> {
+    let is_within = Path::new(text).components().all(|part| matches!(part, Component::Normal(_)));
+    if text.is_empty() || text.ends_with('/') || !is_within {
+        return Err("a name is that of a file in perf/results, without its ending".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// Shorter times show nothing, and longer ones are a slip.
@@ -157,6 +168,10 @@ fn parse_against(text: &str) -> Result<Against, String> {
     let is_url = url.starts_with("http://") || url.starts_with("https://");
     if name.is_empty() || name == OURS || !is_url || pids.is_empty() {
         return Err(wrong());
+    }
+    // Its processor time would count twice.
+    if let Some(pid) = pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(pid)) {
+        return Err(format!("process {pid} is named twice"));
     }
     Ok(Against { name: name.to_owned(), url: url.to_owned(), pids })
 }
@@ -256,7 +271,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
         commit: machine::commit(),
         machine: machine::machine(),
         cores: Some([cores.server, cores.load]),
-        run: std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        run: std::env::args().skip(1).map(|word| without_place(&word)).collect::<Vec<_>>().join(" "),
         quick: args.quick,
     };
     let mut file = results_file(args, context.commit.id.as_deref().unwrap_or("unknown"))?;
@@ -306,9 +321,7 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
         }
     }
     say(&table.text());
-    for (words, ratio) in ratios(&table) {
-        say(&format!("{words}: {ratio:.2}"));
-    }
+    ratios(&table).iter().for_each(|words| say(words));
     if let Some((path, _)) = &file {
         say(&format!("results: {}", path.display()));
     }
@@ -323,22 +336,14 @@ fn run(args: &Args, scenarios: &[&Scenario]) -> Result<bool, String> {
     if lab.is_interrupted() {
         complain("interrupted");
     }
-    Ok(failed.is_empty() && table.errors() == 0 && !lab.is_interrupted())
+    // Where nothing could be run, nothing has gone well.
+    Ok(failed.is_empty() && !table.is_empty() && table.errors() == 0 && !lab.is_interrupted())
 }
 
 /// What this run says of the server beside the floors: processor time for each request, medians of the rounds.
-fn ratios(table: &Table) -> Vec<(String, f64)> {
-    let mut ratios = Vec::new();
-    for (ours, floor, subject) in FLOORS {
-        ratios.extend(
-            table.ratio((ours, OURS), (floor, subject)).map(|ratio| (format!("{ours} in units of {floor}"), ratio)),
-        );
-    }
-    for beside in ["names-other", "names-own"] {
-        let ratio = table.ratio((beside, OURS), ("names-0", OURS));
-        ratios.extend(ratio.map(|ratio| (format!("{beside} in units of names-0"), ratio)));
-    }
-    ratios
+fn ratios(table: &Table) -> Vec<String> {
+    let names = ["names-other", "names-own"].map(|beside| (beside, "names-0", OURS));
+    FLOORS.into_iter().chain(names).filter_map(|(ours, floor, subject)| table.ratio(ours, (floor, subject))).collect()
 }
 
 /// Where the lines go.
@@ -348,9 +353,8 @@ fn results_file(args: &Args, commit: &str) -> Result<Option<(PathBuf, std::fs::F
         None if args.quick || args.record.is_some() => return Ok(None),
         None => format!("{}-{commit}", OffsetDateTime::now_utc().date()),
     };
-    let folder = PathBuf::from("perf/results");
-    let path = folder.join(format!("{name}.jsonl"));
-    let file = std::fs::create_dir_all(&folder)
+    let path = Path::new("perf/results").join(format!("{name}.jsonl"));
+    let file = std::fs::create_dir_all(path.parent().unwrap_or(&path))
         .and_then(|()| std::fs::OpenOptions::new().create(true).append(true).open(&path))
         .map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(Some((path, file)))
@@ -379,7 +383,7 @@ mod tests {
     fn cores_are_two_that_can_be_used() {
         let first = Cores::first();
         assert_eq!(parse_cores(&format!("{},{}", first.server, first.load)), Ok(first));
-        for text in ["", "0", "0,", "x,0", "0,0,0", "0,4000000000"] {
+        for text in ["", "0", "0,", "x,0", "0,0,0", "0,0", "0,4000000000"] {
             assert!(parse_cores(text).is_err(), "{text}");
         }
     }
@@ -405,9 +409,21 @@ mod tests {
     fn another_server_has_a_name_a_url_and_processes() {
         let against = Against { name: "go".to_owned(), url: "https://127.0.0.1:6443".to_owned(), pids: vec![12, 34] };
         assert_eq!(parse_against("go=https://127.0.0.1:6443,12,34"), Ok(against));
-        for text in ["", "go", "go=https://x", "=http://x,1", "go=x,1", "go=http://x,y", "this=http://x,1"] {
+        for text in
+            ["", "go", "go=https://x", "=http://x,1", "go=x,1", "go=http://x,y", "go=http://x,1,2,1", "this=http://x,1"]
+        {
             assert!(parse_against(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn results_stay_in_their_folder_and_those_of_quick_runs_are_not_kept() {
+        let parse = |words: &[&str]| Args::try_parse_from([&["perf/run"], words].concat()).map(|args| args.name);
+        assert_eq!(parse(&["--name", "guided/x-1"]).ok(), Some(Some("guided/x-1".to_owned())));
+        for name in ["", "..", "../x", "/x", "guided/", "x/../../y"] {
+            assert!(parse(&["--name", name]).is_err(), "{name}");
+        }
+        assert!(parse(&["--name", "x", "--quick"]).is_err());
     }
 
     #[test]

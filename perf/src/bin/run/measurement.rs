@@ -1,5 +1,6 @@
 //! What a load says, as a measurement and in the table.
 
+use perf::OURS;
 use perf::results::{Latency, Measurement};
 use perf::row::{Row, rows};
 use serde_json::Value;
@@ -82,6 +83,10 @@ impl Table {
         self.measurements.push(measurement);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.measurements.is_empty()
+    }
+
     /// Errors of all measurements.
     pub(crate) fn errors(&self) -> u64 {
         self.measurements.iter().map(|measurement| measurement.errors).sum()
@@ -92,16 +97,20 @@ impl Table {
         rows(&self.measurements.iter().collect::<Vec<_>>())
     }
 
-    /// The median over the rounds of what the server used for each.
-    fn cpu_us(&self, scenario: &str, subject: &str) -> Option<f64> {
-        let row = self.rows().into_iter().find(|row| row.scenario == scenario && row.subject == subject)?;
-        row.cpu_us.map(|[_, median, _]| median)
-    }
-
-    /// `scenario` of ours in processor time of another server's.
-    pub(crate) fn ratio(&self, ours: (&str, &str), theirs: (&str, &str)) -> Option<f64> {
-        let theirs = self.cpu_us(theirs.0, theirs.1).filter(|&us| us > 0.0)?;
-        Some(self.cpu_us(ours.0, ours.1)? / theirs)
+    /// A scenario of ours in processor time of another, or of another server's, in words: medians over the rounds. If
+    /// not the same was the limit of both, a server may have had less than it could do, and taken more for each.
+    pub(crate) fn ratio(&self, ours: &str, (floor, subject): (&str, &str)) -> Option<String> {
+        let rows = self.rows();
+        let find = |scenario: &str, subject: &str| {
+            let row = rows.iter().find(|row| row.scenario == scenario && row.subject == subject)?;
+            let [_, cpu_us, _] = row.cpu_us?;
+            Some((cpu_us, row.limits.join("/")))
+        };
+        let (our_us, our_limit) = find(ours, OURS)?;
+        let (floor_us, floor_limit) = find(floor, subject).filter(|(us, _)| *us > 0.0)?;
+        let limits =
+            if our_limit == floor_limit { String::new() } else { format!(" (limits: {our_limit}; {floor_limit})") };
+        Some(format!("{ours} in units of {floor}: {:.2}{limits}", our_us / floor_us))
     }
 
     /// The table for people: medians, in brackets the least and the most of the rounds; of the maxima the greatest.
@@ -168,7 +177,6 @@ fn mib(kib: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perf::OURS;
     use serde_json::json;
 
     #[test]
@@ -179,6 +187,24 @@ mod tests {
         };
         assert_eq!(limit(json!({ "limit": "generator", "server_cpu_share": 1.0 })), "generator");
         assert_eq!(limit(json!({ "limit": null, "server_cpu_share": 1.0 })), "-");
+    }
+
+    #[test]
+    fn a_ratio_says_what_the_limits_were_if_they_differ() {
+        let mut table = Table::default();
+        for (scenario, subject, cpu_us, limit) in [
+            ("a", OURS, 3.0, "server"),
+            ("b", "echo", 2.0, "generator"),
+            ("c", OURS, 1.5, "server"),
+            ("d", OURS, 0.0, "-"),
+        ] {
+            let json = json!({ "server_cpu_us_per_request": cpu_us, "limit": limit });
+            table.push(of_bench("g", scenario, subject, "request", Told { json, command: String::new() }));
+        }
+        let ratio = |floor: &str, subject: &str| table.ratio("a", (floor, subject));
+        assert_eq!(ratio("b", "echo").as_deref(), Some("a in units of b: 1.50 (limits: server; generator)"));
+        assert_eq!(ratio("c", OURS).as_deref(), Some("a in units of c: 2.00"));
+        assert_eq!((ratio("d", OURS), ratio("b", "other")), (None, None));
     }
 
     #[test]

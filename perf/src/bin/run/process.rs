@@ -1,9 +1,11 @@
 //! Processes of a run: pinned to cores, and gone when the run is over, however it ends but by SIGKILL.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,20 +29,34 @@ pub(crate) fn words(command: &Command) -> String {
 }
 
 /// A word of a command without where things are on this machine: results are kept in the repository.
-fn without_place(word: &str) -> String {
-    let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_string_lossy().into_owned()));
-    let temporary = std::env::temp_dir().to_string_lossy().into_owned();
-    let word = programs.map_or_else(|| word.to_owned(), |programs| word.replace(&programs, "target/release"));
-    word.replace(&temporary, "TMP")
+pub(crate) fn without_place(word: &str) -> String {
+    let programs = std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_path_buf()));
+    let places = [
+        (programs, "target/release"),
+        (Some(std::env::temp_dir()), "TMP"),
+        (std::env::var_os("HOME").map(PathBuf::from), "~"),
+    ];
+    places.into_iter().fold(word.to_owned(), |word, (folder, name)| {
+        // The root is in every path, and says nothing.
+        match folder.filter(|folder| folder.parent().is_some()) {
+            Some(folder) => word.replace(&*folder.to_string_lossy(), name),
+            None => word,
+        }
+    })
 }
 
 impl Process {
     /// Starts a server whose first line on standard output says that it serves; what it complains of goes to `log`.
-    /// `taskset` becomes the program, so the process is the server's.
-    pub(crate) fn start(command: &mut Command, log: &Path) -> Result<Self, String> {
+    /// `taskset` becomes the program, so the process is the server's. `is_over` is asked while it says nothing yet.
+    pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
         let Some(stdout) = process.child.stdout.take() else { return Err(format!("{told}: no output")) };
+        while !is_readable(&stdout).map_err(|e| format!("{told}: {e}"))? {
+            if is_over() {
+                return Err(format!("{told}: interrupted"));
+            }
+        }
         let mut reader = BufReader::new(stdout);
         let mut line = String::new();
         if reader.read_line(&mut line).map_err(|e| format!("{told}: {e}"))? == 0 {
@@ -100,6 +116,15 @@ impl Process {
     }
 }
 
+/// Whether there is something to read, or nothing more to come; waits for a moment.
+fn is_readable(pipe: &impl AsFd) -> rustix::io::Result<bool> {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&moment)) {
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        ready => ready.map(|count| count > 0),
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         // It may have ended by itself.
@@ -123,5 +148,26 @@ mod tests {
         assert!(process.is_running());
         drop(process);
         assert!(test_kill_process(pid).is_err());
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for_when_the_run_is_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("log");
+        let start = |script: &str, is_over: bool| {
+            Process::start(Command::new("sh").args(["-c", script]), &log, || is_over).map(|process| process.pid())
+        };
+        let told = start("exec sleep 600", true).expect_err("over");
+        assert!(told.ends_with("interrupted"), "{told}");
+        assert!(start("sleep 0.1; echo serves; exec sleep 600", false).is_ok());
+        let told = start("echo why >&2; exit 1", false).expect_err("it ended");
+        assert!(told.ends_with("did not start: why"), "{told}");
+    }
+
+    #[test]
+    fn where_things_are_on_this_machine_is_not_told() {
+        let file = std::env::temp_dir().join("x/ca.crt");
+        assert_eq!(without_place(&file.to_string_lossy()), "TMP/x/ca.crt");
+        assert_eq!(without_place("--name"), "--name");
     }
 }
