@@ -44,6 +44,16 @@ enum Progress {
     Watching,
 }
 
+impl Progress {
+    /// When the request was sent whose answer is still to come, or to end; a watch need not end.
+    fn waited_for_since(self) -> Option<u64> {
+        match self {
+            Self::Asked { at } | Self::Answered { at, .. } => Some(at),
+            Self::Idle { .. } | Self::Watching => None,
+        }
+    }
+}
+
 impl WatchLane {
     /// The watchers of these numbers.
     pub(crate) fn new(indexes: Range<usize>, namespace: &str) -> Self {
@@ -88,17 +98,15 @@ impl WatchLane {
         }
         self.link.flush(origin)?;
         // Watches are not waited for: they go on where they are, on another connection.
-        let is_answering = |seat: &Seat| matches!(seat.progress, Progress::Asked { .. } | Progress::Answered { .. });
-        if self.link.is_going_away() && !self.seats.iter().any(is_answering) { Err(Broken::over()) } else { Ok(()) }
+        let is_waited_for = |seat: &Seat| seat.progress.waited_for_since().is_some();
+        if self.link.is_going_away() && !self.seats.iter().any(is_waited_for) { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests that have had no answer for too long.
+    /// Gives up requests that have had no answer, or not all of one, for too long.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64) -> Result<(), Broken> {
         let seats = &mut self.seats;
-        let asked_at = |place: usize| match seats.get(place).map(|seat| seat.progress) {
-            Some(Progress::Asked { at }) => at,
-            _ => u64::MAX,
-        };
+        let asked_at =
+            |place: usize| seats.get(place).and_then(|seat| seat.progress.waited_for_since()).unwrap_or(u64::MAX);
         for place in self.link.expire(now, asked_at)? {
             if let Some(seat) = seats.get_mut(place) {
                 seat.handle(Told::Lost { kind: ErrorKind::Timeout, why: TIMED_OUT }, fleet, now);
@@ -220,3 +228,16 @@ const BODY_BYTES_MAX: usize = 256 * 1024 * 1024;
 const PAUSE_NS: u64 = 1_000_000_000;
 /// Of an error's body.
 const WORDS_MAX: usize = 300;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_stalls_is_waited_for_like_one_that_does_not_begin() {
+        assert_eq!(Progress::Asked { at: 5 }.waited_for_since(), Some(5));
+        assert_eq!(Progress::Answered { at: 5, status: 200 }.waited_for_since(), Some(5));
+        assert_eq!(Progress::Watching.waited_for_since(), None);
+        assert_eq!(Progress::Idle { not_before: 5 }.waited_for_since(), None);
+    }
+}
