@@ -138,6 +138,10 @@ pub(crate) struct ToldArgs {
 impl ToldArgs {
     /// Whether there is an account of the processes; why not, in a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
+        let mut pids = self.pid.iter().zip(1..);
+        if let Some((pid, _)) = pids.find(|(pid, next)| self.pid[*next..].contains(pid)) {
+            return Err(format!("--pid {pid} is named twice, and its time would count twice"));
+        }
         match self.pid.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {
             Some(pid) => Err(format!("--pid {pid}: there is no such process, or no account of it")),
             None => Ok(()),
@@ -292,6 +296,15 @@ mod tests {
         assert_eq!(shape("--http1 --max --watchers 0"), (64, 1, 0));
         assert_eq!(shape("--http1 --max --pipeline 4 --connections 2"), (2, 4, 1));
         assert!(Args::try_parse_from(["loadgen", "--http1", "--http2"]).is_err());
+    }
+
+    #[test]
+    fn a_process_counts_once_and_must_be_there() {
+        let own = std::process::id();
+        let check = |pid: Vec<u32>| ToldArgs { output: Output::Json, pid }.check();
+        assert_eq!(check(vec![own]), Ok(()));
+        assert!(check(vec![own, 4_000_000_000]).expect_err("none").contains("no such process"));
+        assert!(check(vec![own, own]).expect_err("twice").contains("twice"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::path::{Path, PathBuf};
 
 /// How to reach a server, from a kubeconfig or from flags. PEM where there are bytes.
@@ -41,6 +42,9 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
         Some(named) => named.user.unwrap_or_default(),
         None => return Err(none("user", &context.user)),
     };
+    if let Some(entry) = unused(&user, &cluster) {
+        return Err(format!("has {entry:?}, which is not supported: what is, is a client certificate"));
+    }
     let cert = bytes(folder, user.client_certificate_data.as_deref(), user.client_certificate.as_deref())?;
     let key = bytes(folder, user.client_key_data.as_deref(), user.client_key.as_deref())?;
     let client = match (cert, key) {
@@ -54,6 +58,21 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
         tls_server_name: cluster.tls_server_name,
         client,
     })
+}
+
+/// What the file asks for beyond what is done here. Without it the server would refuse every request, or another server
+/// than is meant would get it.
+fn unused(user: &User, cluster: &Cluster) -> Option<&'static str> {
+    let entries = [
+        ("token", user.token.is_some()),
+        ("tokenFile", user.token_file.is_some()),
+        ("username", user.username.is_some()),
+        ("exec", user.exec.is_some()),
+        ("auth-provider", user.auth_provider.is_some()),
+        ("as", user.impersonated.is_some()),
+        ("proxy-url", cluster.proxy_url.is_some()),
+    ];
+    entries.into_iter().find_map(|(name, is_there)| is_there.then_some(name))
 }
 
 /// What stands in the file itself counts before what it names, as in client-go.
@@ -106,6 +125,7 @@ struct Cluster {
     tls_server_name: Option<String>,
     certificate_authority: Option<PathBuf>,
     certificate_authority_data: Option<String>,
+    proxy_url: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +141,14 @@ struct User {
     client_certificate_data: Option<String>,
     client_key: Option<PathBuf>,
     client_key_data: Option<String>,
+    token: Option<IgnoredAny>,
+    #[serde(rename = "tokenFile")]
+    token_file: Option<IgnoredAny>,
+    username: Option<IgnoredAny>,
+    exec: Option<IgnoredAny>,
+    auth_provider: Option<IgnoredAny>,
+    #[serde(rename = "as")]
+    impersonated: Option<IgnoredAny>,
 }
 
 #[cfg(test)]
@@ -178,6 +206,20 @@ users:
                 parse(&text.replace("client-certificate: admin.crt", "client-certificate-data: S0VZ"), Path::new("."));
             let words = words.expect_err(text);
             assert!(!words.contains("secret") && !words.contains('\n'), "{words}");
+        }
+    }
+
+    #[test]
+    fn says_what_it_would_have_to_leave_out() {
+        for (from, to, entry) in [
+            ("client-certificate: admin.crt", "token: x", "token"),
+            ("client-certificate: admin.crt", "tokenFile: x", "tokenFile"),
+            ("client-certificate: admin.crt", "exec: {command: x}", "exec"),
+            ("client-certificate: admin.crt", "as: x", "as"),
+            ("    server: https://127", "    proxy-url: http://x\n    server: https://127", "proxy-url"),
+        ] {
+            let words = parse(&TEXT.replace(from, to), Path::new(".")).expect_err(entry);
+            assert!(words.starts_with(&format!("has {entry:?}, which is not supported")), "{words}");
         }
     }
 

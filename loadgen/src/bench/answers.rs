@@ -32,7 +32,7 @@ impl Work {
     pub(super) fn new(args: &BenchArgs) -> Self {
         let mut leases = Leases::new(args.media_type(), &args.namespace, args.leases);
         if args.verb == Verb::Echo {
-            leases.make(args.body_bytes as usize);
+            leases.make(args.body_bytes() as usize);
         }
         Self { verb: args.verb, leases, tally: Tally::new(), done: 0, bulk_answers: 0, watch_from: 0 }
     }

@@ -28,7 +28,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, conflicts_with_all = ["watchers", "name_watchers"])]
     pub(crate) protobuf: bool,
 
-    /// Leases: those that are not there are created first
+    /// Leases: of read, renew and resume those that are not there are created first, of create there are none; a list
+    /// or a deletion is of what is there, however many
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) leases: u32,
 
@@ -41,9 +42,9 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     streams: Option<u32>,
 
-    /// Bytes of the body with echo; a Lease of renew has as many in JSON as is the default
-    #[arg(long, value_name = "COUNT", default_value_t = 803, value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
-    pub(crate) body_bytes: u32,
+    /// Bytes of the body with echo [default: 803, as many as a Lease of renew has in JSON]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(400..=1_000_000))]
+    body_bytes: Option<u32>,
 
     /// Requests per second, counted from when they were due; of echo, read and renew [default: as many as it takes]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
@@ -75,7 +76,7 @@ pub(crate) struct BenchArgs {
     pub(crate) other_names: bool,
 
     /// Watchers on one connection [default: 32; with --http1 1]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=4_000))]
+    #[arg(long, value_name = "COUNT", conflicts_with = "http1", value_parser = clap::value_parser!(u32).range(1..=4_000))]
     watch_streams: Option<u32>,
 
     /// Connections that are idle all the time, beside the others
@@ -140,7 +141,13 @@ impl BenchArgs {
     pub(crate) fn check(&self) -> Result<(), String> {
         let (verb, name) = (self.verb, self.verb.name());
         let has_watchers = self.watchers > 0 || self.name_watchers > 0;
-        let refused = if self.rate.is_some() && !verb.is_endless() {
+        let refused = if self.body_bytes.is_some() && verb != Verb::Echo {
+            "has no --body-bytes: echo has, and the others send Leases or nothing"
+        } else if self.protobuf && verb == Verb::Echo {
+            "has no --protobuf: it gives back what it gets"
+        } else if self.watch_streams.is_some() && !has_watchers {
+            "has no --watch-streams without watchers"
+        } else if self.rate.is_some() && !verb.is_endless() {
             "has no --rate: it takes as long as it takes"
         } else if has_watchers && !matches!(verb, Verb::Nothing | Verb::Read | Verb::Renew | Verb::Resume) {
             "has no watchers: nothing, read, renew and resume have"
@@ -158,6 +165,11 @@ impl BenchArgs {
             return Ok(());
         };
         Err(format!("bench {name} {refused}"))
+    }
+
+    /// Bytes of the body of an echo.
+    pub(crate) fn body_bytes(&self) -> u32 {
+        self.body_bytes.unwrap_or(803)
     }
 
     /// Connections of the requests.
@@ -217,12 +229,15 @@ mod tests {
             "delete-collection --connections 2",
             "delete-collection --name-watchers 1",
             "delete-collection --streams 2",
+            "echo --protobuf",
             "echo --watchers 1",
             "list --http1 --watchers 1",
             "list --rate 5",
             "list --streams 2",
             "nothing --rate 5",
             "read --lag 5 --watchers 1",
+            "read --watch-streams 5",
+            "renew --body-bytes 500",
             "renew --lag 5",
             "renew --name-watchers 3 --leases 2",
             "renew --other-names",
@@ -235,7 +250,7 @@ mod tests {
         }
         for words in [
             "create --connections 2 --streams 3",
-            "echo --rate 5",
+            "echo --rate 5 --body-bytes 500",
             "list --connections 2",
             "nothing --watchers 1 --idle 5",
             "read --rate 5 --watchers 1",
