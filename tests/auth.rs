@@ -43,6 +43,10 @@ struct Aggregated {
 
 impl Aggregated {
     fn start() -> Self {
+        Self::start_with(Config::default())
+    }
+
+    fn start_with(config: Config) -> Self {
         let (files, proxies) = (tempfile::tempdir().expect("a folder"), Authority::new());
         AUTHORITY.write_serving(files.path());
         fs::write(files.path().join("ca.crt"), AUTHORITY.pem()).expect("written");
@@ -58,7 +62,7 @@ impl Aggregated {
         };
         let (reloader, secure): (Reloader, Secure) = Reloader::new(sources).expect("the files fit");
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let server = TestServer::start_with(Config { secure: Some((any_port, secure)), ..Config::default() });
+        let server = TestServer::start_with(Config { secure: Some((any_port, secure)), ..config });
         Self { server, proxies, files, reloader: Some(reloader) }
     }
 
@@ -272,6 +276,20 @@ fn certificates_are_exchanged_while_a_connection_lives() {
     // And back, as when a rollout is undone.
     aggregated.write("ca.crt", AUTHORITY.pem());
     eventually("the first authority counts again", || open.call("GET", &path("default", "a"), "").status() == 200);
+}
+
+#[test]
+fn who_has_become_anonymous_keeps_nobody_out() {
+    let mut aggregated = Aggregated::start_with(Config { max_connections: 1, ..Config::default() });
+    aggregated.reload();
+    let mut only = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
+    only.call("GET", "/apis", "").expect_status(200, "with the one place that there is");
+    let others = Authority::new();
+    aggregated.write("ca.crt", others.pem());
+    eventually("its authority is withdrawn", || only.call("GET", "/apis", "").status() == 401);
+    let mut new = aggregated.connect(others.client_config("admin", &["system:masters"]));
+    new.call("GET", "/apis", "").expect_status(200, "in its place");
+    only.expect_closed();
 }
 
 #[test]

@@ -14,7 +14,8 @@ pub(super) struct Connections {
     entries: Slab<Entry>,
     /// That of the connection that came last; each has the next one.
     generation: u32,
-    /// Those of anonymous peers in the order in which they came, and some that have gone or are not anonymous any more.
+    /// Those of anonymous peers in the order in which they came or became anonymous, and some that have gone or are not
+    /// anonymous any more.
     anonymous: VecDeque<Token>,
 }
 
@@ -32,6 +33,8 @@ pub(super) struct Entry {
     queued_bytes: usize,
     /// Bytes of requests that were not served yet when they were counted last.
     received_bytes: usize,
+    /// Its token is among those of anonymous peers.
+    is_listed: bool,
 }
 
 impl Connections {
@@ -52,7 +55,8 @@ impl Connections {
         let vacant = self.entries.vacant_entry();
         let token = token_of(vacant.key(), self.generation);
         let conn = make(token)?;
-        if conn.is_anonymous() {
+        let is_listed = conn.is_anonymous();
+        if is_listed {
             self.anonymous.push_back(token);
         }
         Ok(vacant.insert(Entry {
@@ -63,13 +67,22 @@ impl Connections {
             is_slow: false,
             queued_bytes: 0,
             received_bytes: 0,
+            is_listed,
         }))
+    }
+
+    /// Notes whether the peer has become anonymous: its certificate may have run out, or its authority been withdrawn.
+    pub(super) fn recheck(&mut self, token: Token) {
+        let Some(entry) = self.get_mut(token) else { return };
+        if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {
+            self.anonymous.push_back(token);
+        }
     }
 
     /// The connection of an anonymous peer that has been here longest.
     pub(super) fn oldest_anonymous(&mut self) -> Option<Token> {
         while let Some(token) = self.anonymous.front().copied() {
-            if self.is_anonymous(token) {
+            if self.stays_listed(token) {
                 return Some(token);
             }
             self.anonymous.pop_front();
@@ -77,8 +90,11 @@ impl Connections {
         None
     }
 
-    fn is_anonymous(&mut self, token: Token) -> bool {
-        self.get_mut(token).is_some_and(|entry| entry.conn.is_anonymous())
+    /// Whether this is still the token of an anonymous peer; if not, it is to be taken out of the list.
+    fn stays_listed(&mut self, token: Token) -> bool {
+        let Some(entry) = self.get_mut(token) else { return false };
+        entry.is_listed = entry.conn.is_anonymous();
+        entry.is_listed
     }
 
     /// Forgets those that have gone or are not anonymous any more, when there may be as many of them as of all
@@ -89,7 +105,7 @@ impl Connections {
             return;
         }
         let mut anonymous = std::mem::take(&mut self.anonymous);
-        anonymous.retain(|token| self.is_anonymous(*token));
+        anonymous.retain(|token| self.stays_listed(*token));
         self.anonymous = anonymous;
     }
 

@@ -350,6 +350,7 @@ impl Server {
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
         self.queues.touch(entry);
+        self.conns.recheck(token);
     }
 
     /// Lets go of some of what abandoned lists held.
