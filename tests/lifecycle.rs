@@ -300,6 +300,18 @@ fn anonymous_peers_cannot_keep_others_out() {
     }
 }
 
+#[test]
+fn a_handshake_that_does_not_come_to_its_end_is_counted_whoever_gave_up() {
+    let server = TestServer::start_secure_with(Config::default());
+    drop(Client::connect(server.secure_address()));
+    let mut noise = Client::connect(server.secure_address());
+    noise.send(b"noise that is no TLS");
+    let mut client = Client::open(&server.secure_endpoint());
+    let mut count = |name: &str| Exposition::of(client.call("GET", "/metrics", "")).count(name, &[]);
+    eventually("both are counted", || count("apiserver_tls_handshake_errors_total") == 2);
+    assert_eq!(count("coordination_tls_handshakes_total"), 1);
+}
+
 /// While they do so, those with a certificate are anonymous too.
 #[test]
 fn those_who_come_to_a_full_house_do_not_end_each_others_handshakes() {

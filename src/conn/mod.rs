@@ -125,6 +125,13 @@ impl Conn {
         self.credentials.is_anonymous()
     }
 
+    /// Whether it was to speak TLS and its handshake did not come to its end: of one that is over, it has failed,
+    /// whoever gave up.
+    #[must_use]
+    pub(crate) fn is_before_handshake_end(&self) -> bool {
+        self.transport.is_tls() && matches!(self.protocol, Protocol::Undecided)
+    }
+
     /// Whether its requests are those of many: then one that is slow is not held against the others.
     #[must_use]
     pub(crate) fn speaks_for_many(&self) -> bool {
@@ -181,16 +188,12 @@ impl Conn {
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
                 // It has given up while it waited: whatever it sent is not worth the work. Who was answered may have
                 // sent a request with its last step, and have no more to send.
-                service.api.metrics.count_tls_handshake(false);
                 self.phase = Phase::Closed;
                 return;
             }
         }
         if let Err(error) = self.read_and_serve(connection, service, pool, now) {
             self.drop_work(service);
-            if self.phase == Phase::Handshake {
-                service.api.metrics.count_tls_handshake(false);
-            }
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
                 // It speaks no TLS that we accept. rustls has an alert that says why, and the peer a moment to read it.

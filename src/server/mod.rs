@@ -390,6 +390,9 @@ impl Server {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.drop_work(&mut self.service);
         entry.uncount(&mut self.service);
+        if entry.conn.is_before_handshake_end() {
+            self.service.api.metrics.count_tls_handshake(false);
+        }
         // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
         self.conns.remove(token);
     }
