@@ -30,7 +30,7 @@ fn requests<'i>(pieces: impl Iterator<Item = &'i [u8]>) -> (Vec<String>, Option<
                 (format!("{request:?} {:?} {lines:?} {body:?}", request.accept), after)
             });
             match step {
-                Ok(Step::Served { result: (request, after), .. }) => {
+                Ok(Step::Served((request, after))) => {
                     seen.push(request);
                     if !after.keep_alive {
                         return (seen, None);

@@ -117,7 +117,7 @@ impl Http1 {
                 respond(reply, after, turn)
             });
             match step {
-                Ok(Step::Served { result, .. }) => self.in_progress = result,
+                Ok(Step::Served(result)) => self.in_progress = result,
                 Ok(Step::Incomplete { send_continue, .. }) => {
                     if input.len() > turn.service.received_room_for(turn.from.credentials) {
                         return self.refuse_body(&ApiError::TooManyRequests, input, turn);

@@ -58,13 +58,8 @@ pub enum Step<R> {
         /// 100 (Continue) is to be sent now. Said once for a message.
         send_continue: bool,
     },
-    /// A request was served and its bytes consumed.
-    Served {
-        /// What serving it gave.
-        result: R,
-        /// How the connection goes on.
-        after: Persistence,
-    },
+    /// A request was served, which gave this, and its bytes consumed.
+    Served(R),
 }
 
 /// What the request said of the connection (RFC 9112 §9.3).
@@ -169,7 +164,7 @@ impl RequestParser {
         let result = serve(&request, &mut rest[..body_bytes], after);
         buf.consume(head_bytes + framed_bytes);
         self.fields.shrink();
-        Ok(Step::Served { result, after })
+        Ok(Step::Served(result))
     }
 
     /// The head of the first message in `buf`, whose body is awaited or was found to be too large.
