@@ -1,12 +1,14 @@
 //! The servers of a run and the loads on them, each on a core of its own or all on both.
 
+mod nghttp2;
+mod recorder;
+
 use crate::measurement::Told;
 use crate::process::{Process, pinned, words};
 use crate::turns::Turns;
 use crate::{Against, Args, Cores};
-use loadgen_account::Limit;
 use perf::OURS;
-use serde_json::json;
+use recorder::Recorder;
 use std::cell::RefCell;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -274,68 +276,6 @@ impl Lab {
         self.recorder.take().map_or(Ok(()), Recorder::end)
     }
 
-    /// Starts nghttpd on a file of `bytes` bytes; gives its URL.
-    pub(crate) fn start_nghttpd(&self, tls: bool, bytes: usize) -> Result<(Process, String), Stop> {
-        let nghttpd = program("nghttpd")?;
-        let docroot = self.dir.path().join("docroot");
-        let write =
-            std::fs::create_dir_all(&docroot).and_then(|()| std::fs::write(docroot.join("lease"), vec![b'x'; bytes]));
-        write.map_err(|e| format!("{}: {e}", docroot.display()))?;
-        let port = self.free_port(self.port)?;
-        let mut command = pinned(&self.server_core, &nghttpd);
-        command.args(["--address", "127.0.0.1", "--htdocs"]).arg(&docroot);
-        if !tls {
-            command.arg("--no-tls");
-        }
-        command.arg(port.to_string());
-        if tls {
-            // A server of ours has made them.
-            let pki = self.dir.path().join("pki");
-            command.arg(pki.join("apiserver.key")).arg(pki.join("apiserver.crt"));
-        }
-        let log = self.dir.path().join("nghttpd.log");
-        let mut process = Process::start_silent(command.stdout(Stdio::null()), &log)?;
-        process.wait_for_port(port)?;
-        let scheme = if tls { "https" } else { "http" };
-        Ok((process, format!("{scheme}://127.0.0.1:{port}/lease")))
-    }
-
-    /// Loads nghttpd, first for a moment to learn how fast it is, and then for as long as is measured; what it prints
-    /// in the form of the load generator's.
-    pub(crate) fn h2load(&self, nghttpd: &Process, url: &str, streams: u32) -> Result<Told, Stop> {
-        let h2load = program("h2load")?;
-        let pids = [nghttpd.pid()];
-        let mut requests = if self.is_quick { 4_000_u64 } else { 100_000 };
-        let mut last = None;
-        for _ in 0..2 {
-            let mut command = pinned(&self.load_core, &h2load);
-            command.args(["-t", "1", "-c", "8", "-m", &streams.to_string(), "-n", &requests.to_string(), url]);
-            let told = words(&command);
-            let before = loadgen_account::cpu_ns(&pids);
-            let text = self.output(command)?.stdout;
-            let after = loadgen_account::cpu_ns(&pids);
-            let run = H2load::of(&text).ok_or_else(|| format!("{told}: cannot read its results: {text}"))?;
-            let cpu_us = before.zip(after).map(|(before, after)| whole(after.saturating_sub(before)) / 1_000.0);
-            let server_share = cpu_us.map(|us| us / 1e6 / run.seconds);
-            let json = json!({
-                "requests": run.succeeded,
-                "requests_per_second": run.per_second,
-                "measured_s": run.seconds,
-                "server_cpu_us": cpu_us,
-                "server_cpu_us_per_request": cpu_us.map(|us| us / whole(run.succeeded.max(1))),
-                "server_cpu_share": server_share,
-                "limit": Limit::of(server_share, None, None).map(Limit::name),
-                "server_memory_kib": { "end": loadgen_account::memory(&pids).map(|memory| memory.resident_kib) },
-                "latency": { "ms_max": run.ms_max },
-                "errors": { "failed": requests - run.succeeded.min(requests) },
-            });
-            last = Some(Told { json, command: told });
-            // As many as fit in what is measured.
-            requests = rounded(run.per_second * self.duration.as_secs_f64()).max(1_000);
-        }
-        last.ok_or_else(|| Stop::Failed("h2load did not run".to_owned()))
-    }
-
     /// Starts the echo; gives its address.
     pub(crate) fn start_floor(&self, placement: Placement) -> Result<Server, String> {
         let port = self.free_port(self.port)?;
@@ -360,102 +300,6 @@ impl Lab {
 struct Output {
     stdout: String,
     stderr: String,
-}
-
-/// `perf record` under way.
-#[derive(Debug)]
-struct Recorder {
-    process: Process,
-    file: PathBuf,
-    /// What it says.
-    log: PathBuf,
-}
-
-impl Recorder {
-    fn start(pids: &[u32], file: PathBuf, log: PathBuf) -> Result<Self, String> {
-        // One of before is not to pass for what is recorded now.
-        File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
-        let mut command = Command::new("perf");
-        command.args(["record", "--event", &event(), "--freq", "1999", "--call-graph", "dwarf,16384"]);
-        command.arg("--output").arg(&file).args(["--pid", &pids.join(",")]);
-        let process = Process::start_silent(command.stdout(Stdio::null()), &log)
-            .map_err(|e| format!("{e} (perf/flamegraph says what to install)"))?;
-        Ok(Self { process, file, log })
-    }
-
-    /// It writes its file when it is interrupted, or when the servers have ended.
-    fn end(self) -> Result<(), String> {
-        self.process.interrupt()?;
-        if self.file.metadata().is_ok_and(|metadata| metadata.len() > 0) {
-            return Ok(());
-        }
-        let complaint = std::fs::read_to_string(&self.log).unwrap_or_default();
-        Err(format!("perf has recorded nothing: {}", complaint.trim()))
-    }
-}
-
-/// What perf counts: cycles, or where the machine (a virtual one) has no counter for them, the clock.
-fn event() -> String {
-    let output = Command::new("perf").args(["stat", "--event", "cycles:u", "true"]).output();
-    let has_cycles = output.is_ok_and(|output| !String::from_utf8_lossy(&output.stderr).contains("not supported"));
-    if has_cycles { "cycles" } else { "cpu-clock" }.to_owned()
-}
-
-/// What h2load says at its end.
-#[derive(Debug, PartialEq)]
-struct H2load {
-    seconds: f64,
-    per_second: f64,
-    succeeded: u64,
-    ms_max: Option<f64>,
-}
-
-impl H2load {
-    fn of(text: &str) -> Option<Self> {
-        // finished in 2.35s, 425000.12 req/s, 300.00MB/s
-        let finished = text.lines().find_map(|line| line.strip_prefix("finished in "))?;
-        let mut parts = finished.split(", ");
-        let seconds = duration_ms(parts.next()?)? / 1_000.0;
-        let per_second = parts.next()?.strip_suffix(" req/s")?.parse().ok()?;
-        // requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0 errored, 0 timeout
-        let requests = text.lines().find_map(|line| line.strip_prefix("requests: "))?;
-        let succeeded = requests.split(", ").find_map(|part| part.strip_suffix(" succeeded"))?.parse().ok()?;
-        // time for request:      123us      4.56ms      1.23ms       0.4ms    70.00%
-        let times = text.lines().find_map(|line| line.strip_prefix("time for request:"));
-        let ms_max = times.and_then(|times| duration_ms(times.split_ascii_whitespace().nth(1)?));
-        Some(Self { seconds, per_second, succeeded, ms_max })
-    }
-}
-
-/// `2.35s`, `4.56ms`, `123us`, in milliseconds.
-fn duration_ms(text: &str) -> Option<f64> {
-    for (unit, ms) in [("us", 1e-3), ("ms", 1.0), ("s", 1e3)] {
-        if let Some(number) = text.strip_suffix(unit) {
-            return Some(number.parse::<f64>().ok()? * ms);
-        }
-    }
-    None
-}
-
-/// Where a program of another package is; or what to install.
-fn program(name: &str) -> Result<PathBuf, Stop> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file()).ok_or_else(|| {
-        let package = "apt-get install nghttp2-server nghttp2-client (Debian), or your system's nghttp2";
-        Stop::Missing(format!("{name} is not installed: {package}"))
-    })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn whole(number: u64) -> f64 {
-    number as f64
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is positive and far below")]
-fn rounded(number: f64) -> u64 {
-    number as u64
 }
 
 /// How often it is looked whether a load has ended, or the run is to: so seldom that it takes nothing from what is
@@ -484,16 +328,5 @@ mod tests {
         let began = Instant::now();
         assert!(lab.output(command("exec sleep 600")).is_err());
         assert!(began.elapsed() < Duration::from_secs(300));
-    }
-
-    #[test]
-    fn reads_what_h2load_prints() {
-        let text = "starting benchmark...\n\nfinished in 250.00ms, 400000.50 req/s, 300.00MB/s\n\
-            requests: 1000 total, 1000 started, 1000 done, 999 succeeded, 1 failed, 0 errored, 0 timeout\n\
-            status codes: 999 2xx, 0 3xx, 1 4xx, 0 5xx\n\
-            time for request:      123us      4.50ms      1.23ms       400us    70.00%\n";
-        let run = H2load { seconds: 0.25, per_second: 400_000.5, succeeded: 999, ms_max: Some(4.5) };
-        assert_eq!(H2load::of(text), Some(run));
-        assert_eq!(H2load::of("finished"), None);
     }
 }
