@@ -22,6 +22,12 @@ pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
+/// A process that is named more than once: what it uses would count as often.
+#[must_use]
+pub fn repeated(pids: &[u32]) -> Option<u32> {
+    pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
+}
+
 /// Memory of these processes, shared pages counted in each.
 #[must_use]
 pub fn memory(pids: &[u32]) -> Option<Memory> {

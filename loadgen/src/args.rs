@@ -138,8 +138,7 @@ pub(crate) struct ToldArgs {
 impl ToldArgs {
     /// Whether there is an account of the processes; why not, in a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let mut pids = self.pid.iter().zip(1..);
-        if let Some((pid, _)) = pids.find(|(pid, next)| self.pid[*next..].contains(pid)) {
+        if let Some(pid) = loadgen_account::repeated(&self.pid) {
             return Err(format!("--pid {pid} is named twice, and its time would count twice"));
         }
         match self.pid.iter().find(|&&pid| loadgen_account::cpu_ns(&[pid]).is_none()) {

@@ -6,5 +6,5 @@
 mod account;
 mod limit;
 
-pub use account::{Memory, cpu_ns, memory};
+pub use account::{Memory, cpu_ns, memory, repeated};
 pub use limit::{BUSY_SHARE, LATE_MS_MAX, Limit};

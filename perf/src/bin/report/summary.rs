@@ -60,9 +60,10 @@ impl Summary {
 
 /// An error if runs are of different commits, or on different machines or cores: nobody could tell what a row is of.
 fn check_one_tree(runs: &[Context]) -> Result<(), String> {
-    let of = |run: &Context| (run.commit.clone(), run.machine.clone(), run.cores);
     let Some((first, others)) = runs.split_first() else { return Ok(()) };
-    match others.iter().find(|other| of(other) != of(first)) {
+    let is_alike =
+        |run: &&Context| run.commit == first.commit && run.machine == first.machine && run.cores == first.cores;
+    match others.iter().find(|other| !is_alike(other)) {
         Some(other) => Err(format!(
             "the runs {:?} and {:?} in it are of different commits, machines or cores",
             first.run, other.run

@@ -169,8 +169,7 @@ fn parse_against(text: &str) -> Result<Against, String> {
     if name.is_empty() || name == OURS || !is_url || pids.is_empty() {
         return Err(wrong());
     }
-    // Its processor time would count twice.
-    if let Some(pid) = pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(pid)) {
+    if let Some(pid) = loadgen_account::repeated(&pids) {
         return Err(format!("process {pid} is named twice"));
     }
     Ok(Against { name: name.to_owned(), url: url.to_owned(), pids })

@@ -118,7 +118,7 @@ impl Process {
 
 /// Whether there is something to read, or nothing more to come; waits for a moment.
 fn is_readable(pipe: &impl AsFd) -> rustix::io::Result<bool> {
-    let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    let moment = Timespec::try_from(LOOK).map_err(|_| rustix::io::Errno::INVAL)?;
     match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&moment)) {
         Err(rustix::io::Errno::INTR) => Ok(false),
         ready => ready.map(|count| count > 0),
@@ -132,6 +132,10 @@ impl Drop for Process {
         _ = self.child.wait();
     }
 }
+
+/// How often it is looked whether a process has said something or ended, or the run is to: so seldom that it takes
+/// nothing from what is measured.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ mod nghttp2;
 mod recorder;
 
 use crate::measurement::Told;
-use crate::process::{Process, pinned, words};
+use crate::process::{LOOK, Process, pinned, words};
 use crate::turns::Turns;
 use crate::{Against, Args, Cores};
 use perf::OURS;
@@ -302,9 +302,6 @@ struct Output {
     stderr: String,
 }
 
-/// How often it is looked whether a load has ended, or the run is to: so seldom that it takes nothing from what is
-/// measured.
-const LOOK: Duration = Duration::from_millis(50);
 /// Ports that are looked through.
 const PORTS: u16 = 60;
 
