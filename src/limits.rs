@@ -83,9 +83,6 @@ pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 /// certificate ever may. No Lease that serves its purpose comes near; one that would pass it is refused with 429.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Creations that wait for their namespaces at one time; further ones are answered by what is known.
-pub const POSTPONED_MAX: usize = 64;
-
 /// Claims to Leases from before the start, each of some twenty bytes; the holder of one more waits as others do, unless
 /// it is in a namespace of the cluster itself. A cluster has some hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
@@ -264,6 +261,10 @@ pub const UNDELIVERED_SHARE: usize = 16;
 /// may pass it. About what one of them is given in a turn.
 pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 
+/// Leases and changes of the journal that a starting server takes in in one turn: some ten milliseconds. Probes are
+/// answered between two turns.
+pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
+
 /// States that are let go of between two looks at the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
@@ -277,6 +278,18 @@ pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 /// Of them, how many such a write looks at again.
 pub const OUTLIVED_LOOKED_AT: usize = 256;
+
+// ---- Waiting: requests that cannot be answered yet ----
+
+/// Requests that wait for another change of their Lease, all connections together; a further one is 429. The bytes of
+/// all requests that wait count as received and not served.
+pub const WAITING_FOR_KEY_MAX: usize = 4_096;
+
+/// Creations that wait for their namespace, all connections together; a further one is 429.
+pub const WAITING_FOR_NAMESPACE_MAX: usize = 64;
+
+/// Changes of a request that may be rejected because another write came first; then the answer is 409.
+pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 
 // ---- Time: what must have come or gone by then, and what is waited for ----
 
@@ -319,6 +332,12 @@ pub const LATE_JOBS_INTERVAL_MS: u64 = 1000;
 /// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet: in a cluster that
 /// is well it does within milliseconds, and after one failure within half a second.
 pub const NAMESPACE_WAIT_MS: u64 = 500;
+
+/// Longest wait of a write for the journal, in ms; then the answer is 504. kube-apiserver's `--request-timeout`.
+pub const WRITE_WAIT_MS_MAX: u64 = 60_000;
+
+/// Milliseconds between two looks for requests whose wait is too long.
+pub const WAIT_LOOK_MS: u64 = 250;
 
 /// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
 /// kube-apiserver's `--min-request-timeout`.

@@ -3,11 +3,13 @@
 //! What prevents it from starting is told in one line on standard error: exit status 2 if the command line is to
 //! blame, else 1.
 
-use coordination_apiserver::cli::{Args, PROGRAM, Stop, USAGE, one_line};
+use coordination_apiserver::cli::{Args, Command, InspectArgs, PROGRAM, Stop, StorageKind, USAGE, one_line};
 use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
+use coordination_apiserver::engine::disk::{FILE, salvage};
+use coordination_apiserver::journal::inspect::Inspection;
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
-use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
@@ -31,6 +33,9 @@ fn main() -> ExitCode {
         }
         Err(Stop::Wrong(line)) => return Failure { line, status: USAGE }.report(),
     };
+    if let Some(Command::Inspect(inspect)) = &args.command {
+        return self::inspect(inspect).unwrap_or_else(|failure| failure.report());
+    }
     let log = match logging::init(args.log_format, args.verbosity) {
         Ok(log) => log,
         Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
@@ -57,7 +62,13 @@ fn run(args: &Args) -> Result<(), Failure> {
         None => None,
     };
     let namespaces = if args.namespaces_from_cluster { Namespaces::awaited() } else { Namespaces::default() };
-    let server = Server::bind(Config {
+    let storage = match args.storage {
+        StorageKind::Disk => {
+            StorageConfig::Disk(data_dir(args.data_dir.as_deref(), args.cert_dir.as_deref()).map_err(Failure::wrong)?)
+        }
+        StorageKind::Memory => StorageConfig::Memory,
+    };
+    let mut server = Server::bind(Config {
         secure: args.secure_addr().zip(tls.as_ref().map(|tls| tls.secure.clone())),
         insecure: args.insecure_addr(),
         namespaces,
@@ -65,6 +76,8 @@ fn run(args: &Args) -> Result<(), Failure> {
         watch_window_events: args.watch_window_events.get(),
         watch_window_bytes: args.watch_window_bytes.get(),
         lease_quota_bytes: args.lease_quota_bytes.get(),
+        storage,
+        stop_expires_watches: args.stop_expires_watches,
         reclaim_seconds: args.reclaim_seconds,
         followed: of_cluster.iter().cloned().collect(),
     })
@@ -80,8 +93,52 @@ fn run(args: &Args) -> Result<(), Failure> {
     if let Some(addr) = server.insecure_addr() {
         warn!(%addr, "serving cleartext HTTP without authentication: whoever reaches this port may do everything");
     }
+    server.load().map_err(Failure::at_runtime)?;
     say(usage).map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
-    server.run().map_err(|e| Failure::at_runtime(format!("the event loop failed: {e}")))
+    server.run().map_err(Failure::at_runtime)
+}
+
+/// Prints what a data folder holds. Exit status 1 if something in it is damaged.
+fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
+    let folder = data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?;
+    let mut salvage = salvage(&folder.join(FILE)).map_err(Failure::at_runtime)?;
+    let complaints = std::mem::take(&mut salvage.complaints);
+    let mut inspection = Inspection::begin(&mut salvage);
+    // A reader that has gone away is no reason to fail.
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if args.changes {
+        for line in inspection.by_ref() {
+            if writeln!(out, "{line}").is_err() {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+    }
+    let mut summary = inspection.finish();
+    summary.complaints.splice(0..0, complaints);
+    if !args.changes {
+        _ = write!(out, "{}", summary.report(&folder));
+    }
+    _ = out.flush();
+    for complaint in &summary.complaints {
+        _ = writeln!(io::stderr(), "{PROGRAM}: {}", one_line(complaint));
+    }
+    Ok(if summary.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_FAILED) })
+}
+
+/// The data folder that the user named, or the one beside the certificates.
+///
+/// # Errors
+/// The user named no folder, and has no home folder.
+fn data_dir(named: Option<&Path>, cert_dir: Option<&Path>) -> io::Result<PathBuf> {
+    let dir = match (named, cert_dir) {
+        (Some(named), _) => named.to_owned(),
+        (None, Some(cert_dir)) => cert_dir.join(DATA_DIR),
+        (None, None) => pki::default_cert_dir()
+            .map_err(|_| io::Error::other("the user has no home folder: name a folder with --data-dir"))?
+            .join(DATA_DIR),
+    };
+    // What is printed and logged holds wherever it is read.
+    path::absolute(dir)
 }
 
 /// Writes a line to standard output, on a thread of its own: one that nobody reads is no reason to wait or to stop.
@@ -274,6 +331,8 @@ impl Failure {
     }
 }
 
+/// Name of the data folder beside the certificates.
+const DATA_DIR: &str = "data";
 /// Exit status where the command line is right, and yet it did not work.
 const STATUS_FAILED: u8 = 1;
 /// Open files that are not connections: standard streams, listeners, the poll and its waker, the pipe of the signals.

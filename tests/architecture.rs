@@ -13,13 +13,13 @@ const LAYERS: &str = "
     api
     metrics
     watch
-    form  options
+    form  journal  options
     auth  cli  cluster  media_type  patch  pki  table
     codec  listener  selector  tls  verb
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go
-    hpack  http  limits  permits  resource  updates
+    engine  hpack  http  limits  permits  resource  updates
 ";
 
 /// What knows sockets or framing; nobody else is to know of it but those who serve.

@@ -6,7 +6,7 @@
 mod support;
 
 use coordination_apiserver::cluster::{NamespaceChange, NamespacePhase};
-use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, POSTPONED_MAX};
+use coordination_apiserver::limits::{NAMESPACE_WAIT_MS, WAITING_FOR_NAMESPACE_MAX};
 use coordination_apiserver::server::Config;
 use coordination_apiserver::tls::config::Secure;
 use coordination_apiserver::tls::reload::Reloader;
@@ -391,11 +391,13 @@ fn only_so_many_creations_wait() {
     // On a machine that is busy with something else the first may have waited long enough when the last comes.
     eventually("one too many is answered while the others wait", || {
         client.ended.clear();
-        let streams: Vec<_> = (0..=POSTPONED_MAX).map(|_| client.queue(&message)).collect();
-        for stream in &streams {
+        let streams: Vec<_> = (0..=WAITING_FOR_NAMESPACE_MAX).map(|_| client.queue(&message)).collect();
+        let (last, others) = streams.split_last().unwrap();
+        for stream in others {
             client.recv(*stream).expect_failure(404, "NotFound", "one that never comes");
         }
-        client.ended.first() == streams.last()
+        let answer = client.recv(*last);
+        answer.status() == 429 && client.ended.first() == Some(last)
     });
     // They count no longer.
     let begun = Instant::now();

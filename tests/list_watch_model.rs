@@ -13,7 +13,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
 
 use coordination_apiserver::api::job::Job;
-use coordination_apiserver::api::{Api, Reply};
+use coordination_apiserver::api::{Api, Reply, Storage};
 use coordination_apiserver::auth::Credentials;
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::form::Response;
@@ -188,8 +188,8 @@ impl World {
             user_agent: Some(b"model/1"),
             fields: &NoLines,
         };
-        let mut body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.api.handle(&mut self.table, &head, &mut body, &self.credentials, self.now)
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        self.api.handle(&mut self.table, &head, &body, &self.credentials, self.now)
     }
 
     /// One random write.
@@ -230,7 +230,7 @@ impl World {
         match reply {
             Reply::Response(response) => assert!([200, 201, 404, 409].contains(&response.status), "{response:?}"),
             Reply::Job(job) => self.deletions.push(*job),
-            Reply::Watch(_) | Reply::Postponed(_) => panic!("neither a watch was asked for nor a namespace is unknown"),
+            Reply::Watch(_) | Reply::Waiting(_) => panic!("neither a watch was asked for nor a namespace is unknown"),
         }
         self.learn();
     }
@@ -243,7 +243,10 @@ impl World {
         let at = self.rng.usize(..self.deletions.len());
         let mut out = Vec::new();
         // A deletion that the log has overtaken ends half-way, as its connection would.
-        if !matches!(self.deletions[at].step(&mut self.table, self.now, &mut out, 1_000), Ok(Stepped::More)) {
+        if !matches!(
+            self.deletions[at].step(&mut self.table, &mut Storage::Memory, self.now, &mut out, 1_000),
+            Ok(Stepped::More)
+        ) {
             self.deletions.swap_remove(at);
         }
         self.learn();
@@ -379,7 +382,7 @@ impl World {
                 self.seen.expired_pages += 1;
                 Stage::Lost
             }
-            Reply::Watch(_) | Reply::Postponed(_) => panic!("{target} is a list"),
+            Reply::Watch(_) | Reply::Waiting(_) => panic!("{target} is a list"),
         }
     }
 
@@ -389,7 +392,7 @@ impl World {
             return self.list(reflector, Some((listing, token)));
         };
         let bytes_max = if eager { usize::MAX } else { self.rng.usize(1..2_000) };
-        match job.step(&mut self.table, self.now, &mut listing.body, bytes_max) {
+        match job.step(&mut self.table, &mut Storage::Memory, self.now, &mut listing.body, bytes_max) {
             Ok(Stepped::More) => {
                 listing.job = Some(job);
                 return Stage::Listing(listing);
@@ -430,7 +433,7 @@ impl World {
                 Stage::Watching { key, initial: with_initial.then(Copy::new) }
             }
             Reply::Response(Response { status, .. }) => panic!("{status} for {target}"),
-            Reply::Job(_) | Reply::Postponed(_) => panic!("{target} is a watch"),
+            Reply::Job(_) | Reply::Waiting(_) => panic!("{target} is a watch"),
         }
     }
 }

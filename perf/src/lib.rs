@@ -5,5 +5,8 @@
 pub mod results;
 pub mod row;
 
-/// The subject of what is measured on the server of this workspace.
+/// The subject of what is measured on the server of this workspace with its Leases in memory.
 pub const OURS: &str = "this";
+
+/// The same, with its Leases on disk.
+pub const OURS_ON_DISK: &str = "this-disk";

@@ -1,19 +1,21 @@
 //! delete and deletecollection.
 
+use super::answer::Answer;
 use super::deletion::{Deletion, Fate};
 use super::job::Job;
 use super::key::check_key;
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::read::{ListStart, list_start, range_of};
-use super::{Api, Call, Reply};
+use super::{Api, Call, Reply, Verdict};
 use crate::api_error::{ApiError, Status};
 use crate::codec::DeleteOptions;
 use crate::codec::Format;
 use crate::codec::protobuf;
-use crate::form::{Response, State};
+use crate::form::{Form, Response, State};
 use crate::lease::Lease;
 use crate::options::{ListOptions, merge_delete_options};
 use crate::table::Table;
+use crate::table::change::Change;
 
 impl Api {
     /// Deletes a Lease, or marks it if finalizers hold it.
@@ -21,10 +23,10 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &mut [u8],
+        body: &[u8],
         namespace: &str,
         name: &str,
-    ) -> Result<Reply, ApiError> {
+    ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         let options = self.delete_options(call, body)?;
         check_key(namespace, name)?;
@@ -34,27 +36,31 @@ impl Api {
         let deletion = Deletion::of(&options);
         // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-        let reply = match deletion.decide(current, call.now)? {
+        let refused = call.check_options_of(form);
+        let state = match deletion.decide(current, call.now)? {
             // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out
             // first.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
-                Reply::object(200, State::Loose(&Lease::default(), None), form, call.now)
+                return reply_unless(refused, 200, State::Loose(&Lease::default(), None), form, call);
             }
             Fate::Gone => {
                 let body = form.for_status().status_body(&Status::deleted(name, &current.metadata().uid));
-                if !deletion.dry_run {
-                    table.remove(slot);
+                let response = refused.map(|()| Response::new(200, form.content_type(), body));
+                if deletion.dry_run {
+                    return response.map(|response| Verdict::Reply(Reply::Response(response)));
                 }
-                Ok(Reply::Response(Response::new(200, form.content_type(), body)))
+                return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
             }
             Fate::Held(marked) if deletion.dry_run => {
-                Reply::object(held, State::Loose(&marked, Some(current.version)), form, call.now)
+                return reply_unless(refused, held, State::Loose(&marked, Some(current.version)), form, call);
             }
-            Fate::Held(marked) => Reply::object(held, State::Stored(&table.replace(slot, *marked)), form, call.now),
-            Fate::Unchanged => Reply::object(held, State::Stored(current), form, call.now),
+            Fate::Held(marked) => {
+                let change = Change::Replace(table.target(slot), marked);
+                return Ok(Verdict::Write(change, Answer::applied(held, form, refused)));
+            }
+            Fate::Unchanged => State::Stored(current),
         };
-        call.check_options_of(form)?;
-        reply
+        reply_unless(refused, held, state, form, call)
     }
 
     /// Deletes what a list would show.
@@ -62,7 +68,7 @@ impl Api {
         &mut self,
         table: &Table,
         call: &Call<'_>,
-        body: &mut [u8],
+        body: &[u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
         let form = call.form(false)?;
@@ -85,7 +91,7 @@ impl Api {
         Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 
-    fn delete_options(&mut self, call: &Call<'_>, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
+    fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<DeleteOptions, ApiError> {
         let from_body = if body.is_empty() {
             None
         } else {
@@ -93,13 +99,25 @@ impl Api {
                 Format::Json => self.decoder.decode_delete_options(body)?,
                 Format::Yaml => {
                     let unread = |message| ApiError::Unclassified { message };
-                    self.decoder.decode_delete_options(&mut json_of_yaml(body, unread)?.0)?
+                    self.decoder.decode_delete_options(&json_of_yaml(body, unread)?.0)?
                 }
                 Format::Protobuf => protobuf::decode_delete_options(body)?,
             })
         };
         merge_delete_options(&call.query, from_body)
     }
+}
+
+/// The answer to a deletion that changes nothing, unless it is refused.
+fn reply_unless(
+    refused: Result<(), ApiError>,
+    status: u16,
+    state: State<'_>,
+    form: Form,
+    call: &Call<'_>,
+) -> Result<Verdict, ApiError> {
+    refused?;
+    Reply::object(status, state, form, call.now).map(Verdict::Reply)
 }
 
 /// kube-apiserver's `deleteCollectionPageSize`. Here it only says that there is a limit.

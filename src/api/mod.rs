@@ -3,6 +3,7 @@
 //! Owned here: the order in which kube-apiserver checks things, since the first that is wrong is what the client is
 //! told. The rules themselves are in `lease`, `options`, `patch` and `selector`; how a reply is framed is `serve`'s.
 
+mod answer;
 mod asked_state;
 mod delete;
 mod deletion;
@@ -13,12 +14,13 @@ mod key;
 mod negotiate;
 mod patch;
 mod pending_request;
-pub mod postponed;
 mod preconditions;
 mod read;
 mod reclaim;
 mod renew;
+mod storage;
 mod token;
+pub mod waiting;
 mod warnings;
 mod write;
 
@@ -29,7 +31,10 @@ use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
 use crate::form::{Form, Response, State};
 use crate::http::{Method, RequestHead};
-use crate::limits::{GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX};
+use crate::limits::{
+    GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX, WAITING_FOR_KEY_MAX,
+    WAITING_FOR_NAMESPACE_MAX, WRITE_ATTEMPTS_MAX,
+};
 use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
 use crate::options::{Query, asks_to_watch, check_timeout};
@@ -37,8 +42,10 @@ use crate::permits::Permits;
 use crate::resource::ApiVersion;
 use crate::route::{Route, Target};
 use crate::table::Table;
+use crate::table::change::Change;
 use crate::verb::Verb;
 use crate::watch::{WatchSpec, WatchStart};
+use answer::Answer;
 pub use discovery::health;
 use gzip::Gzip;
 use health::HealthChecks;
@@ -46,9 +53,11 @@ use job::Job;
 use key::NO_NAMESPACE;
 use negotiate::form_of_error;
 use pending_request::PendingRequest;
-use postponed::Postponed;
 pub use reclaim::Reclaim;
 use std::fmt;
+pub use storage::Storage;
+use storage::Written;
+use waiting::{Refused, Retry, Until, Waiter, Waiting};
 use warnings::Warnings;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
@@ -57,12 +66,16 @@ pub struct Api {
     rng: fastrand::Rng,
     gzip_permits: Permits,
     long_job_permits: Permits,
+    key_permits: Permits,
+    namespace_permits: Permits,
     /// Renewals are served as other updates are, for the test that compares.
     #[cfg(test)]
     long_way_only: bool,
     /// Renewals that were not, in JSON and in protobuf.
     #[cfg(test)]
     short_ways: [u64; 2],
+    /// What keeps the Leases.
+    pub storage: Storage,
     /// Where Leases may be created.
     pub namespaces: Namespaces,
     /// Who may create what was held before the start.
@@ -82,8 +95,26 @@ struct Call<'r> {
     query: Query<'r>,
     caller: &'r Caller,
     now: Now,
+    retry: Retry,
     /// What the client is told besides the answer.
     warnings: Warnings,
+}
+
+/// What the rules make of a request.
+#[derive(Debug)]
+enum Verdict {
+    /// An answer, which changes nothing.
+    Reply(Reply),
+    /// A wait, after which the request is served again.
+    Wait(Until),
+    /// A change, and the answer once the table has it.
+    Write(Change, Answer),
+}
+
+impl From<Reply> for Verdict {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
 }
 
 /// The answer to a request.
@@ -95,8 +126,8 @@ pub enum Reply {
     Job(Box<Job>),
     /// A stream of events.
     Watch(Box<WatchSpec>),
-    /// None yet: it waits for [`Api::resume`].
-    Postponed(Box<Postponed>),
+    /// None yet: the request waits for [`Api::resume`].
+    Waiting(Box<Waiting>),
 }
 
 impl Reply {
@@ -104,16 +135,16 @@ impl Reply {
     ///
     /// # Errors
     /// 406 if the client wants a list.
+    #[inline]
     fn object(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Self, ApiError> {
-        form.representation.check_object().map_err(ApiError::NotAcceptable)?;
-        Ok(Self::Response(Response::new(status, form.content_type(), form.object_body(state, now.wall))))
+        object_response(status, state, form, now).map(Self::Response)
     }
 
     /// The same, with what else the client is told.
     fn with_warnings(mut self, warnings: Warnings) -> Self {
         match &mut self {
             Self::Response(response) => response.warnings = warnings.into_fields(),
-            Self::Postponed(postponed) => postponed.warn(warnings),
+            Self::Waiting(waiting) => waiting.warn(warnings),
             Self::Job(_) | Self::Watch(_) => {}
         }
         self
@@ -124,8 +155,7 @@ impl Reply {
         match self {
             Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
             Self::Job(_) => true,
-            // Of a creation there is one object to tell of.
-            Self::Watch(_) | Self::Postponed(_) => false,
+            Self::Waiting(_) | Self::Watch(_) => false,
         }
     }
 
@@ -134,7 +164,7 @@ impl Reply {
         match self {
             Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed(gzip))),
             Self::Job(job) => Self::Job(Box::new(job.compressed(gzip))),
-            other @ (Self::Watch(_) | Self::Postponed(_)) => other,
+            other @ (Self::Waiting(_) | Self::Watch(_)) => other,
         }
     }
 
@@ -142,10 +172,20 @@ impl Reply {
     fn status(&self) -> Option<u16> {
         match self {
             Self::Response(response) => Some(response.status),
-            Self::Job(_) | Self::Postponed(_) => None,
+            Self::Job(_) | Self::Waiting(_) => None,
             Self::Watch(_) => Some(200),
         }
     }
+}
+
+/// A response that shows one object.
+///
+/// # Errors
+/// 406 if the client wants a list.
+#[inline]
+fn object_response(status: u16, state: State<'_>, form: Form, now: Now) -> Result<Response, ApiError> {
+    form.representation.check_object().map_err(ApiError::NotAcceptable)?;
+    Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }
 
 /// Checks the `timeout` of all that is no watch.
@@ -188,10 +228,13 @@ impl Api {
             rng: fastrand::Rng::new(),
             gzip_permits: Permits::new(GZIP_JOBS_MAX),
             long_job_permits: Permits::new(LONG_JOBS_MAX),
+            key_permits: Permits::new(WAITING_FOR_KEY_MAX),
+            namespace_permits: Permits::new(WAITING_FOR_NAMESPACE_MAX),
             #[cfg(test)]
             long_way_only: false,
             #[cfg(test)]
             short_ways: [0; 2],
+            storage: Storage::default(),
             namespaces: Namespaces::default(),
             reclaim: Reclaim::new(0),
             metrics: Metrics::new(),
@@ -199,23 +242,44 @@ impl Api {
         }
     }
 
-    /// Serves one request. `body` is the API's to change.
+    /// Serves one request.
     pub fn handle(
         &mut self,
         table: &mut Table,
         request: &RequestHead<'_>,
-        body: &mut [u8],
+        body: &[u8],
         credentials: &Credentials,
         now: Now,
+    ) -> Reply {
+        self.handle_again(table, request, body, credentials, now, Retry::first(now.ms))
+    }
+
+    /// Serves one request that waited and is to be served [again](waiting::Resumed::Again).
+    pub fn handle_again(
+        &mut self,
+        table: &mut Table,
+        request: &RequestHead<'_>,
+        body: &[u8],
+        credentials: &Credentials,
+        now: Now,
+        retry: Retry,
     ) -> Reply {
         let Target { version, route } = Target::of(request.path);
         let verb = verb_of(request, &route);
         let kind = RequestKind::of(&route, verb, request);
+        let takes_gzip = || route.is_resource() && gzip::is_accepted(request.fields);
         let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
-            let call = Call { head: request, version, query, caller: &caller, now, warnings };
-            let reply = self.dispatch(table, &call, &route, verb, body);
+            let call = Call { head: request, version, query, caller: &caller, now, retry, warnings };
+            let reply = match self.dispatch(table, &call, &route, verb, body) {
+                Ok(Verdict::Reply(reply)) => Ok(reply),
+                Ok(Verdict::Write(change, answer)) => {
+                    self.write(table, change, answer, now, || Waiter { kind, version, takes_gzip: takes_gzip(), retry })
+                }
+                Ok(Verdict::Wait(until)) => self.wait(until, Waiter { kind, version, takes_gzip: takes_gzip(), retry }),
+                Err(error) => Err(error),
+            };
             let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.with_warnings(call.warnings)
         });
@@ -223,23 +287,60 @@ impl Api {
         if let Err(error) = self.take_long_job_permit(table, &mut reply) {
             reply = Reply::Response(refusal(request, &error));
         }
-        if route.is_resource()
-            && reply.may_be_compressed()
-            && gzip::is_accepted(request.fields)
-            && let Some(permit) = self.gzip_permits.take()
-        {
-            reply = reply.compressed(Gzip::new(permit));
+        if reply.may_be_compressed() && takes_gzip() {
+            reply = self.compress(reply);
         }
         match (reply.status(), &mut reply) {
             (Some(status), _) => self.metrics.count_request(kind, version, status),
             // These are counted when their responses begin.
             (None, Reply::Job(job)) => job.set_request(PendingRequest::of(request, kind, version, now)),
-            (None, Reply::Postponed(postponed)) => {
-                postponed.set_request(PendingRequest::of(request, kind, version, now));
-            }
             (None, _) => {}
         }
         reply
+    }
+
+    /// Takes a change, and answers if the table has it at once.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the change is not taken, or its answer is not to be had.
+    #[inline]
+    fn write(
+        &mut self,
+        table: &mut Table,
+        change: Change,
+        answer: Answer,
+        now: Now,
+        waiter: impl FnOnce() -> Waiter,
+    ) -> Result<Reply, ApiError> {
+        match self.storage.write(table, change, now.ms)? {
+            Written::Applied(object) => answer.into_reply(&object, now),
+            Written::Busy => self.wait(Until::KeyIsFree(self.storage.settled()), waiter()),
+            // The journal bounds how many there are.
+            Written::Submitted(ticket) => {
+                Ok(Reply::Waiting(Box::new(Waiting::new(Until::Settled(ticket, answer), waiter(), None))))
+            }
+        }
+    }
+
+    /// Lets a request wait.
+    ///
+    /// # Errors
+    /// 429 if too many wait already.
+    fn wait(&self, until: Until, waiter: Waiter) -> Result<Reply, ApiError> {
+        let permits = match &until {
+            Until::NamespaceIsKnown(_) => &self.namespace_permits,
+            Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
+        };
+        let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
+        Ok(Reply::Waiting(Box::new(Waiting::new(until, waiter, Some(permit)))))
+    }
+
+    /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.
+    fn compress(&self, reply: Reply) -> Reply {
+        match self.gzip_permits.take() {
+            Some(permit) if reply.may_be_compressed() => reply.compressed(Gzip::new(permit)),
+            _ => reply,
+        }
     }
 
     /// Answers a request whose body is not taken, and counts it.
@@ -249,6 +350,18 @@ impl Api {
         let response = refusal(request, error);
         let kind = RequestKind::of(&route, verb_of(request, &route), request);
         self.metrics.count_request(kind, version, response.status);
+        response
+    }
+
+    /// Answers a request that waited and is refused, and counts it.
+    #[cold]
+    pub fn refuse_waiting(&mut self, request: &RequestHead<'_>, refused: Refused) -> Response {
+        let Refused { error, warnings, waited_ms } = refused;
+        let Target { version, route } = Target::of(request.path);
+        let response = Response { warnings: warnings.into_fields(), ..refusal(request, &error) };
+        let kind = RequestKind::of(&route, verb_of(request, &route), request);
+        self.metrics.count_begin(kind, version, response.status);
+        self.metrics.count_end(kind, version, waited_ms);
         response
     }
 
@@ -273,7 +386,7 @@ impl Api {
                 }
                 WatchStart::After(_) | WatchStart::Initial { .. } | WatchStart::Refused(_) => return Ok(()),
             },
-            Reply::Job(_) | Reply::Postponed(_) | Reply::Response(_) => return Ok(()),
+            Reply::Job(_) | Reply::Response(_) | Reply::Waiting(_) => return Ok(()),
         };
         *place = Some(self.long_job_permits.take().ok_or(ApiError::TooManyRequests)?);
         Ok(())
@@ -286,15 +399,54 @@ impl Api {
         call: &Call<'_>,
         route: &Route<'_>,
         verb: Option<Verb>,
-        body: &mut [u8],
-    ) -> Result<Reply, ApiError> {
+        body: &[u8],
+    ) -> Result<Verdict, ApiError> {
         let head = call.head;
         authorize(call.caller, head.method, head.path, route, verb)?;
+        if route.is_resource() && self.storage.is_loading() {
+            return Err(ApiError::Loading);
+        }
+        if let Route::Lease { namespace, name } = route
+            && head.method != Method::Get
+            && let Some(until) = self.hold_back(call, namespace, name)?
+        {
+            return Ok(Verdict::Wait(until));
+        }
         match (route, head.method) {
-            (Route::Lease { namespace, name }, Method::Get) => read::get(table, call, namespace, name),
+            (Route::Lease { namespace, name }, Method::Get) => {
+                read::get(table, call, namespace, name).map(Verdict::Reply)
+            }
             (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Patch) => self.patch(table, call, body, namespace, name),
             (Route::Lease { namespace, name }, Method::Delete) => self.delete(table, call, body, namespace, name),
+            (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
+            (route, _) => self.dispatch_reading(table, call, route, body).map(Verdict::Reply),
+        }
+    }
+
+    /// What a write of a Lease must wait for or end with before the rules look at it: another change of the same Lease
+    /// is under way, or other writers came first too often.
+    ///
+    /// # Errors
+    /// 409 after [`WRITE_ATTEMPTS_MAX`] changes were rejected.
+    #[inline]
+    fn hold_back(&self, call: &Call<'_>, namespace: &str, name: &str) -> Result<Option<Until>, ApiError> {
+        if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
+            return Err(ApiError::Conflict { name: name.to_owned() });
+        }
+        let is_busy = self.storage.is_busy(namespace, name);
+        Ok(is_busy.then(|| Until::KeyIsFree(self.storage.settled())))
+    }
+
+    /// Does what changes no single Lease.
+    fn dispatch_reading(
+        &mut self,
+        table: &Table,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        body: &[u8],
+    ) -> Result<Reply, ApiError> {
+        match (route, call.head.method) {
             // A path that leaves the namespace empty asks for all.
             (Route::Namespace(namespace), Method::Get) if !namespace.is_empty() => {
                 read::list(table, call, Some(namespace), &mut self.rng)
@@ -303,14 +455,13 @@ impl Api {
             (Route::Watch { namespace, name }, Method::Get) => {
                 read::watch_by_path(table, call, namespace.as_deref(), name.as_deref(), &mut self.rng)
             }
-            (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
             (Route::Namespace(namespace), Method::Delete) if namespace.is_empty() => {
                 Err(ApiError::BadRequest { message: NO_NAMESPACE.into() })
             }
             (Route::Namespace(namespace), Method::Delete) => self.delete_collection(table, call, body, namespace),
             (Route::Unknown, _) => Err(ApiError::PathNotFound),
             (Route::Metrics, Method::Get | Method::Head) => {
-                let text = self.metrics.encode(table, call.now);
+                let text = self.metrics.encode(table, self.storage.journal(), call.now);
                 Ok(Reply::Response(Response::new(200, METRICS, text.into())))
             }
             (route, Method::Get) => discovery::document(route, call, &self.health),

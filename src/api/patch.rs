@@ -2,8 +2,8 @@
 
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
-use super::write::{Write, WriteKind, check_entries, replace, valid, writer};
-use super::{Api, Call, Reply};
+use super::write::{Write, WriteKind, check_entries, valid, writer};
+use super::{Api, Call, Verdict};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::codec::json::encode_lease_into;
@@ -27,10 +27,10 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &mut [u8],
+        body: &[u8],
         namespace: &str,
         name: &str,
-    ) -> Result<Reply, ApiError> {
+    ) -> Result<Verdict, ApiError> {
         let content_type = String::from_utf8_lossy(call.head.content_type.unwrap_or_default());
         let patch_type = PatchType::from_content_type(&content_type)?;
         let form = call.form(false)?;
@@ -76,7 +76,7 @@ impl Api {
         track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form))
+        self.replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form))
     }
 
     /// Puts an applied configuration over what is there, or over nothing.
@@ -87,7 +87,7 @@ impl Api {
         (namespace, name): (&str, &str),
         call: &Call<'_>,
         write: &Write<'_>,
-    ) -> Result<Reply, ApiError> {
+    ) -> Result<Verdict, ApiError> {
         let options = write.options;
         let (config, duplicates) = self.decode_configuration(body, options)?;
         valid(name, validate_entry_count(entries_in(&config)))?;
@@ -121,7 +121,7 @@ impl Api {
         check_name(&lease.metadata, name)?;
         check_entries(&lease.metadata)?;
         if is_there {
-            return replace(table, lease, name, write);
+            return self.replace(table, lease, name, write);
         }
         authorize_create(call.caller, namespace, name, "")?;
         parse_object_resource_version(&lease.metadata.resource_version)?;
@@ -178,12 +178,12 @@ impl Api {
     fn decode_patched(
         &mut self,
         call: &Call<'_>,
-        mut patched: Vec<u8>,
+        patched: Vec<u8>,
         mut complaints: Vec<String>,
         options: &WriteOptions,
     ) -> Result<Lease, ApiError> {
         let unfit = |result: &[u8], why: String| unfit(&String::from_utf8_lossy(result), why);
-        let decoded = self.decoder.decode_patched(&mut patched, call.version);
+        let decoded = self.decoder.decode_patched(&patched, call.version);
         let DecodedLease { lease, entries, warnings, .. } = decoded.map_err(|why| unfit(&patched, why))?;
         complaints.extend(warnings.messages().map(str::to_owned));
         tell(call, &complaints, options).map_err(|why| unfit(&patched, why))?;

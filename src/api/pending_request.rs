@@ -25,6 +25,11 @@ impl PendingRequest {
         Self { kind, version, form_of_error, taken_ms: now.ms }
     }
 
+    /// That of a request which was taken in at `taken_ms`. An error is written in JSON.
+    pub(super) fn since(taken_ms: u64, kind: RequestKind, version: ApiVersion) -> Self {
+        Self { kind, version, form_of_error: Form::default(), taken_ms }
+    }
+
     /// What it is answered with if it fails.
     pub(super) fn refusal(&self, error: &ApiError) -> Response {
         Response::from_status(&error.status(), self.form_of_error)

@@ -1,24 +1,26 @@
 //! create and update, and how what they and a patch lead to gets into the table.
 
+use super::answer::Answer;
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::{format_of_body, json_of_yaml};
-use super::postponed::Postponed;
+use super::waiting::Until;
 use super::warnings::Warnings;
-use super::{Api, Call, Reply};
+use super::{Api, Call, Reply, Verdict, object_response};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::clock::Now;
 use crate::codec::json::{other_version, unrecognized};
 use crate::codec::protobuf::{self, lease_len, lease_len_max};
 use crate::codec::{FieldWarnings, Format};
-use crate::form::{Form, State};
+use crate::form::{Form, Response, State};
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
 use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
 use crate::lease::validation::{entry_count, validate_create, validate_entry_count, validate_update};
 use crate::lease::{Lease, ObjectMeta};
-use crate::limits::{OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
+use crate::limits::{NAMESPACE_WAIT_MS, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::resource::{ApiVersion, ResourceVersion};
+use crate::table::change::Change;
 use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
@@ -32,9 +34,9 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &mut [u8],
+        body: &[u8],
         namespace: &str,
-    ) -> Result<Reply, ApiError> {
+    ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
@@ -52,14 +54,14 @@ impl Api {
         &mut self,
         table: &mut Table,
         call: &Call<'_>,
-        body: &mut [u8],
+        body: &[u8],
         namespace: &str,
         name: &str,
-    ) -> Result<Reply, ApiError> {
+    ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
-        if let Some(renewed) = self.renew(table, call, body, (namespace, name), &options, form) {
-            return renewed;
+        if let Some(renewal) = self.renew(table, call, body, (namespace, name), &options, form) {
+            return Ok(renewal);
         }
         let mut lease = self.decode_lease(call, &options, body)?;
         take_namespace(&mut lease.metadata, namespace)?;
@@ -89,13 +91,13 @@ impl Api {
                 parse_object_resource_version(&lease.metadata.resource_version)?;
                 self.insert(table, lease, &Write::new(call, WriteKind::Update, &options, form))
             }
-            Some(_) => replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form)),
+            Some(_) => self.replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form)),
         }
     }
 
     /// The Lease in a body, whichever format that has. kube-apiserver minds the version only when all else has been
     /// read.
-    fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &mut [u8]) -> Result<Lease, ApiError> {
+    fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &[u8]) -> Result<Lease, ApiError> {
         let decoded = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version)?,
             Format::Yaml => {
@@ -114,15 +116,20 @@ impl Api {
         Ok(decoded.lease)
     }
 
-    /// Puts a new Lease, whose entries have been counted, into the table, with a name of ours if the client left it to
-    /// us. A creation by PUT or apply may name a version, which then does not matter.
-    pub(super) fn insert(&mut self, table: &mut Table, mut lease: Lease, write: &Write<'_>) -> Result<Reply, ApiError> {
+    /// Makes a change of a new Lease, whose entries have been counted. The name is ours if the client left it to us. A
+    /// creation by PUT or apply may name a version, which then does not matter.
+    pub(super) fn insert(
+        &mut self,
+        table: &mut Table,
+        mut lease: Lease,
+        write: &Write<'_>,
+    ) -> Result<Verdict, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
         // One that is empty is not admission's business; validation minds it.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
                 Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
-                    return Ok(Reply::Postponed(Box::new(Postponed::new(lease, write))));
+                    return Ok(Verdict::Wait(Until::NamespaceIsKnown(lease.metadata.namespace)));
                 }
                 admitted => admitted?,
             }
@@ -161,68 +168,86 @@ impl Api {
                 });
             }
             self.reclaim.admit(&lease, write.now.ms, write.options.dry_run)?;
-            admit(table, None, &lease)?;
+            self.admit(table, None, &lease)?;
             if dry_run {
                 // Only storing it would take away the version that the client named.
                 return write.reply(201, State::Loose(&lease, named_version));
             }
             lease.metadata.self_link = CompactString::default();
             fit_size(&mut lease, write.kind)?;
-            await_lists(table, None, &lease)?;
-            return write.reply(201, State::Stored(&table.create(lease)));
+            check_outlived(table, None, &lease)?;
+            return Ok(Verdict::Write(Change::Create(Box::new(lease)), write.answer(201)));
         }
     }
-}
 
-/// Puts a changed Lease, whose entries have been counted, in the place of what is there, if the version that it was
-/// made from is still the present one.
-pub(super) fn replace(table: &mut Table, mut lease: Lease, name: &str, write: &Write<'_>) -> Result<Reply, ApiError> {
-    drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
-    let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
-        return Err(ApiError::NotFound { name: name.to_owned() });
-    };
-    match parse_object_resource_version(&lease.metadata.resource_version)? {
-        0 => {
-            let cause = FieldError::invalid_unquoted("metadata.resourceVersion", 0, "must be specified for an update");
-            return Err(ApiError::Invalid {
-                subject: InvalidSubject::Resource,
-                name: name.to_owned(),
-                causes: vec![cause],
-            });
+    /// Makes a change of a changed Lease, whose entries have been counted. The version that the client made it from
+    /// must still be the present one.
+    pub(super) fn replace(
+        &self,
+        table: &mut Table,
+        mut lease: Lease,
+        name: &str,
+        write: &Write<'_>,
+    ) -> Result<Verdict, ApiError> {
+        drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
+        let Some((slot, current)) = table.find(&lease.metadata.namespace, name) else {
+            return Err(ApiError::NotFound { name: name.to_owned() });
+        };
+        match parse_object_resource_version(&lease.metadata.resource_version)? {
+            0 => {
+                let cause =
+                    FieldError::invalid_unquoted("metadata.resourceVersion", 0, "must be specified for an update");
+                return Err(ApiError::Invalid {
+                    subject: InvalidSubject::Resource,
+                    name: name.to_owned(),
+                    causes: vec![cause],
+                });
+            }
+            version if version != current.version.0 => return Err(ApiError::Conflict { name: name.to_owned() }),
+            _ => {}
         }
-        version if version != current.version.0 => return Err(ApiError::Conflict { name: name.to_owned() }),
-        _ => {}
-    }
-    let live = current.lease();
-    prepare_for_update(&mut lease, &live);
-    valid(name, validate_update(&lease, &live))?;
-    lease.metadata.resource_version = CompactString::default();
-    settle_times(&live, &mut lease);
+        let live = current.lease();
+        prepare_for_update(&mut lease, &live);
+        valid(name, validate_update(&lease, &live))?;
+        lease.metadata.resource_version = CompactString::default();
+        settle_times(&live, &mut lease);
 
-    let dry_run = write.options.dry_run;
-    if is_finalized_by_update(&lease.metadata, &live.metadata) {
-        let version = current.version;
-        if !dry_run {
-            table.remove(slot);
+        let dry_run = write.options.dry_run;
+        if is_finalized_by_update(&lease.metadata, &live.metadata) {
+            let response = write.response(200, State::Loose(&lease, Some(current.version)));
+            if dry_run {
+                return response.map(|response| Verdict::Reply(Reply::Response(response)));
+            }
+            return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
         }
-        return write.reply(200, State::Loose(&lease, Some(version)));
+        self.admit(table, Some(slot), &lease)?;
+        if dry_run {
+            return write.reply(200, State::Loose(&lease, Some(current.version)));
+        }
+        // Only storing it takes that away.
+        lease.metadata.self_link = CompactString::default();
+        let mut is_same = lease == *live;
+        if !is_same && fit_size(&mut lease, write.kind)? {
+            is_same = lease == *live;
+        }
+        // Nothing to write: the version stays, and no watcher hears of it.
+        if is_same {
+            return write.reply(200, State::Stored(current));
+        }
+        check_outlived(table, Some(slot), &lease)?;
+        Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
-    admit(table, Some(slot), &lease)?;
-    if dry_run {
-        return write.reply(200, State::Loose(&lease, Some(current.version)));
+
+    /// Refuses what would pass the quota, in the words of kube-apiserver's plugin ResourceQuota.
+    fn admit(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+        let reserved = self.storage.reserved_bytes();
+        table.admit(slot, lease, reserved).map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
+            name: lease.metadata.name.to_string(),
+            message: format!(
+                "exceeded quota: lease-quota-bytes, requested: bytes={requested}, used: bytes={used}, limited: bytes={limited}"
+            ),
+        })
     }
-    // Only storing it takes that away.
-    lease.metadata.self_link = CompactString::default();
-    let mut is_same = lease == *live;
-    if !is_same && fit_size(&mut lease, write.kind)? {
-        is_same = lease == *live;
-    }
-    // Nothing to write: the version stays, and no watcher hears of it.
-    if is_same {
-        return write.reply(200, State::Stored(current));
-    }
-    await_lists(table, Some(slot), &lease)?;
-    write.reply(200, State::Stored(&table.replace(slot, lease)))
 }
 
 /// What a client does to write.
@@ -242,7 +267,7 @@ pub(super) struct Write<'w> {
     pub(super) kind: WriteKind,
     pub(super) options: &'w WriteOptions,
     pub(super) form: Form,
-    /// Whether a creation may wait for its namespace to become known.
+    /// Whether a creation may still wait for its namespace to become known.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
     /// What is wrong with the answer that the client wants; it is told after the write.
@@ -257,15 +282,25 @@ impl<'w> Write<'w> {
             kind,
             options,
             form,
-            may_wait: true,
+            may_wait: call.now.ms < call.retry.since_ms.saturating_add(NAMESPACE_WAIT_MS),
             warnings: &call.warnings,
             answer_refused: call.check_options_of(form).err(),
         }
     }
 
-    fn reply(&self, status: u16, state: State<'_>) -> Result<Reply, ApiError> {
+    /// The answer that shows the state that the write leads to.
+    fn answer(&self, status: u16) -> Answer {
+        Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
+    }
+
+    fn response(&self, status: u16, state: State<'_>) -> Result<Response, ApiError> {
         self.answer_refused.clone().map_or(Ok(()), Err)?;
-        Reply::object(status, state, self.form, self.now)
+        object_response(status, state, self.form, self.now)
+    }
+
+    /// The answer of a write that changes nothing.
+    fn reply(&self, status: u16, state: State<'_>) -> Result<Verdict, ApiError> {
+        self.response(status, state).map(|response| Verdict::Reply(Reply::Response(response)))
     }
 }
 
@@ -352,18 +387,8 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses what would pass the quota, in the words of kube-apiserver's plugin ResourceQuota.
-fn admit(table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
-    table.admit(slot, lease).map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
-        name: lease.metadata.name.to_string(),
-        message: format!(
-            "exceeded quota: lease-quota-bytes, requested: bytes={requested}, used: bytes={used}, limited: bytes={limited}"
-        ),
-    })
-}
-
 /// Refuses a write of a long Lease for now, while lists hold too much of what such writes have replaced.
-fn await_lists(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
+fn check_outlived(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     if table.is_outlived(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
 }
 
@@ -423,7 +448,7 @@ mod tests {
             fields: &NoLines,
         };
         let now = Now { ms: 0, wall: Time(1_795_219_345) };
-        match api.handle(table, &head, &mut body.as_bytes().to_vec(), &Credentials::insecure(), now) {
+        match api.handle(table, &head, body.as_bytes(), &Credentials::insecure(), now) {
             Reply::Response(response) => response,
             other => panic!("{other:?}"),
         }

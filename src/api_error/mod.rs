@@ -74,6 +74,8 @@ pub enum ApiError {
         /// The path.
         path: String,
     },
+    /// The store of the journal has no room.
+    InsufficientStorage,
     /// What decoded well does not validate.
     Invalid {
         /// Of which object.
@@ -85,6 +87,8 @@ pub enum ApiError {
     },
     /// The patch does not apply: a `test` that fails, a path that is not there, an unknown operation.
     JsonPatchRejected,
+    /// The server has started and does not hold all Leases yet.
+    Loading,
     /// The path does not take this method.
     MethodNotAllowed,
     /// No namespace of this name.
@@ -125,6 +129,8 @@ pub enum ApiError {
         /// Which.
         message: String,
     },
+    /// The request took longer than requests may. A write may have happened.
+    Timeout,
     /// The version asked for has not been reached.
     TooLargeResourceVersion {
         /// The version asked for.
@@ -236,6 +242,7 @@ impl ApiError {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
         };
         let nothing = || Some(StatusDetails::default());
+        let retry_after = |seconds| Some(StatusDetails { retry_after_seconds: seconds, ..StatusDetails::default() });
         let failure = |code: u16, reason: &'static str, message: String, details: Option<StatusDetails>| Status {
             message,
             reason,
@@ -289,6 +296,10 @@ impl ApiError {
                 let message = format!("forbidden: User {} cannot {verb} path {}", go_quoted(user), go_quoted(path));
                 failure(403, "Forbidden", message, nothing())
             }
+            Self::InsufficientStorage => {
+                let message = "the journal's store has no room: no write is possible until there is space";
+                failure(507, "InsufficientStorage", message.into(), retry_after(1))
+            }
             Self::Invalid { subject, name, causes } => {
                 let (group, kind) = subject.group_kind();
                 let dot = if group.is_empty() { "" } else { "." };
@@ -306,6 +317,8 @@ impl ApiError {
                 let message = "the server rejected our request due to an error in our request";
                 failure(422, "Invalid", message.into(), nothing())
             }
+            // The words of kube-apiserver's watch cache while it is filled (apiserver `storage/cacher`).
+            Self::Loading => failure(429, "TooManyRequests", "storage is (re)initializing".into(), retry_after(1)),
             Self::MethodNotAllowed => {
                 let message = "the server does not allow this method on the requested resource";
                 failure(405, "MethodNotAllowed", message.into(), nothing())
@@ -352,6 +365,11 @@ impl ApiError {
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
+            // apiserver `endpoints/handlers/finisher`.
+            Self::Timeout => {
+                let message = "Timeout: request did not complete within requested timeout - context deadline exceeded";
+                failure(504, "Timeout", message.into(), nothing())
+            }
             Self::TooLargeResourceVersion { requested, current, retry_after_seconds } => {
                 let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
                 let cause = StatusCause {
@@ -379,9 +397,8 @@ impl ApiError {
                 failure(413, "RequestEntityTooLarge", message, None)
             }
             Self::TooManyRequests => {
-                let details = StatusDetails { retry_after_seconds: 1, ..StatusDetails::default() };
                 let message = "Too many requests, please try again later.";
-                failure(429, "TooManyRequests", message.into(), Some(details))
+                failure(429, "TooManyRequests", message.into(), retry_after(1))
             }
             Self::Unauthorized => failure(401, "Unauthorized", "Unauthorized".into(), None),
             Self::Unclaimed { name, retry_after_seconds } => {
@@ -389,8 +406,7 @@ impl ApiError {
                     "{RESOURCE}.{GROUP} {} may be held from before the start of the server: for {retry_after_seconds} s only its holder can create it",
                     go_quoted(name)
                 );
-                let retry = StatusDetails { retry_after_seconds: *retry_after_seconds, ..StatusDetails::default() };
-                failure(429, "TooManyRequests", message, Some(retry))
+                failure(429, "TooManyRequests", message, retry_after(*retry_after_seconds))
             }
             Self::Unclassified { message } => failure(500, "", message.clone(), None),
             Self::UidGone { name, requested } => {

@@ -5,20 +5,25 @@ use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-/// A Kubernetes API server for Leases (coordination.k8s.io/v1), all in memory.
+/// A Kubernetes API server for Leases (coordination.k8s.io/v1).
 ///
-/// Without any flag it makes its own certificates, serves https://127.0.0.1:8443 and prints how to use kubectl with it.
+/// Without any flag the server makes its own certificates, keeps Leases in a data folder, serves https://127.0.0.1:8443
+/// and prints how to use kubectl with it.
 #[derive(Clone, Debug, Parser)]
-#[command(name = PROGRAM, version, max_term_width = 120)]
+#[command(name = PROGRAM, version, max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub struct Args {
+    /// What to do in place of serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Client certificates
     /// decide who is served; whoever reaches the port can still open connections, of which each takes memory: see
     /// --max-connections.
@@ -161,10 +166,28 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 
+    /// Where Leases are kept. `disk`: in --data-dir; a write is answered when it is on the disk, and a restart loses
+    /// nothing. `memory`: in the process; a restart loses all Leases.
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = StorageKind::Disk)]
+    pub storage: StorageKind,
+
+    /// Folder of the store with --storage disk. One server at a time can use a data folder.
+    ///
+    /// [default: data in --cert-dir]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// When the server stops, end watches with 410, so that clients list anew. For the last stop, after which another
+    /// storage serves the Leases: it knows no version of this server. Without, watches end so that clients resume them
+    /// when the server is back; with --storage memory, always with 410.
+    #[arg(long)]
+    pub stop_expires_watches: bool,
+
     /// Seconds, from the first request for a lock after a start, for which a Lease that is not there can be created by
     /// its former holder only, or for as long as its leaseDurationSeconds say, if that is less; others are answered
-    /// with 429. So who leads goes on, and there are no two leaders. Nodes' Leases do not wait. 0 is for a server that
-    /// replaces none, in which all is new.
+    /// with 429. So who leads goes on, and there are no two leaders. Nodes' Leases do not wait. With --storage disk
+    /// this is for a new store alone, since any other knows who holds its Leases. 0 is for a server that replaces
+    /// none, in which all is new.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub reclaim_seconds: u32,
 
@@ -175,6 +198,36 @@ pub struct Args {
     /// Verbosity of the log, 0 to 10: from 4 with debugging, from 6 with tracing.
     #[arg(short, long = "v", value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub verbosity: u8,
+}
+
+/// What the program does in place of serving.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Print what a data folder holds. A damaged store is read as far as possible, and never changed.
+    Inspect(InspectArgs),
+}
+
+/// Flags of `inspect`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct InspectArgs {
+    /// Folder of the store.
+    ///
+    /// [default: data in the server's state folder]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+
+    /// Print each change of the journal, one JSON object a line.
+    #[arg(long)]
+    pub changes: bool,
+}
+
+/// Where Leases are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum StorageKind {
+    /// In a data folder.
+    Disk,
+    /// In the process.
+    Memory,
 }
 
 impl Args {
@@ -260,6 +313,9 @@ impl Args {
         if self.secure_port == 0 && self.requestheader_from_cluster {
             return Err("--requestheader-from-cluster is about HTTPS, which --secure-port 0 switches off".into());
         }
+        if self.storage == StorageKind::Memory && self.data_dir.is_some() {
+            return Err("--data-dir is for --storage disk".into());
+        }
         if self.kubeconfig.is_some() && !self.requestheader_from_cluster && !self.namespaces_from_cluster {
             return Err(
                 "--kubeconfig is for --requestheader-from-cluster and --namespaces-from-cluster, of which none is \
@@ -286,12 +342,18 @@ impl Args {
         for (flag, file) in self.named_files() {
             fs::read(file).map_err(|e| format!("{flag} {}: {e}", file.display()))?;
         }
-        if let Some(dir) = &self.cert_dir {
+        let inspected = self.command.as_ref().map(|Command::Inspect(inspect)| inspect.data_dir.as_deref());
+        for (flag, dir) in [
+            ("--cert-dir", self.cert_dir.as_deref()),
+            ("--data-dir", self.data_dir.as_deref()),
+            ("--data-dir", inspected.flatten()),
+        ] {
+            let Some(dir) = dir else { continue };
             if dir.as_os_str().is_empty() {
-                return Err("--cert-dir is empty".into());
+                return Err(format!("{flag} is empty"));
             }
             if dir.exists() && !dir.is_dir() {
-                return Err(format!("--cert-dir {}: not a folder", dir.display()));
+                return Err(format!("{flag} {}: not a folder", dir.display()));
             }
         }
         Ok(())
@@ -412,6 +474,20 @@ mod tests {
     }
 
     #[test]
+    fn storage_is_on_disk_and_its_flags_go_with_it() {
+        assert_eq!(parse(&[]).expect("defaults").storage, StorageKind::Disk);
+        assert!(parse(&["--data-dir=/nowhere/data"]).is_ok());
+        assert!(wrong(&["--data-dir=/nowhere/data", "--storage=memory"]).contains("--storage disk"));
+        assert!(wrong(&["--data-dir="]).contains("--data-dir"));
+        assert!(wrong(&["--data-dir=/dev/null"]).contains("--data-dir /dev/null: not a folder"));
+        assert!(wrong(&["--storage=etcd"]).contains("[possible values: disk, memory]"));
+        let inspect = parse(&["inspect", "--data-dir=/nowhere/data", "--changes"]).expect("a command line");
+        assert!(matches!(inspect.command, Some(Command::Inspect(InspectArgs { data_dir: Some(_), changes: true }))));
+        assert!(wrong(&["inspect", "--data-dir=/dev/null"]).contains("not a folder"));
+        assert!(wrong(&["inspect", "--storage=disk"]).contains("--storage"));
+    }
+
+    #[test]
     fn names_of_fields_are_lists_with_the_defaults_of_the_aggregator() {
         let ca = "--requestheader-client-ca-file=/dev/null";
         let FrontProxySource::File(_, usual) = parse(&[ca]).expect("a command line").front_proxy() else {
@@ -478,7 +554,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 17, "{help}");
+        assert!(help.matches("[default: ").count() == 19, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

@@ -4,7 +4,7 @@
 
 mod args;
 
-pub use args::Args;
+pub use args::{Args, Command, InspectArgs, StorageKind};
 use clap::Parser;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};

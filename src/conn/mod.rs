@@ -448,7 +448,7 @@ impl Conn {
             }
             if self.transport.is_eof()
                 && self.phase == Phase::Open
-                && (self.protocol.is_postponed() || self.protocol.has_job_step())
+                && (self.protocol.is_waiting() || self.protocol.has_job_step())
             {
                 // It is looked at again when the answer is there.
                 return Ok(());

@@ -261,10 +261,10 @@ fn a_creation_that_waits_for_its_namespace_is_answered_whatever_was_sent_behind_
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(behind);
         world.peer.write_all(&[creation.as_bytes(), &requests].concat()).expect("room in the kernel");
         world.turn();
-        assert!(world.conn.protocol.is_postponed());
+        assert!(world.conn.protocol.is_waiting());
         world.peer.shutdown(std::net::Shutdown::Write).expect("an open socket");
         world.turn();
-        assert!(world.conn.protocol.is_postponed(), "{behind}");
+        assert!(world.conn.protocol.is_waiting(), "{behind}");
         world.now.ms += NAMESPACE_WAIT_MS;
         let (mut answers, mut piece) = (Vec::new(), vec![0; 1 << 20]);
         for _ in 0..100 {

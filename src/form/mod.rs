@@ -413,7 +413,7 @@ mod tests {
         lease.metadata.name = "a".into();
         lease.metadata.namespace = "n".into();
         lease.spec.holder_identity = Some("h".into());
-        Object::new(Key::new("n", "a"), ResourceVersion(7), lease)
+        Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(7), lease)
     }
 
     fn all_forms() -> Vec<Form> {
@@ -482,7 +482,8 @@ mod tests {
         let mut folded = object().unrenewed().clone();
         folded.metadata.name = "b".into();
         folded.spec.holder_identity = Some(["a", &"long words ".repeat(30), "\n\n"].concat().into());
-        let objects = [object(), Object::new(Key::new("n", "b"), ResourceVersion(8), folded), object()];
+        let objects =
+            [object(), Object::new(Key::new("n", "b"), ResourceVersion(1), ResourceVersion(8), folded), object()];
         let metas = [
             ListMeta::at(ResourceVersion(9)),
             ListMeta { next: "rows: []", remaining: Some(7), ..ListMeta::default() },

@@ -34,18 +34,27 @@ impl<const N: usize> Histogram<N> {
         self.above == 0 && self.counts.iter().all(|count| *count == 0)
     }
 
-    /// Writes buckets, sum and count under `name`.
+    /// Writes buckets, sum and count under `name`, in seconds.
     pub(super) fn encode(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)]) {
+        self.encode_as(out, name, labels, |us| seconds(us).to_string());
+    }
+
+    /// The same of what is no duration, as it was observed.
+    pub(super) fn encode_counts(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)]) {
+        self.encode_as(out, name, labels, |count| count.to_string());
+    }
+
+    fn encode_as(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)], shown: impl Fn(u64) -> String) {
         let bucket = format!("{name}_bucket");
         let mut up_to = 0;
         for (bound_us, count) in self.bounds_us.iter().zip(&self.counts) {
             up_to += count;
-            let bound = seconds(*bound_us).to_string();
+            let bound = shown(*bound_us);
             out.sample(&bucket, &[labels, &[("le", bound.as_str())]].concat(), up_to);
         }
         up_to += self.above;
         out.sample(&bucket, &[labels, &[("le", "+Inf")]].concat(), up_to);
-        out.sample(&format!("{name}_sum"), labels, seconds(self.sum_us));
+        out.sample(&format!("{name}_sum"), labels, shown(self.sum_us));
         out.sample(&format!("{name}_count"), labels, up_to);
     }
 }

@@ -8,14 +8,17 @@
 
 mod expired;
 mod histogram;
+mod journal;
 mod process;
 mod request;
 mod text;
 
 pub(crate) use request::RequestKind;
 
+use self::journal::CommitCounts;
 use crate::clock::Now;
 use crate::cluster::Followed;
+use crate::journal::{CommitStats, Journal};
 use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
 use crate::table::Table;
 use crate::timestamp::Time;
@@ -47,6 +50,7 @@ pub struct Metrics {
     watches_last: WatchCounts,
     last: TurnEnd,
     expired: ExpiredScan,
+    commits: CommitCounts,
 }
 
 /// Watches since the start.
@@ -76,6 +80,8 @@ pub struct TurnEnd {
     pub queued_bytes: usize,
     /// Bytes received, on all connections, of requests that are not served yet.
     pub received_bytes: usize,
+    /// Requests that wait for the journal, for another change of their Lease, or for a namespace.
+    pub waiting_requests: usize,
 }
 
 /// Bounds of the turns' durations, in microseconds: from a turn that found one request to one that stalls the others.
@@ -110,7 +116,13 @@ impl Metrics {
             watches_last: WatchCounts::default(),
             last: TurnEnd::default(),
             expired: ExpiredScan::default(),
+            commits: CommitCounts::new(),
         }
+    }
+
+    /// A batch of changes became durable.
+    pub fn count_commit(&mut self, commit: CommitStats) {
+        self.commits.count(commit);
     }
 
     /// A request was answered, or a watch begins.
@@ -209,12 +221,15 @@ impl Metrics {
 
     /// Everything, in Prometheus' text format, version 0.0.4.
     #[must_use]
-    pub fn encode(&mut self, table: &Table, now: Now) -> Vec<u8> {
+    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, now: Now) -> Vec<u8> {
         self.expired.on_asked(table, now);
         let mut out = Exposition::new();
         self.requests.encode(&mut out);
         self.encode_watches(&mut out);
         self.encode_table(&mut out, table);
+        if let Some(journal) = journal {
+            self.commits.encode(&mut out, journal);
+        }
         self.encode_loop(&mut out);
         let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);
         let started = *self.started.get_or_insert_with(|| Time(now.wall.0.saturating_sub(since_start)));
@@ -320,6 +335,11 @@ impl Metrics {
             "Bytes received, on all connections, of requests that are not served yet.",
             self.last.received_bytes,
         );
+        out.single_gauge(
+            "coordination_waiting_requests",
+            "Requests that wait for the journal, for another change of their Lease, or for a namespace.",
+            self.last.waiting_requests,
+        );
         for (name, help, count) in [
             (
                 "coordination_connections_accepted_total",
@@ -387,10 +407,11 @@ mod tests {
             connections_with_jobs: 0,
             queued_bytes: 7,
             received_bytes: 5,
+            waiting_requests: 4,
         });
         // Of a turn that is not over it tells nothing, or what it is made of would be of two moments.
         metrics.count_watch();
-        let text = String::from_utf8(metrics.encode(&table, Now::default())).expect("text");
+        let text = String::from_utf8(metrics.encode(&table, None, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
             ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),
@@ -404,6 +425,7 @@ mod tests {
             ("coordination_busy_turn_cpu_seconds_bucket{le=\"0.000025\"}", 1),
             ("coordination_queued_bytes", 7),
             ("coordination_received_bytes", 5),
+            ("coordination_waiting_requests", 4),
             ("coordination_connections", 2),
             ("coordination_tls_handshakes_total", 1),
             ("apiserver_tls_handshake_errors_total", 1),

@@ -4,13 +4,13 @@ use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Owner, Served, Service, Turn};
 use crate::api::Reply;
 use crate::api::job::{Job, JobError};
-use crate::api::postponed::Postponed;
+use crate::api::waiting::{Resumed, Retry, Waiting};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::form::{Body, Response};
 use crate::http::RequestHead;
-use crate::http1::request::{Persistence, RequestError, RequestParser, Step};
+use crate::http1::request::{Bytes, Persistence, RequestError, RequestParser, Step};
 use crate::http1::response::{CONTINUE, LAST_CHUNK, Length, OpenChunk, push_head};
 use crate::http2::UpgradeSettings;
 use crate::limits::{BODY_MS_MAX, HEAD_MS_MAX, IDLE_MS_MAX, LIST_WHOLE_BYTES_MAX, QUEUED_BYTES_HIGH};
@@ -41,8 +41,10 @@ enum InProgress {
     Begun(Box<Job>, Persistence),
     Job(Box<Job>, BodyFraming),
     Watch(WatcherKey, BodyFraming),
-    /// It waits for a change in the cluster.
-    Postponed(Box<Postponed>, Persistence),
+    /// The request waits; its bytes are in the input.
+    Waiting(Box<Waiting>, Persistence),
+    /// The request has waited, and is to be served again.
+    Again(Retry),
     /// The connection goes on in HTTP/2, and the response with it.
     Upgrade(Box<Upgrade>),
 }
@@ -83,16 +85,19 @@ impl Http1 {
             if turn.output.len() >= budget.room {
                 return Served::Busy;
             }
-            if self.is_postponed() {
-                self.resume(turn);
-            }
+            self.resume(turn, input);
             match self.in_progress {
-                InProgress::Nothing => {}
-                InProgress::Postponed(..) => return Served::Starved,
+                InProgress::Again(_) | InProgress::Nothing => {}
+                InProgress::Waiting(..) => return Served::Starved,
                 InProgress::Begun(..) | InProgress::Job(..) | InProgress::Watch(..) => return Served::Streaming,
                 InProgress::Upgrade(_) => return Served::Busy,
             }
-            if self.is_last || self.is_draining && !self.parser.is_within_message(input) {
+            let retry = match self.in_progress {
+                InProgress::Again(retry) => Some(retry),
+                _ => None,
+            };
+            let is_over = self.is_last || self.is_draining && !self.parser.is_within_message(input);
+            if is_over && retry.is_none() {
                 return Served::Close;
             }
             if budget.requests == 0 || turn.service.pace.is_over() {
@@ -100,21 +105,25 @@ impl Http1 {
             }
             budget.requests -= 1;
             let (is_last, is_draining) = (&mut self.is_last, self.is_draining);
-            let step = self.parser.next(input, |request, body, after| {
+            let step = self.parser.next_or_keep(input, |request, body, after| {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
-                let reply = turn.service.handle(request, body, turn.from, turn.now);
+                let reply = turn.service.handle(request, body, retry, turn.from, turn.now);
                 // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1). Nobody needs to go over for a last
                 // response.
                 if after.wants_h2c
+                    && !matches!(reply, Reply::Waiting(_))
                     && turn.from.credentials.is_insecure()
                     && !*is_last
                     && let Some(settings) = http2_settings(request)
                 {
                     turn.output.extend_from_slice(SWITCHING_PROTOCOLS);
-                    return InProgress::Upgrade(Box::new(Upgrade { settings, reply, head_only: after.head_only }));
+                    let upgrade = Upgrade { settings, reply, head_only: after.head_only };
+                    return (InProgress::Upgrade(Box::new(upgrade)), Bytes::Consume);
                 }
-                respond(reply, after, turn)
+                let in_progress = respond(reply, after, turn);
+                let is_kept = matches!(in_progress, InProgress::Waiting(..));
+                (in_progress, if is_kept { Bytes::Keep } else { Bytes::Consume })
             });
             match step {
                 Ok(Step::Served(result)) => self.in_progress = result,
@@ -153,16 +162,28 @@ impl Http1 {
         Served::Close
     }
 
-    /// Goes on with a request that was postponed, if it need not wait any longer.
-    fn resume(&mut self, turn: &mut Turn<'_>) {
-        self.in_progress = match std::mem::take(&mut self.in_progress) {
-            InProgress::Postponed(postponed, after) => {
-                match turn.service.api.resume(&mut turn.service.table, postponed, turn.now) {
-                    Ok(reply) => respond(reply, after, turn),
-                    Err(postponed) => InProgress::Postponed(postponed, after),
-                }
+    /// Goes on with what waits, if it can.
+    fn resume(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
+        match &mut self.in_progress {
+            InProgress::Waiting(..) => {}
+            InProgress::Begun(job, _) => return job.end_waiting(),
+            _ => return,
+        }
+        let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
+        self.in_progress = match turn.service.resume(waiting, turn.from.connection, turn.now) {
+            Resumed::Again(retry) => InProgress::Again(retry),
+            Resumed::Reply(reply) => {
+                self.parser.consume_kept(input);
+                respond(reply, after, turn)
             }
-            other => other,
+            Resumed::Refused(refused) => {
+                let head = self.parser.refused_head(input);
+                let response = turn.service.refuse_waiting(head.as_ref(), *refused);
+                self.parser.consume_kept(input);
+                push_response(&response, after, turn);
+                InProgress::Nothing
+            }
+            Resumed::Waits(waiting) => InProgress::Waiting(waiting, after),
         };
     }
 
@@ -249,10 +270,10 @@ impl Http1 {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Takes no request after the one under way, and ends an open watch with 410.
+    /// Takes no request after the one under way, and ends an open watch.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
-        if let InProgress::Begun(_, after) | InProgress::Postponed(_, after) = &mut self.in_progress {
+        if let InProgress::Begun(_, after) | InProgress::Waiting(_, after) = &mut self.in_progress {
             after.keep_alive = false;
             self.is_last = true;
         }
@@ -301,10 +322,20 @@ impl Http1 {
         }
     }
 
-    /// Whether the request waits for a change in the cluster.
+    /// Whether the request, or the job that it began, waits.
     #[must_use]
-    pub fn is_postponed(&self) -> bool {
-        matches!(self.in_progress, InProgress::Postponed(..))
+    pub fn is_waiting(&self) -> bool {
+        match &self.in_progress {
+            InProgress::Waiting(..) => true,
+            InProgress::Begun(job, _) => job.is_waiting(),
+            _ => false,
+        }
+    }
+
+    /// Whether a job is under way that can go on.
+    #[must_use]
+    pub fn has_job_step(&self) -> bool {
+        self.has_job() && !self.is_waiting()
     }
 
     /// Whether a job is under way.
@@ -347,10 +378,7 @@ fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress 
             InProgress::Nothing
         }
         Reply::Job(job) => InProgress::Begun(job, after),
-        Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
-            Ok(postponed) => InProgress::Postponed(postponed, after),
-            Err(reply) => respond(reply, after, turn),
-        },
+        Reply::Waiting(waiting) => InProgress::Waiting(waiting, after),
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
             let framing = push_head_without_length(&head, after, turn);
@@ -367,7 +395,12 @@ fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress 
 /// A step of a list or a deletion of a collection whose head is not out.
 fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
     let (head, body) = match job_steps::begin(&mut job, turn.service, turn.now, LIST_WHOLE_BYTES_MAX) {
-        Begun::Nothing => return InProgress::Begun(job, after),
+        Begun::Nothing => {
+            if job.is_waiting() {
+                turn.service.note_waiting_job(turn.from.connection, turn.now);
+            }
+            return InProgress::Begun(job, after);
+        }
         Begun::Whole(response) => {
             push_response(&response, after, turn);
             return InProgress::Nothing;
@@ -401,8 +434,7 @@ fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn
 fn continue_job(job: &mut Job, framing: BodyFraming, turn: &mut Turn<'_>) -> Result<Stepped, JobError> {
     let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
     let bytes_max = QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES;
-    let (table, metrics) = (&mut turn.service.table, &mut turn.service.api.metrics);
-    let stepped = job_steps::go_on(job, table, metrics, turn.now, turn.output, bytes_max);
+    let stepped = job_steps::go_on(job, turn.service, turn.now, turn.output, bytes_max);
     if let Some(chunk) = chunk {
         chunk.end(turn.output);
     }

@@ -5,8 +5,6 @@ use super::Service;
 use crate::api::job::{Job, JobError};
 use crate::clock::Now;
 use crate::form::Response;
-use crate::metrics::Metrics;
-use crate::table::Table;
 use crate::table::snapshot::Stepped;
 
 /// What a step gave of a response whose head is not out.
@@ -22,7 +20,7 @@ pub(super) enum Begun {
 /// A step of a job whose head is not out. Most are short: those are made whole, with their length.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    let stepped = job.step(&mut service.table, now, &mut body, bytes_max);
+    let stepped = job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max);
     let metrics = &mut service.api.metrics;
     let response = match stepped {
         Ok(Stepped::More) if !job.has_head() => return Begun::Nothing,
@@ -45,15 +43,14 @@ pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: u
 /// The body cannot be finished.
 pub(super) fn go_on(
     job: &mut Job,
-    table: &mut Table,
-    metrics: &mut Metrics,
+    service: &mut Service,
     now: Now,
     out: &mut Vec<u8>,
     bytes_max: usize,
 ) -> Result<Stepped, JobError> {
-    let stepped = job.step(table, now, out, bytes_max);
+    let stepped = job.step(&mut service.table, &mut service.api.storage, now, out, bytes_max);
     if !matches!(stepped, Ok(Stepped::More)) {
-        job.count_end(metrics, now);
+        job.count_end(&mut service.api.metrics, now);
     }
     stepped
 }

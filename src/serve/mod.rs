@@ -7,12 +7,14 @@ mod job_steps;
 mod pace;
 mod protocol;
 mod service;
+mod waiters;
 
 pub use http1::Http1;
 pub use http2::Http2;
 pub use pace::Pace;
 pub use protocol::Protocol;
 pub use service::Service;
+pub use waiters::Waiters;
 
 use crate::auth::Credentials;
 use crate::clock::Now;

@@ -74,7 +74,7 @@ impl Protocol {
     pub fn has_job_step(&self) -> bool {
         match self {
             Self::Undecided => false,
-            Self::Http1(http1) => http1.has_job(),
+            Self::Http1(http1) => http1.has_job_step(),
             Self::Http2(http2) => http2.has_job_step(),
         }
     }
@@ -186,7 +186,7 @@ impl Protocol {
         }
     }
 
-    /// Takes no request that has not begun, ends watches with 410.
+    /// Takes no request that has not begun, and ends watches.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         match self {
             Self::Undecided => {}
@@ -224,13 +224,13 @@ impl Protocol {
         }
     }
 
-    /// Whether a request waits for a change in the cluster.
+    /// Whether a request or a job waits.
     #[must_use]
-    pub fn is_postponed(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         match self {
             Self::Undecided => false,
-            Self::Http1(http1) => http1.is_postponed(),
-            Self::Http2(http2) => http2.is_postponed(),
+            Self::Http1(http1) => http1.is_waiting(),
+            Self::Http2(http2) => http2.is_waiting(),
         }
     }
 

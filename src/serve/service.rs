@@ -2,25 +2,26 @@
 
 use super::http2::Spare;
 use super::pace::{Pace, is_plain};
+use super::waiters::Waiters;
 use super::{Owner, Peer};
-use crate::api::postponed::Postponed;
+use crate::api::waiting::{Refused, Resumed, Retry, Waiting, WakeUp};
 use crate::api::{Api, Reply};
 use crate::api_error::ApiError;
 use crate::auth::Credentials;
 use crate::clock::{HttpDate, Now};
+use crate::engine::EngineError;
 use crate::form::Response;
 use crate::hpack::FieldBuf;
 use crate::http::{Method, RequestHead};
+use crate::journal::Advanced;
 use crate::limits::{
-    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, POSTPONED_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
+    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, JOB_MS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
     RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
 };
-use crate::permits::Permits;
 use crate::table::Table;
 use crate::tls::trust::Trust;
 use crate::watch::Watchers;
 use mio::Token;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What all connections share.
@@ -34,11 +35,8 @@ pub struct Service {
     pub watchers: Watchers<Owner>,
     /// Who is believed.
     pub trust: Arc<Trust>,
-    /// Requests that wait for a change in the cluster: when each has waited long enough, and on which connection it is.
-    /// Those that have been answered, or whose connections have gone, stay until then.
-    pub postponed: VecDeque<(u64, Token)>,
-    /// Of requests that wait.
-    postponing: Permits,
+    /// Connections with requests that wait.
+    pub waiters: Waiters,
     /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
     /// The time that the requests of this turn have.
@@ -61,8 +59,7 @@ impl Service {
             table,
             watchers,
             trust,
-            postponed: VecDeque::new(),
-            postponing: Permits::new(POSTPONED_MAX),
+            waiters: Waiters::default(),
             queued_bytes: 0,
             pace: Pace::default(),
             received_bytes: 0,
@@ -95,12 +92,88 @@ impl Service {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
 
+    /// Takes in what the journal says: applies the changes that are durable, and gives the connections with requests
+    /// that can go on to `wake`. A journal that is being loaded takes in about `records_max` records. Whether this call
+    /// has loaded the last of them.
+    ///
+    /// # Errors
+    /// The journal cannot go on, and nothing more may be served.
+    pub fn advance_journal(
+        &mut self,
+        now: Now,
+        records_max: usize,
+        wake: impl FnMut(Token),
+    ) -> Result<bool, EngineError> {
+        let Self { api, table, waiters, .. } = self;
+        let Some(journal) = api.storage.journal_mut() else { return Ok(false) };
+        let settled = journal.settled();
+        let Advanced { has_loaded, .. } = journal.advance(table, now.ms, records_max)?;
+        for commit in journal.take_commits() {
+            api.metrics.count_commit(commit);
+        }
+        if journal.settled() != settled {
+            waiters.wake_settled(journal.settled(), wake);
+        }
+        Ok(has_loaded)
+    }
+
+    /// Sends the journal the changes of this turn, if it is not busy with those of one before.
+    pub fn send_changes(&mut self, now: Now) {
+        if let Some(journal) = self.api.storage.journal_mut() {
+            journal.end_turn(&self.table, now.ms);
+        }
+    }
+
     /// Has the API serve a request, in the time of this turn.
-    pub(super) fn handle(&mut self, request: &RequestHead<'_>, body: &mut [u8], from: Peer<'_>, now: Now) -> Reply {
-        let body_bytes = body.len();
-        let reply = self.api.handle(&mut self.table, request, body, from.credentials, now);
-        self.pace.count(is_plain(request.method, body_bytes, &reply));
+    pub(super) fn handle(
+        &mut self,
+        request: &RequestHead<'_>,
+        body: &[u8],
+        retry: Option<Retry>,
+        from: Peer<'_>,
+        now: Now,
+    ) -> Reply {
+        let (api, table, credentials) = (&mut self.api, &mut self.table, from.credentials);
+        let reply = match retry {
+            None => api.handle(table, request, body, credentials, now),
+            Some(retry) => api.handle_again(table, request, body, credentials, now, retry),
+        };
+        self.pace.count(is_plain(request.method, body.len(), &reply));
+        if let Reply::Waiting(waiting) = &reply {
+            self.note_waiting(waiting, from.connection);
+        }
         reply
+    }
+
+    /// Goes on with a request that waits, if it can.
+    pub(super) fn resume(&mut self, waiting: Box<Waiting>, connection: Token, now: Now) -> Resumed {
+        let resumed = self.api.resume(waiting, now);
+        match &resumed {
+            // One that waits for its own change stays noted until that is settled.
+            Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
+                self.note_waiting(waiting, connection);
+            }
+            Resumed::Again(_) | Resumed::Refused(_) | Resumed::Reply(_) | Resumed::Waits(_) => {}
+        }
+        resumed
+    }
+
+    /// Has the API refuse a request that waited; `None` if its head cannot be read.
+    pub(super) fn refuse_waiting(&mut self, request: Option<&RequestHead<'_>>, refused: Refused) -> Response {
+        self.pace.count(true);
+        match request {
+            Some(request) => self.api.refuse_waiting(request, refused),
+            None => Response::from_error(&refused.error),
+        }
+    }
+
+    /// Notes that a job on `connection` waits for changes that it has made.
+    pub(super) fn note_waiting_job(&mut self, connection: Token, now: Now) {
+        self.waiters.add(WakeUp::AnyChange, now.ms + JOB_MS_MAX, connection);
+    }
+
+    fn note_waiting(&mut self, waiting: &Waiting, connection: Token) {
+        self.waiters.add(waiting.wake_up(), waiting.due_ms(), connection);
     }
 
     /// Has the API refuse a request whose body is not taken, in the time of this turn; `None` if its head cannot be
@@ -111,21 +184,6 @@ impl Service {
             Some(request) => (self.api.refuse(request, error), request.method == Method::Head),
             None => (Response::from_error(error), false),
         }
-    }
-
-    /// Takes note that a request on `connection` waits; answers it if too many do already.
-    pub(super) fn postpone(
-        &mut self,
-        mut postponed: Box<Postponed>,
-        connection: Token,
-        now: Now,
-    ) -> Result<Box<Postponed>, Reply> {
-        let Some(permit) = self.postponing.take() else {
-            return Err(self.api.settle(&mut self.table, *postponed, now));
-        };
-        postponed.hold(permit);
-        self.postponed.push_back((postponed.due_ms(), connection));
-        Ok(postponed)
     }
 }
 

@@ -13,16 +13,19 @@ mod queues;
 mod start;
 mod timers;
 
-pub use start::{Config, ServerError};
+pub use start::{Config, ServerError, StorageConfig};
 
+use crate::api::Reclaim;
 use crate::api::health::CheckId;
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
 use crate::cluster::NamespaceChange;
 use crate::conn::Next;
+use crate::engine::EngineError;
+use crate::journal::Journal;
 use crate::limits::{
-    DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, SHUTDOWN_MS_MAX,
-    STATES_DISCARDED_PER_STEP,
+    DISCARD_US_PER_TURN, EVENTS_PER_TURN, HANDSHAKE_US_PER_TURN, JOB_US_PER_TURN, RECORDS_LOADED_PER_TURN,
+    SHUTDOWN_MS_MAX, STATES_DISCARDED_PER_STEP,
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
@@ -31,12 +34,14 @@ use crate::table::PREFETCH_MAX;
 use crate::tls::config::Secure;
 use crate::tls::reload::Reload;
 use crate::updates::{UpdateSender, Updates};
+use crate::watch::StopKind;
 use connections::Connections;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
 use queues::Queues;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -83,13 +88,49 @@ pub struct Server {
     awaited: Awaited,
     /// Milliseconds at which the stop is no longer orderly.
     stop_ms: Option<u64>,
+    stop_kind: StopKind,
 }
 
-/// Checks of `/readyz` that wait for what only the cluster knows.
+/// Checks of `/readyz` that somebody sets.
 #[derive(Debug)]
 struct Awaited {
     request_header: Option<CheckId>,
     namespaces: Option<CheckId>,
+    journal: Option<CheckId>,
+}
+
+/// Why a server cannot go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// The journal cannot be read, or cannot be written any more.
+    Journal(EngineError),
+    /// The system has no events to give. No such error is expected.
+    Poll(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Journal(error) => write!(f, "the journal cannot go on: {error}"),
+            Self::Poll(error) => write!(f, "the event loop failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Journal(error) => Some(error),
+            Self::Poll(error) => Some(error),
+        }
+    }
+}
+
+/// Puts a connection whose request can go on in the run queue, if the connection is still there.
+fn enqueue(conns: &mut Connections, queues: &mut Queues, token: Token) {
+    if let Some(entry) = conns.get_mut(token) {
+        queues.enqueue(entry);
+    }
 }
 
 /// Tokens from here up are listeners; the waker is the last.
@@ -127,11 +168,23 @@ impl Server {
         self.namespace_sender.clone()
     }
 
+    /// Takes turns until all Leases are there. Whoever asks for one meanwhile is told to come again.
+    ///
+    /// # Errors
+    /// [`RunError`]: the journal cannot be read.
+    pub fn load(&mut self) -> Result<(), RunError> {
+        let mut events = Events::with_capacity(EVENTS_PER_TURN);
+        while self.service.api.storage.journal().is_some_and(Journal::is_loading) && !self.is_over() {
+            self.turn(&mut events)?;
+        }
+        Ok(())
+    }
+
     /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
     ///
     /// # Errors
-    /// The poll's, of which none is expected.
-    pub fn run(mut self) -> io::Result<()> {
+    /// [`RunError`]: nothing more is served, and nothing that was not answered is lost.
+    pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !self.is_over() {
             self.turn(&mut events)?;
@@ -140,11 +193,11 @@ impl Server {
     }
 
     /// One turn of the loop; docs/architecture.md draws its order.
-    fn turn(&mut self, events: &mut Events) -> io::Result<()> {
+    fn turn(&mut self, events: &mut Events) -> Result<(), RunError> {
         let timeout = self.timeout();
         match self.poll.poll(events, timeout) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => other?,
+            other => other.map_err(RunError::Poll)?,
         }
         let woken = Instant::now();
         // Only then, since asking for it costs more than all that is counted.
@@ -154,11 +207,8 @@ impl Server {
         self.service.date.update(now.wall);
         self.take_reloads();
         self.take_namespace_changes();
-        while let Some((_, token)) = self.service.postponed.pop_front_if(|(due_ms, _)| *due_ms <= now.ms) {
-            if let Some(entry) = self.conns.get_mut(token) {
-                self.queues.enqueue(entry);
-            }
-        }
+        self.advance_journal(now)?;
+        self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
             self.begin_shutdown(now);
         }
@@ -170,6 +220,8 @@ impl Server {
         self.serve_ready(now);
         self.take_handshake_steps(now);
         self.take_job_steps(now);
+        // Before the answers go out, so that the journal has its work meanwhile.
+        self.service.send_changes(now);
         self.fan_out(now);
         self.flush(now);
         self.on_timeout(now);
@@ -185,6 +237,7 @@ impl Server {
             connections_with_jobs: self.queues.with_jobs(),
             queued_bytes: self.service.queued_bytes,
             received_bytes: self.service.received_bytes,
+            waiting_requests: self.service.waiters.len(),
         });
         Ok(())
     }
@@ -293,11 +346,7 @@ impl Server {
     fn take_namespace_changes(&mut self) {
         while let Some(change) = self.namespace_changes.next() {
             self.service.api.namespaces.apply(change);
-            for (_, token) in &self.service.postponed {
-                if let Some(entry) = self.conns.get_mut(*token) {
-                    self.queues.enqueue(entry);
-                }
-            }
+            self.service.waiters.wake_others(|token| enqueue(&mut self.conns, &mut self.queues, token));
             if let Some(check) = self.awaited.namespaces
                 && !self.service.api.namespaces.is_awaited()
             {
@@ -306,20 +355,46 @@ impl Server {
         }
     }
 
+    /// Takes in what the journal says: applies the changes that are durable, and wakes those who wait for them.
+    ///
+    /// # Errors
+    /// The journal cannot go on.
+    fn advance_journal(&mut self, now: Now) -> Result<(), RunError> {
+        let Self { service, conns, queues, awaited, .. } = self;
+        let wake = |token| enqueue(conns, queues, token);
+        let has_loaded = service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake).map_err(RunError::Journal)?;
+        if has_loaded && service.table.has_changed() {
+            // A store that was in use knows who holds its Leases.
+            service.api.reclaim = Reclaim::new(0);
+        }
+        if let (Some(check), Some(journal)) = (awaited.journal, service.api.storage.journal()) {
+            let health = match (journal.is_loading(), journal.is_writable()) {
+                (true, _) => Err("the journal is being read".into()),
+                (false, false) => Err("the journal cannot be written".into()),
+                (false, true) => Ok(()),
+            };
+            service.api.health.set(check, health);
+        }
+        Ok(())
+    }
+
     /// How long to wait: not at all while something can go on, else until the next timer.
     fn timeout(&mut self) -> Option<Duration> {
         let accept_ms = self.accept_ms();
         let can_accept = accept_ms == Some(0);
         let can_discard = self.service.table.discarded_len() > 0;
-        if can_accept || self.queues.can_go_on() || can_discard || self.service.watchers.has_dirty() {
+        let has_changes = self.service.api.storage.journal().is_some_and(Journal::has_work);
+        if can_accept || self.queues.can_go_on() || can_discard || has_changes || self.service.watchers.has_dirty() {
             return Some(Duration::ZERO);
         }
         let now_ms = self.clock.now().ms;
         let connection_ms = self.timers.peek().map(|Reverse((due_ms, _))| *due_ms);
-        let (watchers_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
-        let postponed_ms = self.service.postponed.front().map(|(due_ms, _)| *due_ms);
+        let (bookmarks_ms, metrics_ms) = (self.service.watchers.due_ms(), self.service.api.metrics.due_ms());
+        let waiters_ms = self.service.waiters.due_ms();
+        let journal_ms = self.service.api.storage.journal().and_then(Journal::due_ms);
         let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
-        let due_ms = [connection_ms, watchers_ms, metrics_ms, accept_ms, postponed_ms, late_jobs_ms, self.stop_ms];
+        let due_ms =
+            [connection_ms, bookmarks_ms, metrics_ms, accept_ms, waiters_ms, journal_ms, late_jobs_ms, self.stop_ms];
         let due_ms = due_ms.into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
@@ -400,7 +475,7 @@ impl Server {
     fn begin_shutdown(&mut self, now: Now) {
         tracing::info!(connections = self.conns.len(), "stopping");
         self.service.api.health.begin_shutdown();
-        self.service.watchers.begin_shutdown();
+        self.service.watchers.begin_shutdown(self.stop_kind);
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
         for token in self.conns.tokens() {

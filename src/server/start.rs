@@ -3,10 +3,13 @@
 use super::connections::Connections;
 use super::queues::Queues;
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
-use crate::api::{Api, Reclaim};
+use crate::api::{Api, Reclaim, Storage};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::{Followed, Namespaces};
+use crate::engine::EngineError;
+use crate::engine::disk::Disk;
+use crate::journal::{self, Journal, ThreadPort, Worker};
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
@@ -15,10 +18,12 @@ use crate::table::Table;
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::updates;
+use crate::watch::StopKind;
 use mio::{Poll, Token, Waker};
 use std::collections::BinaryHeap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -42,11 +47,24 @@ pub struct Config {
     /// Memory that Leases may take outside [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES), in bytes, at
     /// the most.
     pub lease_quota_bytes: usize,
+    /// Where Leases are kept.
+    pub storage: StorageConfig,
+    /// Whether a stop ends watches with 410 although Leases outlive it: another storage will serve them.
+    pub stop_expires_watches: bool,
     /// For how long after the first request for a lock one that is not there is kept for its holder, in seconds, at the
     /// most; 0 for not at all.
     pub reclaim_seconds: u32,
     /// What of the cluster is followed, for `/metrics`.
     pub followed: Vec<Followed>,
+}
+
+/// Where Leases are kept.
+#[derive(Clone, Debug)]
+pub enum StorageConfig {
+    /// In the process.
+    Memory,
+    /// In a data folder of this process alone.
+    Disk(PathBuf),
 }
 
 impl Default for Config {
@@ -59,6 +77,8 @@ impl Default for Config {
             watch_window_events: 100_000,
             watch_window_bytes: 256 * 1024 * 1024,
             lease_quota_bytes: 512 * 1024 * 1024,
+            storage: StorageConfig::Memory,
+            stop_expires_watches: false,
             reclaim_seconds: 0,
             followed: Vec::new(),
         }
@@ -69,7 +89,7 @@ impl Default for Config {
 #[derive(Debug)]
 pub struct ServerError {
     what: String,
-    cause: io::Error,
+    cause: Box<dyn std::error::Error + Send + Sync>,
 }
 
 impl std::fmt::Display for ServerError {
@@ -80,7 +100,7 @@ impl std::fmt::Display for ServerError {
 
 impl std::error::Error for ServerError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
+        Some(&*self.cause)
     }
 }
 
@@ -92,7 +112,7 @@ impl Server {
     pub fn bind(config: Config) -> Result<Self, ServerError> {
         let failed = |what: &str| {
             let what = what.to_owned();
-            move |cause| ServerError { what, cause }
+            move |cause: io::Error| ServerError { what, cause: cause.into() }
         };
         let poll = Poll::new().map_err(failed("cannot make a poll"))?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
@@ -108,7 +128,11 @@ impl Server {
             listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
             listeners.push(listener);
         }
-        let version = ResourceVersion(wall_micros());
+        // A journal says where versions go on.
+        let version = ResourceVersion(match config.storage {
+            StorageConfig::Disk(_) => 0,
+            StorageConfig::Memory => wall_micros(),
+        });
         let mut api = Api::new();
         api.namespaces = config.namespaces;
         api.reclaim = Reclaim::new(config.reclaim_seconds);
@@ -119,9 +143,23 @@ impl Server {
                 .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),
             namespaces: (api.namespaces.is_awaited())
                 .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
+            journal: matches!(config.storage, StorageConfig::Disk(_))
+                .then(|| api.health.register("journal", &[Probe::Readyz], "not yet read")),
         };
         let table = Table::new(version, config.watch_window_events, config.watch_window_bytes)
             .with_quota(config.lease_quota_bytes);
+        if let StorageConfig::Disk(folder) = &config.storage {
+            let failed = |cause: EngineError| ServerError { what: "cannot open the store".into(), cause: cause.into() };
+            let store = folder.display().to_string();
+            let engine = Disk::open(folder).map_err(failed)?;
+            let worker = Worker::new(Box::new(engine), &store);
+            let port = ThreadPort::start(worker, Arc::clone(&waker))
+                .map_err(|cause| ServerError { what: "cannot start a thread".into(), cause: cause.into() })?;
+            // The journal counts its time from the clock that the loop has.
+            let journal = journal::Config::new(&store, wall_micros());
+            let journal = Journal::new(Box::new(port), journal, fastrand::u64(..));
+            api.storage = Storage::Journal(Box::new(journal));
+        }
         let service = Service::new(api, table, trust);
         Ok(Self {
             poll,
@@ -142,6 +180,10 @@ impl Server {
             namespace_sender,
             awaited,
             stop_ms: None,
+            stop_kind: match config.storage {
+                StorageConfig::Disk(_) if !config.stop_expires_watches => StopKind::Resumes,
+                StorageConfig::Disk(_) | StorageConfig::Memory => StopKind::Forgets,
+            },
         })
     }
 }

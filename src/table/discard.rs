@@ -168,7 +168,7 @@ mod tests {
     use crate::resource::ResourceVersion;
 
     fn object(version: usize) -> Object {
-        Object::new(Key::new("n", "a"), ResourceVersion(version as u64), Lease::default())
+        Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(version as u64), Lease::default())
     }
 
     #[test]

@@ -88,6 +88,12 @@ impl EventLog {
         }
     }
 
+    /// Goes to another version; there must be no event.
+    pub(super) fn start_at(&mut self, version: ResourceVersion) {
+        assert!(self.events.is_empty(), "a log with events has its versions");
+        (self.floor, self.delivered) = (version, version);
+    }
+
     /// Version of the last change.
     #[must_use]
     pub fn head(&self) -> ResourceVersion {
@@ -177,7 +183,7 @@ mod tests {
     use crate::table::object::Key;
 
     fn event(version: u64) -> Event {
-        let after = Object::new(Key::new("n", "a"), ResourceVersion(version), Lease::default());
+        let after = Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(version), Lease::default());
         Event::new(None, after, false)
     }
 

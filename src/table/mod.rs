@@ -6,6 +6,7 @@
 //! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
 //! exactly one event.
 
+pub mod change;
 pub mod discard;
 pub mod event_log;
 mod history;
@@ -23,6 +24,7 @@ use crate::resource::ResourceVersion;
 pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 pub use usage::QuotaExceeded;
 
+use change::{Change, Rejected, Target};
 use discard::Discard;
 use event_log::{Event, EventLog};
 use history::History;
@@ -117,6 +119,12 @@ impl Table {
         self.entries.is_empty()
     }
 
+    /// Whether the table holds a Lease, or an event of one.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        !self.is_empty() || !self.log.is_empty()
+    }
+
     /// Number of Leases in `namespace`.
     #[must_use]
     pub fn count_in(&self, namespace: &str) -> usize {
@@ -149,12 +157,13 @@ impl Table {
             && (is_long(lease) || slot.is_some_and(|slot| is_long(self.object(slot).unrenewed())))
     }
 
-    /// Whether the quota lets `lease` take the place of what is in `slot`, or a new one.
+    /// Whether the quota lets `lease` take the place of what is in `slot`, or a new one, while `reserved` bytes of the
+    /// quota are promised to others.
     ///
     /// # Errors
     /// [`QuotaExceeded`]. What is there may always stay as long as it is.
-    pub fn admit(&self, slot: Option<Slot>, lease: &Lease) -> Result<(), QuotaExceeded> {
-        self.usage.admit(slot.map(|slot| self.object(slot)), lease)
+    pub fn admit(&self, slot: Option<Slot>, lease: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
+        self.usage.admit(slot.map(|slot| self.object(slot)), lease, reserved)
     }
 
     /// The Lease of this name, and its place.
@@ -164,31 +173,130 @@ impl Table {
         Some((slot, self.object(slot)))
     }
 
-    /// Adds a Lease that is not there.
+    /// Installs a change at the next version, if the table still holds the state that the change was made from. No
+    /// other method changes Leases.
+    ///
+    /// # Errors
+    /// [`Rejected`]; the table is as before.
+    #[inline]
+    pub fn apply(&mut self, change: Change) -> Result<Object, Rejected> {
+        match change {
+            Change::Renew(target, times) => Ok(self.renew_in(self.slot_of(target)?, times)),
+            Change::Replace(target, lease) => Ok(self.replace_in(self.slot_of(target)?, *lease)),
+            Change::Create(lease) => match self.find(&lease.metadata.namespace, &lease.metadata.name) {
+                None => Ok(self.add(*lease)),
+                Some(_) => Err(Rejected),
+            },
+            Change::Delete(target) => Ok(self.remove_from(self.slot_of(target)?)),
+        }
+    }
+
+    /// Takes an empty table to the version of a stored state, before what was stored is put into it.
     ///
     /// # Panics
-    /// If it is there: two objects of one name would be handed out.
-    pub fn create(&mut self, mut lease: Lease) -> Object {
+    /// If the table has had a Lease.
+    pub fn start_at(&mut self, version: ResourceVersion) {
+        assert!(self.is_empty(), "a table with Leases has its version");
+        self.log.start_at(version);
+    }
+
+    /// Puts a Lease of a stored state into a table that has no events yet: `number` and `version` are those that the
+    /// Lease had.
+    ///
+    /// # Errors
+    /// [`Rejected`] if a Lease of this name is there, or if the versions cannot be those of one Lease of this table.
+    pub fn restore(
+        &mut self,
+        number: ResourceVersion,
+        version: ResourceVersion,
+        lease: Lease,
+    ) -> Result<Slot, Rejected> {
+        let is_possible = self.log.is_empty() && number <= version && version <= self.version();
+        if !is_possible || self.find(&lease.metadata.namespace, &lease.metadata.name).is_some() {
+            return Err(Rejected);
+        }
+        let (slot, _) = self.insert(number, version, lease);
+        self.check_invariants();
+        Ok(slot)
+    }
+
+    /// Namespace and name of the Lease that a change is about.
+    #[must_use]
+    pub fn names_of<'t>(&'t self, change: &'t Change) -> (&'t str, &'t str) {
+        match change {
+            Change::Create(lease) | Change::Replace(_, lease) => (&lease.metadata.namespace, &lease.metadata.name),
+            Change::Renew(target, _) | Change::Delete(target) => self.object(target.slot).key().parts(),
+        }
+    }
+
+    /// The present state in `slot`, as the origin of a change.
+    #[must_use]
+    pub fn target(&self, slot: Slot) -> Target {
+        let object = self.object(slot);
+        Target { slot, number: object.number(), from: object.version }
+    }
+
+    /// Key of the Lease in `slot`.
+    #[must_use]
+    pub fn key(&self, slot: Slot) -> &Key {
+        self.object(slot).key()
+    }
+
+    /// Bytes by which `change` makes those grow that count towards the quota.
+    #[inline]
+    #[must_use]
+    pub fn metered_growth(&self, change: &Change) -> usize {
+        match change {
+            Change::Create(lease) => Usage::growth(None, lease),
+            Change::Replace(target, lease) => Usage::growth(self.entries.get(target.slot.0 as usize), lease),
+            Change::Renew(..) | Change::Delete(_) => 0,
+        }
+    }
+
+    /// The place of the state that a change was made from, if the table still holds that state.
+    #[inline]
+    fn slot_of(&self, target: Target) -> Result<Slot, Rejected> {
+        let object = self.entries.get(target.slot.0 as usize).ok_or(Rejected)?;
+        // A version is of one state of one Lease, so that it tells the Lease too.
+        if object.version != target.from {
+            return Err(Rejected);
+        }
+        debug_assert_eq!(object.number(), target.number, "two Leases had one version");
+        Ok(target.slot)
+    }
+
+    /// Adds a Lease that is not there.
+    fn add(&mut self, lease: Lease) -> Object {
+        let version = self.next_version();
+        let (_, after) = self.insert(version, version, lease);
+        self.end_change(None, &after, false);
+        after
+    }
+
+    /// Puts a Lease into slab, indexes and counts.
+    ///
+    /// # Panics
+    /// If a Lease of this name is there: two objects of one name would be handed out.
+    fn insert(&mut self, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> (Slot, Object) {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
-        let after = Object::new(key.clone(), self.next_version(), lease);
+        let after = Object::new(key.clone(), number, version, lease);
         let slot = Slot(u32::try_from(self.entries.insert(after.clone())).expect("memory ends long before 2^32"));
         let taken = self.ordered.insert(key.clone(), slot);
         assert!(taken.is_none(), "created a Lease that is there");
         let (namespace, name) = key.parts();
         self.by_key.insert(namespace, name, slot);
         self.usage.on_create(&after);
-        self.end_change(None, &after, false);
-        after
+        (slot, after)
     }
 
     /// Puts `lease` in the place of what is in `slot`, which has the same namespace and name.
-    pub fn replace(&mut self, slot: Slot, mut lease: Lease) -> Object {
+    fn replace_in(&mut self, slot: Slot, mut lease: Lease) -> Object {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
         debug_assert!(place.key().is(&lease.metadata.namespace, &lease.metadata.name), "replaced another Lease");
-        let after = Object::new(place.key().clone(), version, lease);
+        let after = Object::new(place.key().clone(), place.number(), version, lease);
         let before = std::mem::replace(place, after.clone());
         self.usage.on_replace(&before, &after);
         self.outlived.push(&before);
@@ -197,7 +305,8 @@ impl Table {
     }
 
     /// Puts in the place of what is in `slot` the same with other times.
-    pub fn renew(&mut self, slot: Slot, times: RenewedTimes) -> Object {
+    #[inline]
+    fn renew_in(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         let version = self.next_version();
         let place = &mut self.entries[slot.0 as usize];
         let after = place.renewed(version, times);
@@ -207,7 +316,7 @@ impl Table {
     }
 
     /// Takes a Lease away; gives its last state with the deletion's version.
-    pub fn remove(&mut self, slot: Slot) -> Object {
+    fn remove_from(&mut self, slot: Slot) -> Object {
         let version = self.next_version();
         let before = self.entries.remove(slot.0 as usize);
         self.ordered.remove(before.key().as_str());
@@ -258,6 +367,29 @@ impl Table {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl Table {
+    /// Creates a Lease, for tests.
+    pub(crate) fn create(&mut self, lease: Lease) -> Object {
+        self.apply(Change::Create(Box::new(lease))).expect("a name that is free")
+    }
+
+    /// Replaces what is in `slot`, for tests.
+    pub(crate) fn replace(&mut self, slot: Slot, lease: Lease) -> Object {
+        self.apply(Change::Replace(self.target(slot), Box::new(lease))).expect("the present state")
+    }
+
+    /// Renews what is in `slot`, for tests.
+    pub(crate) fn renew(&mut self, slot: Slot, times: RenewedTimes) -> Object {
+        self.apply(Change::Renew(self.target(slot), times)).expect("the present state")
+    }
+
+    /// Deletes what is in `slot`, for tests.
+    pub(crate) fn remove(&mut self, slot: Slot) -> Object {
+        self.apply(Change::Delete(self.target(slot))).expect("the present state")
     }
 }
 

@@ -92,6 +92,8 @@ impl Trace {
 #[derive(Debug)]
 struct Base {
     key: Key,
+    /// Version of the Lease's creation.
+    number: ResourceVersion,
     /// The first of the states, without a version of its own.
     lease: Lease,
     /// In the format that is asked for first, of the state of which it is: that of the answer to the last write that
@@ -118,11 +120,11 @@ const TIMES_BYTES: usize = 16;
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
 
 impl Object {
-    /// A state of the table.
+    /// A state of the table. `number` is the version of the Lease's creation.
     #[must_use]
-    pub fn new(key: Key, version: ResourceVersion, mut lease: Lease) -> Self {
+    pub fn new(key: Key, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> Self {
         lease.shrink_to_fit();
-        let base = Rc::new(Base { key, lease, template: OnceCell::new() });
+        let base = Rc::new(Base { key, number, lease, template: OnceCell::new() });
         Self { version, base, renewed: None }
     }
 
@@ -133,6 +135,10 @@ impl Object {
 
     /// The state after a renewal.
     pub(super) fn renewed(&self, version: ResourceVersion, times: RenewedTimes) -> Self {
+        debug_assert!(
+            times.managed_time.is_some() || self.metadata().managed_fields.entries().is_empty(),
+            "a renewal without the time of an entry means another state wherever the base has another time"
+        );
         Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
     }
 
@@ -164,6 +170,12 @@ impl Object {
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.base.key
+    }
+
+    /// Version of the Lease's creation. No other Lease has this number.
+    #[must_use]
+    pub fn number(&self) -> ResourceVersion {
+        self.base.number
     }
 
     /// The object, without a version of its own. Copied if it was renewed; for what no renewal changes see
@@ -365,7 +377,7 @@ mod tests {
         ] {
             let mut lease = Lease::default();
             lease.spec.holder_identity = Some(text.repeat(TEXT_BYTES).into());
-            let object = Object::new(Key::new("n", "a"), ResourceVersion(7), lease);
+            let object = Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(7), lease);
             let before = object.memory_bytes();
             object.push_body(&mut Vec::new(), format);
             let exact = TEXT_BYTES + encoded_bytes;
@@ -385,7 +397,7 @@ mod tests {
             "fieldsType":"FieldsV1","fieldsV1":{"f:spec":{}}}]},
             "spec":{"holderIdentity":"<","leaseDurationSeconds":2147483647,"acquireTime":"2026-01-02T03:04:05.678901Z",
             "renewTime":"2026-01-02T03:04:05.678901Z","leaseTransitions":2147483647,"strategy":"<","preferredHolder":"<"}}"#;
-        let decoded = Decoder::new().decode_lease(&mut full.as_bytes().to_vec(), ApiVersion::V1).expect("a Lease");
+        let decoded = Decoder::new().decode_lease(full.as_bytes(), ApiVersion::V1).expect("a Lease");
         let mut owned = Lease::default();
         let owner = OwnerReference {
             name: "<".into(),
@@ -396,7 +408,8 @@ mod tests {
         owned.metadata.owner_references = vec![owner; 2000];
         for lease in [decoded.lease, Lease::default(), owned] {
             for at_hand in [Format::Json, Format::Protobuf] {
-                let object = Object::new(Key::new("s", "n"), ResourceVersion(u64::MAX), lease.clone());
+                let object =
+                    Object::new(Key::new("s", "n"), ResourceVersion(1), ResourceVersion(u64::MAX), lease.clone());
                 let unencoded = object.memory_bytes();
                 for format in [at_hand, Format::Json, Format::Protobuf] {
                     let mut body = Vec::new();
@@ -410,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_list_item_is_the_object_without_its_type() {
-        let object = Object::new(Key::new("n", "a"), ResourceVersion(7), Lease::default());
+        let object = Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(7), Lease::default());
         let mut item = Vec::new();
         object.push_json_item(&mut item);
         let mut whole = Vec::new();

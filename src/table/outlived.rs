@@ -59,7 +59,7 @@ mod tests {
     fn object(holder_bytes: usize) -> Object {
         let mut lease = Lease::default();
         lease.spec.holder_identity = Some("h".repeat(holder_bytes).into());
-        let object = Object::new(Key::new("n", "a"), ResourceVersion(1), lease);
+        let object = Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(1), lease);
         object.push_body(&mut Vec::new(), crate::codec::Format::Json);
         object
     }

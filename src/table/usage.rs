@@ -89,14 +89,19 @@ impl Usage {
 
     /// Whether `after` may take the place of `before`. What needs no more than that may always: nobody who holds a
     /// Lease is to lose it because others have many.
-    pub(super) fn admit(&self, before: Option<&Object>, after: &Lease) -> Result<(), QuotaExceeded> {
-        let requested =
-            metered_bytes(after).saturating_sub(before.map_or(0, |object| metered_bytes(object.unrenewed())));
+    pub(super) fn admit(&self, before: Option<&Object>, after: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
+        let requested = Self::growth(before, after);
         let (used, limited) = self.metered();
+        let used = used.saturating_add(reserved);
         if requested > limited.saturating_sub(used) {
             return Err(QuotaExceeded { requested, used, limited });
         }
         Ok(())
+    }
+
+    /// Bytes that `after` counts for beyond those of `before`.
+    pub(super) fn growth(before: Option<&Object>, after: &Lease) -> usize {
+        metered_bytes(after).saturating_sub(before.map_or(0, |object| metered_bytes(object.unrenewed())))
     }
 
     /// Checks that it speaks of `objects`, which are all there are. Allocates nothing, so that tests may count that.

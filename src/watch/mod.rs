@@ -107,8 +107,8 @@ pub enum WatchEnd {
 #[derive(Debug)]
 pub struct Watchers<O> {
     watchers: Slab<Entry<O>>,
-    /// The server stops: whoever comes now is told so.
-    is_stopping: bool,
+    /// How watches end since the server stops; none if it does not.
+    stopping: Option<StopKind>,
     generation: u32,
     /// By name and by namespace: `namespace/name` and `namespace/`.
     narrow: HashMap<String, Vec<u32>, RandomState>,
@@ -154,7 +154,7 @@ impl<O: Copy> Watchers<O> {
     pub fn new(version: ResourceVersion) -> Self {
         Self {
             watchers: Slab::new(),
-            is_stopping: false,
+            stopping: None,
             generation: 0,
             narrow: HashMap::default(),
             broad: Vec::new(),
@@ -213,8 +213,10 @@ impl<O: Copy> Watchers<O> {
             Some(group) => self.narrow.entry_ref(group.as_str()).or_default(),
         };
         members.push(slot);
-        if self.is_stopping {
-            spec.start = WatchStart::Refused(Box::new(stopping()));
+        match self.stopping {
+            Some(StopKind::Forgets) => spec.start = WatchStart::Refused(Box::new(stopping())),
+            Some(StopKind::Resumes) => spec.timeout_ms = 0,
+            None => {}
         }
         let watcher = Watcher::new(spec, self.notified, now);
         let initial_end_ms = watcher.initial_end_ms();
@@ -363,15 +365,16 @@ impl<O: Copy> Watchers<O> {
     }
 
     /// From now on every watch that is opened ends at once, as the open ones do by [`Watchers::end_for_shutdown`].
-    pub fn begin_shutdown(&mut self) {
-        self.is_stopping = true;
+    pub fn begin_shutdown(&mut self, kind: StopKind) {
+        self.stopping = Some(kind);
     }
 
-    /// Ends a watch because the server stops. A watch that could go on from its version elsewhere would do harm there:
-    /// what serves Leases next counts its versions from another beginning, so the client is told to list anew.
+    /// Ends a watch because the server stops.
     pub fn end_for_shutdown(&mut self, key: WatcherKey, out: &mut Vec<u8>) {
         let Some(entry) = find(&mut self.watchers, key) else { return };
-        entry.watcher.push_error(&stopping(), out, &mut self.counts);
+        if self.stopping == Some(StopKind::Forgets) {
+            entry.watcher.push_error(&stopping(), out, &mut self.counts);
+        }
         self.remove(key);
     }
 
@@ -432,6 +435,16 @@ impl<O: Copy> Watchers<O> {
 /// The watcher of this key, if it is still there.
 fn find<O>(watchers: &mut Slab<Entry<O>>, key: WatcherKey) -> Option<&mut Entry<O>> {
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
+}
+
+/// What becomes of the versions when the server stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopKind {
+    /// The next server counts versions from another beginning. A watch that went on from its version there would miss
+    /// events, so watches end with 410 and clients list anew.
+    Forgets,
+    /// The next server knows the versions. Watches end without an error, and clients resume from their last version.
+    Resumes,
 }
 
 /// Keys in a queue below which it is not worth to look for those whose watchers have gone.

@@ -3,8 +3,10 @@
 use crate::support::client::{Client, request};
 use crate::support::stream::Endpoint;
 use crate::support::{PATIENCE, eventually, shown};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +16,10 @@ use tempfile::TempDir;
 pub(crate) struct Process {
     child: Child,
     endpoint: Endpoint,
-    /// Certificates and the log.
+    /// Certificates, the log, and Leases.
     folder: TempDir,
+    /// The command line after the program's name, for a restart.
+    words: Vec<OsString>,
 }
 
 impl Process {
@@ -25,23 +29,71 @@ impl Process {
     /// If it does not answer soon.
     pub(crate) fn start(flags: &[&str], files_max: u32) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let log = File::create(folder.path().join("log")).expect("the log can be written");
         let (insecure, secure) = (free_port(), free_port());
-        let child = Command::new("sh")
-            .args(["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh", &files_max.to_string()])
-            .arg(env!("CARGO_BIN_EXE_coordination-apiserver"))
-            .args(["--insecure-port", &insecure.port().to_string(), "--secure-port", &secure.port().to_string()])
-            .arg("--cert-dir")
-            .arg(folder.path().join("certs"))
-            .args(flags)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("the log can be written"))
-            .stderr(log)
-            .spawn()
-            .expect("sh can be started");
-        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, folder };
+        let mut words: Vec<OsString> = ["-c", "ulimit -n \"$1\" && shift && exec \"$@\"", "sh"].map(Into::into).into();
+        words.push(files_max.to_string().into());
+        words.push(env!("CARGO_BIN_EXE_coordination-apiserver").into());
+        words.extend(["--insecure-port".into(), insecure.port().to_string().into()]);
+        words.extend(["--secure-port".into(), secure.port().to_string().into()]);
+        words.extend(["--cert-dir".into(), folder.path().join("certs").into()]);
+        words.extend(flags.iter().map(Into::into));
+        let child = spawn(&words, folder.path());
+        let process = Self { child, endpoint: Endpoint { address: insecure, tls: None }, folder, words };
         eventually("the process answers", || process.answers());
         process
+    }
+
+    /// Starts the server again, which has ended, with the same ports and folders.
+    ///
+    /// # Panics
+    /// If it does not answer soon.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn restart(&mut self) {
+        self.respawn();
+        eventually("the process answers", || self.answers());
+    }
+
+    /// Starts the server again, which has ended, and does not wait for it.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn respawn(&mut self) {
+        self.child = spawn(&self.words, self.folder.path());
+    }
+
+    /// Ends the server with SIGKILL.
+    ///
+    /// # Panics
+    /// If it cannot be ended.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the child can be killed");
+        self.child.wait().expect("the child can be waited for");
+    }
+
+    /// Whether the process has not ended.
+    ///
+    /// # Panics
+    /// If the kernel does not say.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the child can be waited for").is_none()
+    }
+
+    /// Process id.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The folder of the server's store.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("certs/data")
+    }
+
+    /// What the server has logged since its first start.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// The cleartext port.
@@ -49,11 +101,11 @@ impl Process {
         &self.endpoint
     }
 
-    /// Whether it answers a new connection.
+    /// Whether it answers a new connection, and is ready.
     pub(crate) fn answers(&self) -> bool {
         let Ok(mut client) = Client::try_open(&self.endpoint) else { return false };
         client.stream.set_read_timeout(Some(Duration::from_millis(500)));
-        let sent = client.try_send(&request("GET", "/healthz", ""));
+        let sent = client.try_send(&request("GET", "/readyz", ""));
         sent.and_then(|()| client.try_recv("GET")).is_ok_and(|got| got.status() == 200)
     }
 
@@ -96,6 +148,7 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not say.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_share_over(&self, span: Duration) -> f64 {
         let (before, begun) = (self.cpu_seconds(), Instant::now());
         thread::sleep(span);
@@ -118,6 +171,7 @@ impl Process {
     ///
     /// # Panics
     /// If the kernel does not say.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn cpu_seconds(&self) -> f64 {
         /// `USER_HZ`: the unit of these fields on every Linux.
         const TICKS_PER_SECOND: f64 = 100.0;
@@ -141,6 +195,18 @@ impl Drop for Process {
             }
         }
     }
+}
+
+/// Starts `sh` with these words; what it says goes to the end of the log in `folder`.
+fn spawn(words: &[OsString], folder: &Path) -> Child {
+    let log = File::options().create(true).append(true).open(folder.join("log")).expect("the log can be written");
+    Command::new("sh")
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().expect("the log can be written"))
+        .stderr(log)
+        .spawn()
+        .expect("sh can be started")
 }
 
 /// A port that was free a moment ago.

@@ -4,13 +4,14 @@ use super::client::Client;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, admin_client_config};
 use coordination_apiserver::cluster::NamespaceChange;
-use coordination_apiserver::server::{Config, Server, ShutdownHandle};
+use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::reload::Reload;
 use coordination_apiserver::updates::UpdateSender;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use tempfile::TempDir;
 
 /// A running server, stopped when this is dropped.
 pub(crate) struct TestServer {
@@ -20,7 +21,12 @@ pub(crate) struct TestServer {
     reloads: UpdateSender<Reload>,
     namespaces: UpdateSender<NamespaceChange>,
     thread: Option<JoinHandle<io::Result<()>>>,
+    /// The data folder, if Leases are kept on disk.
+    _data: Option<TempDir>,
 }
+
+/// Environment variable that says where the servers of all tests keep their Leases: `memory`, the default, or `disk`.
+const STORAGE: &str = "TEST_STORAGE";
 
 /// Any free port of loopback.
 const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -46,20 +52,23 @@ impl TestServer {
     /// # Panics
     /// If it does not start.
     pub(crate) fn start_with(config: Config) -> Self {
-        let config = Config { insecure: Some(ANY_PORT), ..config };
+        let data = is_on_disk().then(|| TempDir::new().expect("a data folder"));
+        let storage = data.as_ref().map_or(config.storage, |data| StorageConfig::Disk(data.path().join("data")));
+        let config = Config { insecure: Some(ANY_PORT), storage, ..config };
         let (started, when_started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
-            let server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
+            let mut server = Server::bind(config).map_err(|error| io::Error::other(error.to_string()))?;
+            server.load().map_err(io::Error::other)?;
             let addresses = (server.insecure_addr(), server.secure_addr());
             let senders = (server.reload_sender(), server.namespace_sender());
             started.send((addresses, senders, server.shutdown_handle())).map_err(io::Error::other)?;
-            server.run()
+            server.run().map_err(io::Error::other)
         });
         let thread = thread.expect("a thread can be started");
         let Ok(((Some(insecure), secure), (reloads, namespaces), shutdown)) = when_started.recv() else {
             panic!("the server has not started: {:?}", thread.join());
         };
-        Self { insecure, secure, shutdown, reloads, namespaces, thread: Some(thread) }
+        Self { insecure, secure, shutdown, reloads, namespaces, thread: Some(thread), _data: data }
     }
 
     /// The cleartext port.
@@ -109,6 +118,13 @@ impl TestServer {
         let thread = self.thread.take().expect("the thread is there until the end");
         thread.join().expect("the server does not panic")
     }
+}
+
+/// Whether the servers of tests keep their Leases on disk.
+pub(crate) fn is_on_disk() -> bool {
+    let kind = std::env::var(STORAGE).unwrap_or_default();
+    assert!(matches!(kind.as_str(), "" | "disk" | "memory"), "{STORAGE} is disk or memory, not {kind}");
+    kind == "disk"
 }
 
 impl Drop for TestServer {

@@ -3,64 +3,171 @@
 use super::JobError;
 use super::found::Found;
 use crate::api::deletion::{Deletion, Fate};
+use crate::api::storage::{Storage, Written};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
+use crate::journal::{Failure, Outcome, Ticket};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
 use crate::table::Table;
+use crate::table::change::Change;
 use crate::table::event_log::Room;
 use crate::table::object::Object;
 use crate::table::snapshot::Stepped;
+use std::collections::VecDeque;
 
-/// Deletes the next of what `selector` takes, and adds them to what was found.
-///
-/// # Errors
-/// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the rest
-/// needs.
-pub(super) fn delete_next(
-    found: &mut Found,
-    deletion: &Deletion,
-    table: &mut Table,
-    selector: &Selector,
-    form: Form,
-    now: Now,
-) -> Result<Stepped, JobError> {
-    if found.is_full() {
-        return Ok(Stepped::More);
+/// The deletion of a collection, as far as it has come.
+#[derive(Debug)]
+pub(super) struct CollectionDeletion {
+    deletion: Deletion,
+    /// Leases that are to go, in the order of the list.
+    doomed: VecDeque<Doomed>,
+    /// Why the deletion ends when all that is under way is settled.
+    refused: Option<JobError>,
+}
+
+/// A Lease that is to go.
+#[derive(Debug)]
+struct Doomed {
+    object: Object,
+    state: DoomedState,
+}
+
+#[derive(Debug)]
+enum DoomedState {
+    /// Another change of the Lease was under way when this number of changes was settled.
+    Busy(u64),
+    /// The Lease is gone, or marked, or stays.
+    Done,
+    /// Nothing is done yet, or is to be done again.
+    Found,
+    /// The deletion is under way.
+    Submitted(Ticket),
+}
+
+impl CollectionDeletion {
+    /// A deletion of which nothing is done.
+    pub(super) fn new(deletion: Deletion) -> Self {
+        Self { deletion, doomed: VecDeque::new(), refused: None }
     }
-    // Whatever has been written meanwhile, one goes, so that it comes to its end.
-    let Room { events, bytes: mut bytes_left } = table.log().room();
-    let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
-    let mut doomed = Vec::new();
-    let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-        if object.is_selected_by(selector) {
-            bytes_left = bytes_left.saturating_sub(object.memory_bytes());
-            doomed.push(object.clone());
+
+    /// Whether the next step waits for changes that are under way.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.doomed.is_empty()
+    }
+
+    /// Deletes the next of what `selector` takes, and adds to `found` those that are gone. With a journal, the
+    /// deletions of a step are under way together, and the next step waits for them.
+    ///
+    /// # Errors
+    /// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the
+    /// rest needs.
+    pub(super) fn step(
+        &mut self,
+        found: &mut Found,
+        table: &mut Table,
+        storage: &mut Storage,
+        selector: &Selector,
+        form: Form,
+        now: Now,
+    ) -> Result<Stepped, JobError> {
+        let mut stepped = Stepped::More;
+        if self.doomed.is_empty() {
+            if found.is_full() {
+                return Ok(Stepped::More);
+            }
+            stepped = self.find(found, table, selector)?;
         }
-        doomed.is_empty() || doomed.len() < doomed_max && bytes_left > 0
-    })?;
-    for object in doomed {
-        delete(table, &object, deletion, now).map_err(JobError::Refused)?;
-        found.push(object, form);
+        for at in 0..self.doomed.len() {
+            if let Err(error) = self.doomed[at].advance(&self.deletion, table, storage, now) {
+                self.doomed.truncate(at);
+                self.refused.get_or_insert(error);
+                break;
+            }
+        }
+        while let Some(first) = self.doomed.pop_front_if(|doomed| matches!(doomed.state, DoomedState::Done)) {
+            found.push(first.object, form);
+        }
+        match self.refused.take_if(|_| self.doomed.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(if self.doomed.is_empty() { stepped } else { Stepped::More }),
+        }
     }
-    Ok(stepped)
+
+    /// Finds the next Leases that are to go.
+    fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
+        // Whatever has been written meanwhile, one goes, so that the deletion comes to its end.
+        let Room { events, bytes: mut bytes_left } = table.log().room();
+        let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
+        let doomed = &mut self.doomed;
+        let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
+            if object.is_selected_by(selector) {
+                bytes_left = bytes_left.saturating_sub(object.memory_bytes());
+                doomed.push_back(Doomed { object: object.clone(), state: DoomedState::Found });
+            }
+            doomed.is_empty() || doomed.len() < doomed_max && bytes_left > 0
+        })?;
+        Ok(stepped)
+    }
+}
+
+impl Doomed {
+    /// Goes on with the deletion as far as it can.
+    ///
+    /// # Errors
+    /// 409 if a precondition does not hold; 429 or 507 if the journal takes nothing.
+    fn advance(
+        &mut self,
+        deletion: &Deletion,
+        table: &mut Table,
+        storage: &mut Storage,
+        now: Now,
+    ) -> Result<(), JobError> {
+        match &self.state {
+            DoomedState::Submitted(ticket) => match ticket.take() {
+                Outcome::Applied(_) => self.state = DoomedState::Done,
+                Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
+                Outcome::Pending => {}
+                // Another writer came first.
+                Outcome::Rejected => self.state = DoomedState::Found,
+            },
+            DoomedState::Busy(settled) if storage.settled() > *settled => self.state = DoomedState::Found,
+            DoomedState::Busy(_) | DoomedState::Done | DoomedState::Found => {}
+        }
+        if matches!(self.state, DoomedState::Found) {
+            self.state = delete(table, storage, &self.object, deletion, now).map_err(JobError::Refused)?;
+        }
+        Ok(())
+    }
 }
 
 /// Deletes the Lease that `object` was, unless another has taken its name since, or marks it if finalizers hold it.
 ///
 /// # Errors
-/// 409 if a precondition does not hold.
-fn delete(table: &mut Table, object: &Object, deletion: &Deletion, now: Now) -> Result<(), ApiError> {
+/// 409 if a precondition does not hold; 429 or 507 if the journal takes nothing.
+fn delete(
+    table: &mut Table,
+    storage: &mut Storage,
+    object: &Object,
+    deletion: &Deletion,
+    now: Now,
+) -> Result<DoomedState, ApiError> {
     let (namespace, name) = object.key().parts();
-    let Some((slot, current)) = table.find(namespace, name) else { return Ok(()) };
+    let Some((slot, current)) = table.find(namespace, name) else { return Ok(DoomedState::Done) };
     if current.metadata().uid != object.metadata().uid {
-        return Ok(());
+        return Ok(DoomedState::Done);
     }
-    match deletion.decide(current, now)? {
-        Fate::Gone if !deletion.dry_run => _ = table.remove(slot),
-        Fate::Held(marked) if !deletion.dry_run => _ = table.replace(slot, *marked),
-        Fate::Gone | Fate::Held(_) | Fate::Unchanged => {}
-    }
-    Ok(())
+    let fate = deletion.decide(current, now)?;
+    let target = table.target(slot);
+    let change = match fate {
+        Fate::Gone if !deletion.dry_run => Change::Delete(target),
+        Fate::Held(marked) if !deletion.dry_run => Change::Replace(target, marked),
+        Fate::Gone | Fate::Held(_) | Fate::Unchanged => return Ok(DoomedState::Done),
+    };
+    Ok(match storage.write(table, change, now.ms)? {
+        Written::Applied(_) => DoomedState::Done,
+        Written::Busy => DoomedState::Busy(storage.settled()),
+        Written::Submitted(ticket) => DoomedState::Submitted(ticket),
+    })
 }

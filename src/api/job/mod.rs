@@ -11,6 +11,7 @@ use super::asked_state::AskedState;
 use super::deletion::Deletion;
 use super::gzip::{self, Gzip};
 use super::pending_request::PendingRequest;
+use super::storage::Storage;
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::codec::Format;
@@ -25,6 +26,7 @@ use crate::table::Table;
 use crate::table::discard::States;
 use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 use bytes::Bytes;
+use delete_collection::CollectionDeletion;
 use found::{Found, OwnedMeta};
 
 /// A response that is made in steps: a list, that of a deletion of a collection, or one that is at hand and is
@@ -46,6 +48,8 @@ pub struct Job {
     since_ms: Option<u64>,
     /// If it is one of those of which there may not be many.
     permit: Option<Permit>,
+    /// Whether the next step waits for changes that the job has made.
+    is_waiting: bool,
 }
 
 /// Why a job ends before its response is whole.
@@ -91,7 +95,7 @@ enum Stage {
     /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.
     Collect { found: Found },
     /// Of a deletion: the Leases are found, then deleted.
-    Delete { found: Found, deletion: Deletion },
+    Delete { found: Found, deletion: CollectionDeletion },
     /// A list without a limit: items go out as they are found.
     Stream(StreamedList),
     /// A response that was at hand, and is too long to be compressed in one go.
@@ -188,6 +192,7 @@ impl Job {
         form: Form,
     ) -> Self {
         let (form, printer) = Printer::of(form);
+        let deletion = CollectionDeletion::new(deletion);
         let stage = Stage::Delete { found: Found::nothing(snapshot, limit), deletion };
         Self { printer, ..Self::new(selector, form, stage) }
     }
@@ -210,7 +215,19 @@ impl Job {
             gzip: None,
             since_ms: None,
             permit: None,
+            is_waiting: false,
         }
+    }
+
+    /// Whether the next step waits until changes that the job has made are settled. It may be made before, in vain.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        self.is_waiting
+    }
+
+    /// Lets the next step be made.
+    pub fn end_waiting(&mut self) {
+        self.is_waiting = false;
     }
 
     /// Whether it is more than a step's work. Such a one may hold much, and all of them share the core.
@@ -316,6 +333,7 @@ impl Job {
     pub fn step(
         &mut self,
         table: &mut Table,
+        storage: &mut Storage,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
@@ -324,9 +342,9 @@ impl Job {
         if self.is_late(now) {
             return Err(JobError::Overtaken);
         }
-        let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, now, out, bytes_max) };
+        let Some(mut gzip) = self.gzip.take() else { return self.plain_step(table, storage, now, out, bytes_max) };
         let stepped = match gzip.wants_more() {
-            Some((made, bytes_max)) => self.plain_step(table, now, made, bytes_max),
+            Some((made, bytes_max)) => self.plain_step(table, storage, now, made, bytes_max),
             None => Ok(Stepped::More),
         };
         if let Ok(Stepped::Done) = stepped {
@@ -341,15 +359,18 @@ impl Job {
     fn plain_step(
         &mut self,
         table: &mut Table,
+        storage: &mut Storage,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        let Some(mut printer) = self.printer.take() else { return self.compact_step(table, now, out, bytes_max) };
+        let Some(mut printer) = self.printer.take() else {
+            return self.compact_step(table, storage, now, out, bytes_max);
+        };
         printer.compact.clear();
         // About half of what goes out is spaces.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
-        let stepped = self.compact_step(table, now, &mut printer.compact, bytes_max);
+        let stepped = self.compact_step(table, storage, now, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
         self.printer = Some(printer);
         stepped
@@ -359,6 +380,7 @@ impl Job {
     fn compact_step(
         &mut self,
         table: &mut Table,
+        storage: &mut Storage,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
@@ -367,15 +389,17 @@ impl Job {
             Format::Yaml => bytes_max.min(out.len().saturating_add(YAML_BYTES_PER_STEP)),
             Format::Json | Format::Protobuf => bytes_max,
         };
+        self.is_waiting = false;
         let Self { selector, form, stage, .. } = self;
         match stage {
             Stage::Collect { found } => {
                 let stepped = found.collect(table, selector, *form)?;
-                self.finish(stepped, table, now, out, bytes_max)
+                self.finish(stepped, table, storage, now, out, bytes_max)
             }
             Stage::Delete { found, deletion } => {
-                let stepped = delete_collection::delete_next(found, deletion, table, selector, *form, now)?;
-                self.finish(stepped, table, now, out, bytes_max)
+                let stepped = deletion.step(found, table, storage, selector, *form, now)?;
+                self.is_waiting = deletion.is_waiting();
+                self.finish(stepped, table, storage, now, out, bytes_max)
             }
             Stage::Body { body, .. } => {
                 let piece =
@@ -395,6 +419,7 @@ impl Job {
         &mut self,
         stepped: Stepped,
         table: &mut Table,
+        storage: &mut Storage,
         now: Now,
         out: &mut Vec<u8>,
         bytes_max: usize,
@@ -410,7 +435,7 @@ impl Job {
         self.form.push_list_head(out, &meta.borrowed(), found.bytes);
         let items = found.take_items();
         self.stage = Stage::Send(Unsent { meta, is_first: true, is_empty: items.is_empty(), items });
-        self.compact_step(table, now, out, bytes_max)
+        self.compact_step(table, storage, now, out, bytes_max)
     }
 
     /// Lets go of what it holds, if its time is over: to be called now and then. A peer that puts its next step off, or

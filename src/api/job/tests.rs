@@ -42,13 +42,16 @@ fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
         let mut out = Vec::new();
         job.on_timeout(at(1000));
         if has_begun {
-            assert!(matches!(job.step(&mut table, at(1000), &mut out, 1000), Ok(Stepped::More)));
+            assert!(matches!(job.step(&mut table, &mut Storage::Memory, at(1000), &mut out, 1000), Ok(Stepped::More)));
         }
         job.on_timeout(at(1000 + JOB_MS_MAX));
         assert!(permits.take().is_none(), "its time is not over");
         job.on_timeout(at(1001 + JOB_MS_MAX));
         assert!(permits.take().is_some(), "begun: {has_begun}, limit {limit}");
-        assert!(matches!(job.step(&mut table, at(1001 + JOB_MS_MAX), &mut out, 1000), Err(JobError::Overtaken)));
+        assert!(matches!(
+            job.step(&mut table, &mut Storage::Memory, at(1001 + JOB_MS_MAX), &mut out, 1000),
+            Err(JobError::Overtaken)
+        ));
     }
 }
 
@@ -60,7 +63,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     let mut job = Job::list(snapshot, Selector::default(), 3 * JOB_KEYS_PER_STEP, Form::default());
     let mut out = Vec::new();
     for _ in 0..2 {
-        assert!(matches!(job.step(&mut table, now, &mut out, 1000), Ok(Stepped::More)));
+        assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
     // A change that the rest of the list must not see.
     let (slot, _) = table.find("n", "l999").expect("there");
@@ -71,7 +74,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
-    assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::Done)));
+    assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::Done)));
     drop(job);
     assert_eq!(table.discarded_len(), 0);
 }
@@ -92,7 +95,7 @@ fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     let (slot, _) = table.find("n", "l1").expect("there");
     table.remove(slot);
     let mut out = Vec::new();
-    assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::Done)));
+    assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::Done)));
     let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
     assert_eq!(list["metadata"]["resourceVersion"], version.to_string());
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
@@ -110,7 +113,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
         fields: &NoLines,
     };
     let now = Now { ms: 0, wall: Time(0) };
-    match Api::new().handle(table, &request, &mut Vec::from("{}"), &Credentials::insecure(), now) {
+    match Api::new().handle(table, &request, &Vec::from("{}"), &Credentials::insecure(), now) {
         Reply::Job(job) => job,
         other => panic!("{other:?}"),
     }
@@ -126,7 +129,8 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     (0..2).for_each(|number| create(&mut table, number));
     let version = table.version();
     let mut out = Vec::new();
-    let first = asked(&mut table, Method::Get, "limit=1").step(&mut table, now, &mut out, usize::MAX);
+    let first =
+        asked(&mut table, Method::Get, "limit=1").step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX);
     assert!(matches!(first, Ok(Stepped::Done)));
     let first: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
     let token = first["metadata"]["continue"].as_str().expect("there is another page");
@@ -153,12 +157,15 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     .into();
     for (query, job) in &mut jobs {
         out.clear();
-        assert!(matches!(job.step(&mut table, now, &mut out, usize::MAX), Ok(Stepped::More)), "{query}");
+        assert!(
+            matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX), Ok(Stepped::More)),
+            "{query}"
+        );
         assert!(out.is_empty() && !job.has_head(), "{query}");
     }
     renew(&mut table, LOG_EVENTS);
     for (query, mut job) in jobs {
-        let error = job.step(&mut table, now, &mut out, usize::MAX).expect_err("it is forgotten");
+        let error = job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect_err("it is forgotten");
         let response = job.refusal(error);
         let status: serde_json::Value = serde_json::from_slice(&response.body.into_bytes()).expect("JSON");
         assert_eq!((response.status, &status["reason"]), (410, &"Expired".into()), "{query}");
@@ -187,7 +194,9 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
         let query = format!("{query}&resourceVersion={version}&resourceVersionMatch=Exact");
         let mut job = asked(&mut table, Method::Get, &query);
         let mut out = Vec::new();
-        while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") == Stepped::More {}
+        while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing is forgotten")
+            == Stepped::More
+        {}
         let list: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2), "{query}");
         assert_eq!(list["metadata"], serde_json::json!({ "resourceVersion": version.to_string() }), "{query}");
@@ -219,7 +228,9 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
-            while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing is forgotten") == Stepped::More {
+            while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing is forgotten")
+                == Stepped::More
+            {
                 assert!(out.is_empty() && !job.has_head());
                 // What others do meanwhile is not of this version.
                 create(&mut table, others.next().expect("numbers do not end"));
@@ -253,7 +264,9 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
         };
         assert!(job.is_long(), "{what}: as much work as one of thousands");
         let (mut out, mut steps) = (Vec::new(), 1);
-        while job.step(&mut table, now, &mut out, usize::MAX).expect("nothing changes") == Stepped::More {
+        while job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nothing changes")
+            == Stepped::More
+        {
             steps += 1;
         }
         assert!(steps >= 40 * 1000 / SELECTOR_TERMS_PER_LOOK / JOB_KEYS_PER_STEP, "{what}: all in {steps} steps");
@@ -275,7 +288,8 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
         let (mut out, mut deleted_max) = (Vec::new(), 0);
         loop {
             let before = table.len();
-            let stepped = job.step(&mut table, now, &mut out, usize::MAX).expect("nobody else writes");
+            let stepped =
+                job.step(&mut table, &mut Storage::Memory, now, &mut out, usize::MAX).expect("nobody else writes");
             deleted_max = deleted_max.max(before - table.len());
             table.mark_delivered();
             if stepped == Stepped::Done {
@@ -300,7 +314,9 @@ fn a_list_for_people_leaves_alone_what_goes_before_it() {
         let mut out = head.to_vec();
         loop {
             let bytes_max = out.len() + bytes_max;
-            if job.step(&mut table, now, &mut out, bytes_max).expect("nothing changes") == Stepped::Done {
+            if job.step(&mut table, &mut Storage::Memory, now, &mut out, bytes_max).expect("nothing changes")
+                == Stepped::Done
+            {
                 break;
             }
         }

@@ -1,34 +1,35 @@
 //! The short way of a renewal: an update whose body is the encoding of what is there with another `renewTime`. Nothing
 //! is decoded, validated or compared field by field; what was valid with the old time is valid with the new one.
 //!
-//! Invariant: it does what [`Api::update`] does with the same request, byte for byte, or nothing at all. A
+//! Invariant: it does what [`Api::update`] does with the same request, byte for byte, or says nothing at all. A
 //! test in this module drives both.
 
-use super::{Api, Call, Reply};
-use crate::api_error::ApiError;
+use super::answer::Answer;
+use super::{Api, Call, Verdict};
 #[cfg(test)]
 use crate::codec::Format;
-use crate::form::{Form, State};
+use crate::form::Form;
 use crate::lease::managed_fields::{is_manager_of_user_agent, time_after_renewal};
 use crate::lease::strategy::is_renewable;
 use crate::media_type::body_format;
 use crate::options::WriteOptions;
 use crate::resource::ApiVersion;
 use crate::table::Table;
+use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 
 impl Api {
-    /// Renews the Lease if that is what the request asks for. `None`: it is not, and nothing was done.
+    /// The renewal, if the request asks for one.
     #[inline]
     pub(super) fn renew(
         &mut self,
-        table: &mut Table,
+        table: &Table,
         call: &Call<'_>,
         body: &[u8],
         (namespace, name): (&str, &str),
         options: &WriteOptions,
         form: Form,
-    ) -> Option<Result<Reply, ApiError>> {
+    ) -> Option<Verdict> {
         #[cfg(test)]
         if self.long_way_only {
             return None;
@@ -50,13 +51,13 @@ impl Api {
         };
         let managed_fields = &current.metadata().managed_fields;
         let managed_time = time_after_renewal(managed_fields, current.managed_time(), is_writer, call.now.wall)?;
-        let after = table.renew(slot, RenewedTimes { renew_time, managed_time });
+        let change = Change::Renew(table.target(slot), RenewedTimes { renew_time, managed_time });
         #[cfg(test)]
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
         // Also when the answer is refused the write is done.
-        Some(call.check_options_of(form).and_then(|()| Reply::object(200, State::Stored(&after), form, call.now)))
+        Some(Verdict::Write(change, Answer::applied(200, form, call.check_options_of(form))))
     }
 }
 

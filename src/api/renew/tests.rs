@@ -80,8 +80,8 @@ impl Side {
             user_agent: sent.user_agent.map(str::as_bytes),
             fields: &NoLines,
         };
-        let mut body = sent.body.clone();
-        self.api.handle(&mut self.table, &request, &mut body, &Credentials::insecure(), now)
+        let body = sent.body.clone();
+        self.api.handle(&mut self.table, &request, &body, &Credentials::insecure(), now)
     }
 
     fn answer(&mut self, sent: &Sent, now: Now) -> Answer {
@@ -89,7 +89,7 @@ impl Side {
             Reply::Response(response) => {
                 (response.status, Some(response.content_type), response.warnings, response.body.into_bytes().to_vec())
             }
-            Reply::Job(_) | Reply::Watch(_) | Reply::Postponed(_) => (200, None, Vec::new(), Vec::new()),
+            Reply::Job(_) | Reply::Watch(_) | Reply::Waiting(_) => (200, None, Vec::new(), Vec::new()),
         }
     }
 

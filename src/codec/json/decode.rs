@@ -51,12 +51,11 @@ impl Decoder {
         }
     }
 
-    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group. `body` is scratch
-    /// memory and may be changed.
+    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group.
     ///
     /// # Errors
     /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
-    pub fn decode_lease(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
+    pub fn decode_lease(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.decode_lease_of(body, body, version)
     }
 
@@ -69,12 +68,10 @@ impl Decoder {
     }
 
     /// Reads a Lease that a patch made, of `version` if it does not say; it may be of another version of the group.
-    /// `body` is scratch memory and may be changed.
     ///
     /// # Errors
     /// Go's bare words, which kube-apiserver puts in an error about the patch.
-    pub fn decode_patched(&mut self, body: &mut [u8], version: ApiVersion) -> Result<DecodedLease, String> {
-        let body = &*body;
+    pub fn decode_patched(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, String> {
         let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
             Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Ok(of_no_version(root, version)),
             Ok(TypeMeta { group: "", version: "", kind }) => Err(not_registered_internally(kind)),
@@ -95,12 +92,11 @@ impl Decoder {
         self.read(patch, repeated::in_operations).unwrap_or_default()
     }
 
-    /// Reads the options of a deletion. `body` is scratch memory and may be changed.
+    /// Reads the options of a deletion.
     ///
     /// # Errors
     /// What kube-apiserver answers: all that is wrong with these options is a 500.
-    pub fn decode_delete_options(&mut self, body: &mut [u8]) -> Result<DeleteOptions, ApiError> {
-        let body = &*body;
+    pub fn decode_delete_options(&mut self, body: &[u8]) -> Result<DeleteOptions, ApiError> {
         self.read(body, |root| read_delete_options(root, body))
             .map_err(|words| unread_syntax(&words))
             .flatten()
@@ -212,7 +208,7 @@ mod tests {
     const BARE: &str = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"bare","namespace":"c-wire","uid":"6cff4ef0-663c-4b66-8690-23e85382e640","resourceVersion":"209","creationTimestamp":"2026-11-21T00:02:25Z"},"spec":{}}"#;
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
-        Decoder::new().decode_lease(&mut body.as_ref().to_vec(), V1)
+        Decoder::new().decode_lease(body.as_ref(), V1)
     }
 
     fn lease(body: &str) -> Lease {
@@ -236,7 +232,7 @@ mod tests {
         for (text, version) in [(FULL, 208), (BARE, 209)] {
             let item = text.replace(r#""kind":"Lease","apiVersion":"coordination.k8s.io/v1","#, "");
             for (text, type_meta) in [(text, true), (&item, false)] {
-                let decoded = decoder.decode_lease(&mut text.as_bytes().to_vec(), V1).expect(text);
+                let decoded = decoder.decode_lease(text.as_bytes(), V1).expect(text);
                 assert!(decoded.warnings.is_empty());
                 assert_eq!(decoded.lease.metadata.resource_version, version.to_string());
                 let mut out = Vec::new();
@@ -328,10 +324,10 @@ mod tests {
     #[test]
     fn a_patched_lease_may_be_of_another_version_and_its_errors_are_bare() {
         let mut decoder = Decoder::new();
-        let mut body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
-        assert_eq!(decoder.decode_patched(&mut body, V1).expect("a Lease").lease.metadata.name, "a");
+        let body = br#"{"apiVersion":"coordination.k8s.io/v1beta1","metadata":{"name":"a"}}"#.to_vec();
+        assert_eq!(decoder.decode_patched(&body, V1).expect("a Lease").lease.metadata.name, "a");
         assert_eq!(
-            decoder.decode_patched(&mut br#"{"apiVersion":"coordination.k8s.io/v1","metadata":5}"#.to_vec(), V1),
+            decoder.decode_patched(br#"{"apiVersion":"coordination.k8s.io/v1","metadata":5}"#.as_ref(), V1),
             Err("json: cannot unmarshal number into Go struct field Lease.metadata of type v1.ObjectMeta".to_owned())
         );
     }
@@ -340,13 +336,13 @@ mod tests {
     fn a_patch_that_takes_the_version_away_leads_to_nothing() {
         for version in ["", r#""apiVersion":null,"#, r#""apiVersion":"","#] {
             let body = format!(r#"{{{version}"kind":"Lease","metadata":{{"name":5}},"spec":{{}}}}"#);
-            let decoded = Decoder::new().decode_patched(&mut body.into_bytes(), V1).expect("an empty Lease");
+            let decoded = Decoder::new().decode_patched(&body.into_bytes(), V1).expect("an empty Lease");
             assert_eq!(decoded.lease, Lease::default());
             let warnings: Vec<_> = decoded.warnings.messages().collect();
             assert_eq!(warnings, ["unknown field \"metadata\"", "unknown field \"spec\""]);
         }
         let words = r#"no kind "b" is registered for the internal version of group "coordination.k8s.io" in scheme "pkg/api/legacyscheme/scheme.go:30""#;
-        assert_eq!(Decoder::new().decode_patched(&mut br#"{"kind":"b"}"#.to_vec(), V1), Err(words.to_owned()));
+        assert_eq!(Decoder::new().decode_patched(br#"{"kind":"b"}"#.as_ref(), V1), Err(words.to_owned()));
     }
 
     #[test]
@@ -412,20 +408,17 @@ mod tests {
         let count = 150_000;
         let labels: String = (0..count).rev().map(|n| format!("\"k{n}\":\"\",")).collect();
         let many = format!(r#"{{"metadata":{{"labels":{{{labels}"z":""}}}}}}"#);
-        let decoded = decoder.decode_lease(&mut many.into_bytes(), V1).expect("a Lease");
+        let decoded = decoder.decode_lease(&many.into_bytes(), V1).expect("a Lease");
         assert_eq!((decoded.entries, decoded.lease.metadata.labels.len()), (count + 1, METADATA_ENTRIES_MAX));
         let pieces: String = (0..count).rev().map(|n| format!("\"labels\":{{\"{n}\":\"\"}},")).collect();
         let pieces = format!(r#"{{"metadata":{{{pieces}"name":"a"}}}}"#);
-        let decoded = decoder.decode_lease(&mut pieces.into_bytes(), V1).expect("a Lease");
+        let decoded = decoder.decode_lease(&pieces.into_bytes(), V1).expect("a Lease");
         assert_eq!((decoded.entries, decoded.warnings.messages().count()), (count, 1));
         let unknown: String = (0..count).map(|n| format!("\"u{n}\":[{{}}],")).collect();
         let unknown = format!(r#"{{{unknown}"kind":"Lease"}}"#);
-        assert_eq!(
-            decoder.decode_lease(&mut unknown.into_bytes(), V1).expect("a Lease").warnings.messages().count(),
-            100
-        );
+        assert_eq!(decoder.decode_lease(&unknown.into_bytes(), V1).expect("a Lease").warnings.messages().count(), 100);
         let owners = format!(r#"{{"metadata":{{"ownerReferences":[{}null]}}}}"#, "{},".repeat(count));
-        let decoded = decoder.decode_lease(&mut owners.into_bytes(), V1).expect("a Lease");
+        let decoded = decoder.decode_lease(&owners.into_bytes(), V1).expect("a Lease");
         assert_eq!((decoded.entries, decoded.lease.metadata.owner_references.len()), (count + 1, METADATA_ENTRIES_MAX));
     }
 
@@ -433,10 +426,10 @@ mod tests {
     fn every_prefix_of_a_body_is_refused_and_the_decoder_stays_of_use() {
         let mut decoder = Decoder::new();
         for end in 0..FULL.len() {
-            let mut prefix = FULL.as_bytes()[..end].to_vec();
-            assert!(decoder.decode_lease(&mut prefix, V1).is_err(), "{end}");
+            let prefix = FULL.as_bytes()[..end].to_vec();
+            assert!(decoder.decode_lease(&prefix, V1).is_err(), "{end}");
         }
-        assert_eq!(decoder.decode_lease(&mut FULL.as_bytes().to_vec(), V1), decode(FULL));
+        assert_eq!(decoder.decode_lease(FULL.as_bytes(), V1), decode(FULL));
     }
 
     /// What is taken at all must be what a reader of JSON of another make takes for JSON.
@@ -460,8 +453,8 @@ mod tests {
                     }
                 }
             }
-            let decoded = decoder.decode_lease(&mut body.clone(), V1);
-            decoder.decode_delete_options(&mut body.clone()).ok();
+            let decoded = decoder.decode_lease(&body.clone(), V1);
+            decoder.decode_delete_options(&body.clone()).ok();
             if decoded.is_ok() && std::str::from_utf8(&body).is_ok() {
                 serde_json::from_slice::<serde::de::IgnoredAny>(&body).expect("JSON");
             }

@@ -96,7 +96,7 @@ mod tests {
     use crate::api_error::ApiError;
 
     fn decode(body: &str) -> Result<DeleteOptions, ApiError> {
-        Decoder::new().decode_delete_options(&mut body.as_bytes().to_vec())
+        Decoder::new().decode_delete_options(body.as_bytes())
     }
 
     fn refusal(body: &str) -> String {

@@ -254,7 +254,7 @@ mod tests {
     use crate::timestamp::{MicroTime, Time};
 
     fn decode(body: impl AsRef<[u8]>) -> Result<DecodedLease, ApiError> {
-        Decoder::new().decode_lease(&mut body.as_ref().to_vec(), ApiVersion::V1)
+        Decoder::new().decode_lease(body.as_ref(), ApiVersion::V1)
     }
 
     fn lease(body: &str) -> Lease {

@@ -47,7 +47,7 @@ fn encoded(lease: Lease) -> Vec<u8> {
 }
 
 fn from_json(json: &str) -> Lease {
-    Decoder::new().decode_lease(&mut json.as_bytes().to_vec(), ApiVersion::V1).expect(json).lease
+    Decoder::new().decode_lease(json.as_bytes(), ApiVersion::V1).expect(json).lease
 }
 
 #[test]

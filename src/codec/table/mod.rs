@@ -136,7 +136,7 @@ mod tests {
 
     fn lease(json: &str) -> Lease {
         crate::codec::json::Decoder::new()
-            .decode_lease(&mut json.as_bytes().to_vec(), crate::resource::ApiVersion::V1)
+            .decode_lease(json.as_bytes(), crate::resource::ApiVersion::V1)
             .expect(json)
             .lease
     }

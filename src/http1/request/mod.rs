@@ -58,8 +58,17 @@ pub enum Step<R> {
         /// 100 (Continue) is to be sent now. Said once for a message.
         send_continue: bool,
     },
-    /// A request was served, which gave this, and its bytes consumed.
+    /// A request was served, which gave this.
     Served(R),
+}
+
+/// What becomes of the bytes of a request that was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bytes {
+    /// They are consumed.
+    Consume,
+    /// They stay: the request may have to be served again. [`RequestParser::consume_kept`] consumes them.
+    Keep,
 }
 
 /// What the request said of the connection (RFC 9112 §9.3).
@@ -88,15 +97,27 @@ impl RequestParser {
         self.body_bytes_max
     }
 
-    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is lent from `buf` and
-    /// may be changed in place.
+    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is lent from `buf`.
     ///
     /// # Errors
     /// See [`RequestError`]; nothing of the refused message has reached `serve`.
     pub fn next<R>(
         &mut self,
         buf: &mut ByteBuf,
-        serve: impl FnOnce(&RequestHead<'_>, &mut [u8], Persistence) -> R,
+        serve: impl FnOnce(&RequestHead<'_>, &[u8], Persistence) -> R,
+    ) -> Result<Step<R>, RequestError> {
+        self.next_or_keep(buf, |head, body, after| (serve(head, body, after), Bytes::Consume))
+    }
+
+    /// The same, but `serve` says whether the request is consumed, or stays to be served again.
+    ///
+    /// # Errors
+    /// As [`RequestParser::next`].
+    #[inline]
+    pub fn next_or_keep<R>(
+        &mut self,
+        buf: &mut ByteBuf,
+        serve: impl FnOnce(&RequestHead<'_>, &[u8], Persistence) -> (R, Bytes),
     ) -> Result<Step<R>, RequestError> {
         let head_bytes = match &self.awaited {
             Some(awaited) => {
@@ -161,10 +182,28 @@ impl RequestParser {
             wants_h2c: said.wants_h2c,
         };
         let request = self.fields.under(&line);
-        let result = serve(&request, &mut rest[..body_bytes], after);
-        buf.consume(head_bytes + framed_bytes);
-        self.fields.shrink();
+        let (result, bytes) = serve(&request, &rest[..body_bytes], after);
+        match bytes {
+            Bytes::Consume => {
+                buf.consume(head_bytes + framed_bytes);
+                self.fields.shrink();
+            }
+            Bytes::Keep => {
+                // The chunks are decoded: what is left is a body of known length.
+                buf.remove(head_bytes + body_bytes, framed_bytes - body_bytes);
+                let framing = Framing::Length(body_bytes);
+                self.awaited = Some(Awaited { head_bytes, framing, owes_continue: false });
+            }
+        }
         Ok(Step::Served(result))
+    }
+
+    /// Consumes the request that was served and kept.
+    pub fn consume_kept(&mut self, buf: &mut ByteBuf) {
+        if let Some(Awaited { head_bytes, framing: Framing::Length(body_bytes), .. }) = self.awaited.take() {
+            buf.consume(head_bytes + body_bytes);
+            self.fields.shrink();
+        }
     }
 
     /// The head of the first message in `buf`, whose body is awaited or was found to be too large.

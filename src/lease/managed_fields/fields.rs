@@ -46,6 +46,19 @@ impl FieldsV1 {
         Self { text: Text::Whole(json.into()), spec: None }
     }
 
+    /// What was stored, with what was known of it.
+    #[must_use]
+    pub fn stored(json: &str, spec_bits: Option<u8>) -> Self {
+        Self { text: Text::Whole(json.into()), spec: spec_bits.map(SpecFields) }
+    }
+
+    /// Which fields of the spec are among them, one bit for each, in the order of their names; none if that is not
+    /// known. Without it a renewal cannot be told from other writes, and takes the long way.
+    #[must_use]
+    pub fn spec_bits(&self) -> Option<u8> {
+        self.spec.map(|spec| spec.0)
+    }
+
     pub(super) fn of(set: &Set) -> Self {
         let mut json = Vec::with_capacity(256);
         set.push_json(&mut json);

@@ -120,6 +120,12 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
+    /// A list as it was stored, from the entries of which it was made; absent if there was none.
+    #[must_use]
+    pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
+        Self(entries.map(Into::into))
+    }
+
     /// The entries, in the order in which they are written.
     #[must_use]
     pub fn entries(&self) -> &[ManagedFieldsEntry] {

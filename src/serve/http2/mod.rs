@@ -39,8 +39,10 @@ pub struct Http2 {
     jobs: VecDeque<StreamKey>,
     /// Streams with a job, also one that cannot.
     jobs_open: usize,
-    /// Streams whose requests wait for a change in the cluster.
-    postponed: Vec<StreamKey>,
+    /// Streams whose requests wait; some may have been reset.
+    waiting: Vec<StreamKey>,
+    /// Streams whose jobs wait; some may have been reset.
+    waiting_jobs: Vec<StreamKey>,
     /// Requests that are to be served, in their order; some may have been reset.
     whole: VecDeque<Whole>,
     /// Those of them that take long.
@@ -78,7 +80,8 @@ impl Http2 {
             streams: Vec::new(),
             jobs: VecDeque::new(),
             jobs_open: 0,
-            postponed: Vec::new(),
+            waiting: Vec::new(),
+            waiting_jobs: Vec::new(),
             whole: VecDeque::new(),
             long: Long::default(),
             receiving: VecDeque::new(),
@@ -91,7 +94,7 @@ impl Http2 {
 
     /// Serves what is in `input` as far as the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
-        self.resume(turn);
+        self.resume(budget, turn);
         self.serve_long_due(budget, turn);
         let mut has_more = loop {
             let is_starved = match self.receive(input, budget, turn) {
@@ -266,7 +269,7 @@ impl Http2 {
         !is_about_a_stream || self.connection.is_finished()
     }
 
-    /// Tells the peer to open no more streams, and ends watches with 410.
+    /// Tells the peer to open no more streams, and ends watches.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.connection.begin_shutdown(output);
         for at in 0..self.streams.len() {
@@ -309,7 +312,8 @@ impl Http2 {
         }
         self.jobs.clear();
         self.jobs_open = 0;
-        self.postponed.clear();
+        self.waiting.clear();
+        self.waiting_jobs.clear();
         self.whole.clear();
         self.long.clear();
         self.receiving.clear();
@@ -339,10 +343,10 @@ impl Http2 {
         }
     }
 
-    /// Whether a request waits for a change in the cluster.
+    /// Whether a request or a job waits.
     #[must_use]
-    pub fn is_postponed(&self) -> bool {
-        !self.postponed.is_empty()
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.waiting_jobs.is_empty()
     }
 
     /// Whether a job is under way.

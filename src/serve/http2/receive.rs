@@ -7,6 +7,7 @@
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
 use crate::api::Reply;
+use crate::api::waiting::{Resumed, Retry, Waiting};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -68,6 +69,8 @@ pub(super) struct Whole {
     key: StreamKey,
     head: http2::RequestHead,
     unserved: Box<Unserved>,
+    /// Of a request that is to be served again, what is known of the times before.
+    retry: Option<Retry>,
 }
 
 impl Whole {
@@ -156,7 +159,7 @@ impl Http2 {
         let is_anonymous = turn.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
-            self.whole.push_back(Whole { key, head, unserved });
+            self.whole.push_back(Whole { key, head, unserved, retry: None });
         } else {
             self.put(key, Work::Receiving(head, unserved));
             self.queue_receiving(key, turn.now);
@@ -175,7 +178,7 @@ impl Http2 {
         unserved.body.extend_from_slice(data);
         self.received_bytes += data.len();
         if end_stream && let Some((head, unserved)) = self.take_receiving(key) {
-            self.whole.push_back(Whole { key, head, unserved });
+            self.whole.push_back(Whole { key, head, unserved, retry: None });
         }
     }
 
@@ -206,15 +209,24 @@ impl Http2 {
 
     /// Serves a request that is whole, and says whether it did: it may have been reset by now.
     pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
-        let Whole { key, head, mut unserved } = whole;
-        self.received_bytes -= unserved.bytes();
+        let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
         if is_open {
-            let Unserved { fields, body } = &mut *unserved;
-            self.dispatch(key, fields, head, body, turn);
+            let Unserved { fields, body } = &*unserved;
+            if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
+                self.put(key, Work::Waiting(waiting, head, unserved));
+                self.waiting.push(key);
+                return true;
+            }
         }
-        turn.service.scratch.spare.give(unserved);
+        self.give_back(unserved, turn);
         is_open
+    }
+
+    /// Takes the bytes of a request that is answered out of the count.
+    fn give_back(&mut self, unserved: Box<Unserved>, turn: &mut Turn<'_>) {
+        self.received_bytes -= unserved.bytes();
+        turn.service.scratch.spare.give(unserved);
     }
 
     /// Brings to the caches what the requests that are whole are about.
@@ -232,7 +244,7 @@ impl Http2 {
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Receiving(_, unserved) => unserved.bytes(),
+                Work::Receiving(_, unserved) | Work::Waiting(_, _, unserved) => unserved.bytes(),
                 _ => 0,
             });
             let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
@@ -245,43 +257,69 @@ impl Http2 {
         }
     }
 
+    /// Has the API serve a request, and responds unless the request waits.
     fn dispatch(
         &mut self,
         key: StreamKey,
         fields: &FieldBuf,
         head: http2::RequestHead,
-        body: &mut [u8],
+        body: &[u8],
+        retry: Option<Retry>,
         turn: &mut Turn<'_>,
-    ) {
+    ) -> Option<Box<Waiting>> {
         let lines = Lines { fields, head };
         let Some(request) = lines.request() else {
             let error = ApiError::BadRequest { message: "the request target is not UTF-8".into() };
             let reply = Reply::Response(Response::from_error(&error));
-            return self.respond(key, reply, false, turn);
+            self.respond(key, reply, false, turn);
+            return None;
         };
-        let reply = turn.service.handle(&request, body, turn.from, turn.now);
+        let reply = turn.service.handle(&request, body, retry, turn.from, turn.now);
+        if let Reply::Waiting(waiting) = reply {
+            return Some(waiting);
+        }
         self.respond(key, reply, request.method == Method::Head, turn);
+        None
     }
 
-    /// Goes on with requests that were postponed.
-    pub(super) fn resume(&mut self, turn: &mut Turn<'_>) {
-        for key in std::mem::take(&mut self.postponed) {
-            let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key))
-            else {
-                continue;
-            };
-            let Work::Postponed(postponed, head_only) = stream.work else {
-                self.put(key, stream.work);
-                continue;
-            };
-            match turn.service.api.resume(&mut turn.service.table, postponed, turn.now) {
-                Ok(reply) => self.respond(key, reply, head_only, turn),
-                Err(postponed) => {
-                    self.put(key, Work::Postponed(postponed, head_only));
-                    self.postponed.push(key);
-                }
+    /// Goes on with requests and jobs that wait, as far as they can and there is room for the answers.
+    pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+        self.jobs.extend(self.waiting_jobs.drain(..));
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|key| turn.output.len() >= budget.room || self.resume_one(*key, budget, turn));
+        // Those that were served again meanwhile may wait again.
+        waiting.append(&mut self.waiting);
+        self.waiting = waiting;
+    }
+
+    /// Goes on with a request that waits, if it can, and says whether it waits on.
+    fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
+        let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting(..));
+        let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
+        let Some(StreamWork { work: Work::Waiting(waiting, head, unserved), .. }) = stream else { return false };
+        match turn.service.resume(waiting, turn.from.connection, turn.now) {
+            Resumed::Waits(waiting) => {
+                self.put(key, Work::Waiting(waiting, head, unserved));
+                return true;
+            }
+            Resumed::Again(retry) => {
+                self.whole.push_back(Whole { key, head, unserved, retry: Some(retry) });
+                return false;
+            }
+            // A write is no HEAD.
+            Resumed::Reply(reply) => self.respond(key, reply, false, turn),
+            Resumed::Refused(refused) => {
+                let lines = Lines { fields: &unserved.fields, head };
+                let response = turn.service.refuse_waiting(lines.request().as_ref(), *refused);
+                self.respond(key, Reply::Response(response), false, turn);
             }
         }
+        budget.has_answers = true;
+        self.give_back(unserved, turn);
+        false
     }
 
     /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most

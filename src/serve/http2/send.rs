@@ -30,14 +30,10 @@ impl Http2 {
                 self.put_begun(key, job, head_only);
                 Ok(())
             }
-            Reply::Postponed(postponed) => match turn.service.postpone(postponed, turn.from.connection, turn.now) {
-                Ok(postponed) => {
-                    self.put(key, Work::Postponed(postponed, head_only));
-                    self.postponed.push(key);
-                    Ok(())
-                }
-                Err(reply) => return self.respond(key, reply, head_only, turn),
-            },
+            Reply::Waiting(_) => {
+                debug_assert!(false, "a request that waits stays with its stream");
+                Ok(())
+            }
             Reply::Watch(spec) => {
                 let response = Response::new(200, spec.form.stream_content_type(), Body::default());
                 let sent = self.send_head(key, &response, None, head_only, turn);
@@ -119,6 +115,9 @@ impl Http2 {
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
             Begun::Nothing => {
+                if job.is_waiting() {
+                    turn.service.note_waiting_job(turn.from.connection, turn.now);
+                }
                 self.put_begun(key, job, head_only);
                 return Ok(());
             }
@@ -231,27 +230,30 @@ impl Http2 {
             let _ = self.start_job(key, job, head_only, turn);
             return;
         }
-        let Some(Work::Sending { source: source @ Source::Job(_), .. }) = work_mut(&mut self.streams, key) else {
-            return;
-        };
-        let Source::Job(job) = source else { return };
+        let Some(Work::Sending { source: Source::Job(job), .. }) = work_mut(&mut self.streams, key) else { return };
         let room = self.connection.send_room(key);
         if room == 0 {
             self.connection.want_write(key);
             return self.stall(key, turn.now);
         }
-        let piece = &mut turn.service.scratch.body;
+        let mut piece = std::mem::take(&mut turn.service.scratch.body);
         piece.clear();
-        let bytes_max = room.min(QUEUED_BYTES_HIGH);
-        let (table, metrics) = (&mut turn.service.table, &mut turn.service.api.metrics);
-        let Ok(stepped) = job_steps::go_on(job, table, metrics, turn.now, piece, bytes_max) else {
+        let stepped = job_steps::go_on(job, turn.service, turn.now, &mut piece, room.min(QUEUED_BYTES_HIGH));
+        match stepped {
+            Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, turn),
             // The body cannot be finished; a reset is the way to say so.
-            return self.cancel(key, turn.service, turn.output);
-        };
-        let is_done = stepped == Stepped::Done;
+            Err(_) => self.cancel(key, turn.service, turn.output),
+        }
+        turn.service.scratch.body = piece;
+    }
+
+    /// Sends what a step of a job gave, as far as the windows are open.
+    fn send_piece(&mut self, key: StreamKey, piece: &[u8], is_done: bool, turn: &mut Turn<'_>) {
         if is_done {
-            *source = Source::End;
-            self.jobs_open -= 1;
+            if let Some(Work::Sending { source, .. }) = work_mut(&mut self.streams, key) {
+                *source = Source::End;
+                self.jobs_open -= 1;
+            }
         } else if piece.is_empty() {
             return self.jobs.push_back(key);
         }

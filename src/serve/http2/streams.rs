@@ -3,7 +3,7 @@
 use super::Http2;
 use super::receive::Unserved;
 use crate::api::job::Job;
-use crate::api::postponed::Postponed;
+use crate::api::waiting::Waiting;
 use crate::http2::{self, ErrorCode, StreamKey};
 use crate::serve::Service;
 use crate::watch::WatcherKey;
@@ -18,8 +18,8 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request waits for a change in the cluster; whether it is a HEAD.
-    Postponed(Box<Postponed>, bool),
+    /// The request waits; its head and what there is of it.
+    Waiting(Box<Waiting>, http2::RequestHead, Box<Unserved>),
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
@@ -65,9 +65,13 @@ impl Http2 {
 
     /// Leaves a job whose response has no head for its next step.
     pub(super) fn put_begun(&mut self, key: StreamKey, job: Box<Job>, head_only: bool) {
+        if job.is_waiting() {
+            self.waiting_jobs.push(key);
+        } else {
+            self.jobs.push_back(key);
+        }
         self.put(key, Work::Begun(job, head_only));
         self.jobs_open += 1;
-        self.jobs.push_back(key);
     }
 
     /// Takes a job whose response has no head from its stream.
@@ -102,7 +106,7 @@ impl Http2 {
                 self.unsent_bytes -= unsent.len();
                 self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
             }
-            Work::Postponed(..) => {}
+            Work::Waiting(_, _, unserved) => self.received_bytes -= unserved.bytes(),
         }
     }
 

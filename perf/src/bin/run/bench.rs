@@ -3,16 +3,17 @@
 use crate::lab::{Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
-use crate::sleeper;
-use perf::OURS;
+use crate::{Storage, sleeper, syncer};
 use perf::results::{Latency, Measurement};
+use perf::{OURS, OURS_ON_DISK};
 use std::time::Duration;
 
 /// The servers that last for the whole run, and what was learned of them.
 #[derive(Debug)]
 pub(crate) struct Bench<'l> {
     lab: &'l Lab,
-    shared: Server,
+    /// One for each storage.
+    shared: Vec<Server>,
     others: Vec<Server>,
     /// Of a Lease in JSON, as a server of ours wrote it last: what a floor gives back is as long.
     body_bytes: usize,
@@ -20,7 +21,9 @@ pub(crate) struct Bench<'l> {
 
 impl<'l> Bench<'l> {
     pub(crate) fn new(lab: &'l Lab, others: Vec<Server>) -> Result<Self, String> {
-        Ok(Self { lab, shared: lab.start_server(Placement::Apart)?, others, body_bytes: BODY_BYTES })
+        let start = |storage: &Storage| lab.start_server(Placement::Apart, *storage);
+        let shared: Result<_, _> = lab.storage.iter().map(start).collect();
+        Ok(Self { lab, shared: shared?, others, body_bytes: BODY_BYTES })
     }
 
     /// Does one scenario once. `tell` takes each measurement.
@@ -36,10 +39,10 @@ impl<'l> Bench<'l> {
         match &scenario.kind {
             Kind::Shared { wire, arguments, unit, with_others } => {
                 let others = self.others.iter().filter(|_| *with_others);
-                for server in std::iter::once(&self.shared).chain(others) {
+                for server in self.shared.iter().chain(others) {
                     let Some(told) = self.lab.load(server, *wire, &self.timed(arguments)) else { continue };
                     let told = told?;
-                    if server.name == OURS {
+                    if [OURS, OURS_ON_DISK].contains(&server.name.as_str()) {
                         self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
                     }
                     tell(of_bench(group, name, &server.name, unit, told));
@@ -64,17 +67,45 @@ impl<'l> Bench<'l> {
                 let told = told.map_err(|e| format!("cannot sleep: {e}"))?;
                 tell(of_bench(group, name, "sleep", "request", told));
             }
+            Kind::Sync => {
+                let told = syncer::measure(self.lab.data_dir(), self.paced_duration(), || self.lab.is_interrupted());
+                let told = told.map_err(|e| format!("cannot write to the data folder: {e}"))?;
+                tell(of_bench(group, name, "fdatasync", "request", told));
+            }
+            Kind::Paced { .. }
+            | Kind::Table { .. }
+            | Kind::Stalls { .. }
+            | Kind::Attached { .. }
+            | Kind::Nodes { .. } => {
+                for storage in self.lab.storage.clone() {
+                    self.measure_fresh(scenario, storage, &mut tell)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a scenario on a fresh server once.
+    fn measure_fresh(
+        &mut self,
+        scenario: &Scenario,
+        storage: Storage,
+        tell: &mut impl FnMut(Measurement),
+    ) -> Result<(), Stop> {
+        let Scenario { group, name, .. } = scenario;
+        match &scenario.kind {
+            Kind::Shared { .. } | Kind::Nghttpd { .. } | Kind::Echo { .. } | Kind::Sleep | Kind::Sync => {}
             Kind::Paced { leases } => {
-                let server = self.lab.start_server(Placement::Together)?;
+                let server = self.lab.start_server(Placement::Together, storage)?;
                 let arguments = self.paced(bench("renew", *leases));
                 let told = self.lab.load(&server, H1_CLEAR, &arguments).ok_or("no cleartext")??;
                 self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
-                tell(of_bench(group, name, OURS, "request", told));
+                tell(of_bench(group, name, &server.name, "request", told));
             }
-            Kind::Table { leases } => self.table(group, *leases, &mut tell)?,
-            Kind::Stalls { leases } => self.stalls(group, *leases, &mut tell)?,
+            Kind::Table { leases } => self.table(group, *leases, storage, tell)?,
+            Kind::Stalls { leases } => self.stalls(group, *leases, storage, tell)?,
             Kind::Attached { what, count, leases } => {
-                let server = self.lab.start_server(Placement::Apart)?;
+                let server = self.lab.start_server(Placement::Apart, storage)?;
                 let flag = if *what == "idle" { "--idle" } else { "--name-watchers" };
                 let mut arguments = bench("renew", *leases);
                 arguments.extend(flags(&[(flag, *count)]));
@@ -86,21 +117,21 @@ impl<'l> Bench<'l> {
                 let memory = told.json["server_memory_kib"].clone();
                 let taken = memory["attached"].as_f64().zip(memory["before_attached"].as_f64());
                 let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(*count));
-                let measured = of_bench(group, name, OURS, "request", told);
+                let measured = of_bench(group, name, &server.name, "request", told);
                 tell(Measurement { bytes_each, ..measured });
             }
             Kind::Nodes { wire, placement, nodes, period, duration, reads } => {
-                let server = self.lab.start_server(*placement)?;
+                let server = self.lab.start_server(*placement, storage)?;
                 let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
                 arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
                 let told = self.lab.load(&server, *wire, &arguments).ok_or("no TLS")??;
                 // Each error is in one row: those of reads in theirs, all others with the renewals.
                 let read_errors = errors_of(&told.json, "read");
-                let renewals = of_nodes(group, name.clone(), "renew", &told);
+                let renewals = of_nodes(group, name.clone(), &server.name, "renew", &told);
                 tell(Measurement { errors: renewals.errors - read_errors, ..renewals });
                 if *reads {
-                    let read = of_nodes(group, format!("{name}-read"), "read", &told);
+                    let read = of_nodes(group, format!("{name}-read"), &server.name, "read", &told);
                     // The server's time is a mean over both kinds: it stands with the renewals.
                     tell(Measurement { errors: read_errors, cpu_us: None, ..read });
                 }
@@ -128,8 +159,14 @@ impl<'l> Bench<'l> {
         Duration::from_secs(if self.lab.is_quick { 1 } else { 10 })
     }
 
-    fn table(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server(Placement::Apart)?;
+    fn table(
+        &self,
+        group: &'static str,
+        leases: u32,
+        storage: Storage,
+        tell: &mut impl FnMut(Measurement),
+    ) -> Result<(), Stop> {
+        let server = self.lab.start_server(Placement::Apart, storage)?;
         let load =
             |arguments: Vec<String>| self.lab.load(&server, H2_TLS, &arguments).unwrap_or_else(|| Err("no TLS".into()));
         let told = load(bench("create", leases))?;
@@ -137,21 +174,27 @@ impl<'l> Bench<'l> {
         // A Lease, and the event of its creation as long as the log holds it.
         let taken = memory["end"].as_f64().zip(memory["start"].as_f64());
         let bytes_each = taken.map(|(with, without)| (with - without) * 1024.0 / f64::from(leases));
-        let created = of_bench(group, &format!("create-{leases}"), OURS, "Lease", told);
+        let created = of_bench(group, &format!("create-{leases}"), &server.name, "Lease", told);
         tell(Measurement { bytes_each, ..created });
         let told = load(self.timed(&bench("renew", leases)))?;
-        tell(of_bench(group, &format!("renew-of-{leases}"), OURS, "request", told));
+        tell(of_bench(group, &format!("renew-of-{leases}"), &server.name, "request", told));
         if leases == 10_000 || leases == 1_000_000 {
             let mut arguments = bench("list", leases);
             arguments.extend(["--duration", "1s"].map(str::to_owned));
             let told = load(arguments)?;
-            tell(of_bench(group, &format!("list-{leases}"), OURS, "list", told));
+            tell(of_bench(group, &format!("list-{leases}"), &server.name, "list", told));
         }
         Ok(())
     }
 
-    fn stalls(&self, group: &'static str, leases: u32, tell: &mut impl FnMut(Measurement)) -> Result<(), Stop> {
-        let server = self.lab.start_server(Placement::Apart)?;
+    fn stalls(
+        &self,
+        group: &'static str,
+        leases: u32,
+        storage: Storage,
+        tell: &mut impl FnMut(Measurement),
+    ) -> Result<(), Stop> {
+        let server = self.lab.start_server(Placement::Apart, storage)?;
         let created = self.lab.load(&server, H2_TLS, &bench("create", leases)).ok_or("no TLS")??;
         if errors_in(&created.json) > 0 {
             return Err(Stop::Failed(format!("not all Leases were created: {}", created.json["errors"])));
@@ -194,7 +237,7 @@ impl<'l> Bench<'l> {
                 object.insert("beside".to_owned(), work.json);
             }
             let errors_beside = errors_in(&told.json["beside"]);
-            let mut measured = of_bench(group, &format!("stall-{name}"), OURS, "request", told);
+            let mut measured = of_bench(group, &format!("stall-{name}"), &server.name, "request", told);
             // The server does something else beside: its time is not the renewals'.
             if name != "alone" {
                 measured.cpu_us = None;
@@ -221,9 +264,9 @@ impl<'l> Bench<'l> {
 }
 
 /// From what the simulated nodes say of one verb.
-fn of_nodes(group: &'static str, scenario: String, verb: &str, told: &Told) -> Measurement {
+fn of_nodes(group: &'static str, scenario: String, subject: &str, verb: &str, told: &Told) -> Measurement {
     let row = &told.json["verbs"][verb];
-    let measured = of_bench(group, &scenario, OURS, "request", told.clone());
+    let measured = of_bench(group, &scenario, subject, "request", told.clone());
     Measurement { per_second: row["per_second"].as_f64(), latency: latency_in(row), ..measured }
 }
 

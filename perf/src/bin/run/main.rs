@@ -14,6 +14,7 @@ mod measurement;
 mod process;
 mod scenario;
 mod sleeper;
+mod syncer;
 mod turns;
 
 use bench::Bench;
@@ -21,8 +22,8 @@ use clap::Parser;
 use coordination_apiserver::cli::{USAGE, parse_for};
 use lab::{Lab, Stop};
 use measurement::{Table, Told};
-use perf::OURS;
 use perf::results::{Context, Line, Measurement};
+use perf::{OURS, OURS_ON_DISK};
 use process::without_place;
 use scenario::{FLOORS, Scenario};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -76,6 +77,15 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     server: Option<PathBuf>,
 
+    /// Where the server keeps Leases: each scenario is done with each of these, one after the other
+    #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', default_value = "memory,disk")]
+    storage: Vec<Storage>,
+
+    /// Folder for the data folders of --storage disk, on the disk that is measured [default: the folder for temporary
+    /// files]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
     /// Renewals and reads against another running server too, in the same rounds; the processes are those whose
     /// processor time counts: kube-apiserver's and etcd's, for example
     #[arg(long, value_name = "NAME=URL,PID[,PID...]", value_parser = parse_against)]
@@ -101,6 +111,25 @@ struct Args {
     /// perf/flamegraph
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "against"])]
     record: Option<PathBuf>,
+}
+
+/// Where a server keeps its Leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Storage {
+    /// On disk.
+    Disk,
+    /// In memory.
+    Memory,
+}
+
+impl Storage {
+    /// The subject of what is measured with it.
+    fn subject(self) -> &'static str {
+        match self {
+            Self::Disk => OURS_ON_DISK,
+            Self::Memory => OURS,
+        }
+    }
 }
 
 /// A server of somebody else's.
@@ -166,7 +195,7 @@ fn parse_against(text: &str) -> Result<Against, String> {
     let pids: Result<Vec<u32>, _> = parts.map(str::parse).collect();
     let pids = pids.map_err(|_| wrong())?;
     let is_url = url.starts_with("http://") || url.starts_with("https://");
-    if name.is_empty() || name == OURS || !is_url || pids.is_empty() {
+    if name.is_empty() || [OURS, OURS_ON_DISK].contains(&name) || !is_url || pids.is_empty() {
         return Err(wrong());
     }
     if let Some(pid) = loadgen_account::repeated(&pids) {

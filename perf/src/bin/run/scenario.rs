@@ -32,6 +32,8 @@ pub(crate) enum Kind {
     },
     /// No load and no server: how late one who sleeps is woken, at the same pace.
     Sleep,
+    /// No load and no server: how long the disk takes to make one page durable.
+    Sync,
     /// Renewals on a schedule, on a fresh server: what the echo at that pace is the floor of.
     Paced {
         leases: u32,
@@ -64,7 +66,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether there is a server of this workspace under load, of which can be said where its processor time goes.
     pub(crate) fn can_be_recorded(&self) -> bool {
-        !matches!(self, Self::Nghttpd { .. } | Self::Sleep)
+        !matches!(self, Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }
 }
 
@@ -164,6 +166,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
     add("nodes", PACED_FLOOR.to_owned(), format!("perf-floor: the same load, given back, {about}"), floor);
     let sleeper = format!("a thread that does nothing but sleep until each of {REQUESTS_PER_SECOND} times a second");
     add("nodes", "floor-sleep-together".to_owned(), sleeper, Kind::Sleep);
+    let about = "the floor of a durable write: 4 KiB written and synced, one after the other".to_owned();
+    add("nodes", "floor-fdatasync".to_owned(), about, Kind::Sync);
     let nodes = leases;
     for (suffix, wire, placement, where_words) in [
         ("", H2_TLS, Placement::Apart, "over HTTP/2 and TLS, each process on its core"),

@@ -78,7 +78,7 @@ impl Alarm {
     clippy::cast_sign_loss,
     reason = "there are some thousand of them, each far below a year"
 )]
-fn milliseconds(sorted_ns: &[u128], share: f64) -> Option<f64> {
+pub(crate) fn milliseconds(sorted_ns: &[u128], share: f64) -> Option<f64> {
     let rank = (sorted_ns.len() as f64 * share).ceil() as usize;
     sorted_ns.get(rank.checked_sub(1)?).map(|ns| *ns as f64 / 1e6)
 }

@@ -6,8 +6,7 @@ mod recorder;
 use crate::measurement::Told;
 use crate::process::{LOOK, Process, pinned, words};
 use crate::turns::Turns;
-use crate::{Against, Args, Cores};
-use perf::OURS;
+use crate::{Against, Args, Cores, Storage};
 use recorder::Recorder;
 use std::cell::RefCell;
 use std::fs::File;
@@ -22,6 +21,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Lab {
     dir: tempfile::TempDir,
+    /// Where the data folders are.
+    data: tempfile::TempDir,
+    /// Where servers keep their Leases.
+    pub(crate) storage: Vec<Storage>,
     /// Where the release binaries are.
     bin: PathBuf,
     /// The server that is measured.
@@ -53,6 +56,8 @@ pub(crate) struct Server {
     placement: Placement,
     /// Ours; somebody else's goes on.
     _process: Option<Process>,
+    /// The data folder, which goes after the process.
+    _data: Option<tempfile::TempDir>,
 }
 
 /// Which cores server and load run on.
@@ -95,6 +100,8 @@ pub(crate) struct Wire {
 impl Lab {
     pub(crate) fn new(args: &Args, cores: Cores, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let dir = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let data = args.data_dir.as_ref().map_or_else(tempfile::tempdir, tempfile::tempdir_in);
+        let data = data.map_err(|e| format!("no folder for data folders: {e}"))?;
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let bin = own.parent().map(Path::to_path_buf).unwrap_or_default();
         let server = match &args.server {
@@ -105,6 +112,8 @@ impl Lab {
         let (warm_up, duration_ms) = if args.quick { ("100ms", 300) } else { ("1s", 2_000) };
         Ok(Self {
             dir,
+            data,
+            storage: args.storage.clone(),
             bin,
             server,
             server_core: cores.server.to_string(),
@@ -127,8 +136,13 @@ impl Lab {
         }
     }
 
-    /// Starts a server of ours.
-    pub(crate) fn start_server(&self, placement: Placement) -> Result<Server, String> {
+    /// The folder on the disk that is measured.
+    pub(crate) fn data_dir(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// Starts a server of ours that holds no Lease.
+    pub(crate) fn start_server(&self, placement: Placement, storage: Storage) -> Result<Server, String> {
         let secure = self.free_port(self.port)?;
         let insecure = self.free_port(secure + 1)?;
         let pki = self.dir.path().join("pki");
@@ -136,12 +150,23 @@ impl Lab {
         let mut command = pinned(&cores, &self.server);
         command.arg("--cert-dir").arg(&pki);
         command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
+        let data = match storage {
+            Storage::Disk => {
+                let data = tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"))?;
+                command.args(["--storage", "disk", "--data-dir"]).arg(data.path());
+                Some(data)
+            }
+            Storage::Memory => {
+                command.args(["--storage", "memory"]);
+                None
+            }
+        };
         let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")), || {
             self.is_interrupted()
         })?;
         let file = |name: &str| pki.join(name).to_string_lossy().into_owned();
         Ok(Server {
-            name: OURS.to_owned(),
+            name: storage.subject().to_owned(),
             https: Some(format!("https://127.0.0.1:{secure}")),
             http: Some(format!("http://127.0.0.1:{insecure}")),
             credentials: ["--ca", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")]
@@ -150,6 +175,7 @@ impl Lab {
             pids: vec![process.pid()],
             placement,
             _process: Some(process),
+            _data: data,
         })
     }
 
@@ -179,6 +205,7 @@ impl Lab {
             pids: against.pids.clone(),
             placement: Placement::Apart,
             _process: None,
+            _data: None,
         }
     }
 
@@ -291,6 +318,7 @@ impl Lab {
             pids: vec![process.pid()],
             placement,
             _process: Some(process),
+            _data: None,
         })
     }
 }

@@ -1,0 +1,65 @@
+//! The floor of a durable write: how long the disk takes to make one page durable. No server can answer a write sooner.
+
+use crate::measurement::Told;
+use crate::sleeper::milliseconds;
+use serde_json::json;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Bytes of a page.
+const PAGE_BYTES: usize = 4096;
+/// Pages of the file, written in turn.
+const PAGES: u64 = 1024;
+
+/// Writes and syncs pages in `folder` for this time, or until `is_over`.
+///
+/// # Errors
+/// What the system says of a write.
+pub(crate) fn measure(folder: &Path, duration: Duration, is_over: impl Fn() -> bool) -> io::Result<Told> {
+    let file = tempfile::tempfile_in(folder)?;
+    let mut page = vec![0; PAGE_BYTES];
+    for at in 0..PAGES {
+        file.write_all_at(&page, at * PAGE_BYTES as u64)?;
+    }
+    file.sync_all()?;
+    let began = Instant::now();
+    let mut times_ns = Vec::new();
+    while began.elapsed() < duration && !is_over() {
+        let at = times_ns.len() as u64;
+        // Not the bytes of before, which a disk need not write.
+        page[..8].copy_from_slice(&at.to_le_bytes());
+        times_ns.push(sync_one(&file, &page, at % PAGES)?);
+    }
+    let per_second = times_ns.len() as f64 / began.elapsed().as_secs_f64();
+    times_ns.sort_unstable();
+    let ms = |share: f64| milliseconds(&times_ns, share);
+    let json = json!({
+        "requests_per_second": per_second,
+        "measured_s": duration.as_secs_f64(),
+        "latency": { "ms_p50": ms(0.5), "ms_p99": ms(0.99), "ms_p99_9": ms(0.999), "ms_max": ms(1.0) },
+    });
+    Ok(Told { json, command: "write 4 KiB and fdatasync".to_owned() })
+}
+
+fn sync_one(file: &File, page: &[u8], at: u64) -> io::Result<u128> {
+    let began = Instant::now();
+    file.write_all_at(page, at * PAGE_BYTES as u64)?;
+    file.sync_data()?;
+    Ok(began.elapsed().as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_takes_some_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let told = measure(folder.path(), Duration::from_millis(50), || false).expect("a measurement");
+        assert!(told.json["requests_per_second"].as_f64().is_some_and(|number| number > 0.0), "{}", told.json);
+        assert!(told.json["latency"]["ms_max"].as_f64() >= told.json["latency"]["ms_p50"].as_f64());
+    }
+}

@@ -1,0 +1,103 @@
+//! Where writes go: into the table at once, or through the journal first.
+
+use crate::api_error::ApiError;
+use crate::journal::{Journal, Refusal, Ticket};
+use crate::table::Table;
+use crate::table::change::{Change, Rejected};
+use crate::table::object::Object;
+
+/// What keeps the Leases.
+#[derive(Debug, Default)]
+pub enum Storage {
+    /// The table alone. A restart loses all Leases.
+    #[default]
+    Memory,
+    /// A journal, which has each change before anybody can see it.
+    Journal(Box<Journal>),
+}
+
+/// How far a change has come.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// The table has it, as this state.
+    Applied(Object),
+    /// The journal is to make it durable.
+    Submitted(Ticket),
+    /// Another change of the same Lease is under way; the change was not taken.
+    Busy,
+}
+
+impl Storage {
+    /// The journal, if there is one.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Journal> {
+        match self {
+            Self::Memory => None,
+            Self::Journal(journal) => Some(journal),
+        }
+    }
+
+    /// The journal, if there is one.
+    pub fn journal_mut(&mut self) -> Option<&mut Journal> {
+        match self {
+            Self::Memory => None,
+            Self::Journal(journal) => Some(journal),
+        }
+    }
+
+    /// Whether the table does not hold all Leases yet.
+    pub(super) fn is_loading(&self) -> bool {
+        self.journal().is_some_and(Journal::is_loading)
+    }
+
+    /// Whether a change of this Lease is under way.
+    #[inline]
+    pub(super) fn is_busy(&self, namespace: &str, name: &str) -> bool {
+        self.journal().is_some_and(|journal| journal.is_in_flight(namespace, name))
+    }
+
+    /// Number of the last change that is settled.
+    pub(super) fn settled(&self) -> u64 {
+        self.journal().map_or(0, Journal::settled)
+    }
+
+    /// Bytes that changes under way will add to what counts towards the quota.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.journal().map_or(0, Journal::reserved_bytes)
+    }
+
+    /// Takes a change.
+    ///
+    /// # Errors
+    /// 429 if too many changes are under way, 507 if the store has no room.
+    #[inline]
+    pub(super) fn write(&mut self, table: &mut Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
+        match self {
+            Self::Memory => match table.apply(change) {
+                Ok(object) => Ok(Written::Applied(object)),
+                // The change was made from this very table.
+                Err(Rejected) => Err(unapplied()),
+            },
+            Self::Journal(journal) => submit(journal, table, change, now_ms),
+        }
+    }
+}
+
+fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
+    let (namespace, name) = table.names_of(&change);
+    if journal.is_in_flight(namespace, name) {
+        return Ok(Written::Busy);
+    }
+    journal.submit(table, change, now_ms).map(Written::Submitted).map_err(|refusal| match refusal {
+        Refusal::Full => ApiError::TooManyRequests,
+        Refusal::Loading => ApiError::Loading,
+        Refusal::NoSpace => ApiError::InsufficientStorage,
+        Refusal::Stopped => ApiError::ServiceUnavailable { message: "the journal has stopped".into() },
+    })
+}
+
+#[cold]
+fn unapplied() -> ApiError {
+    debug_assert!(false, "a change was rejected by the table that it was made from");
+    ApiError::overtaken()
+}

@@ -1,0 +1,128 @@
+//! What lies below redb: a file, and a guard that remembers which operation failed.
+//!
+//! redb reports a failed write and a failed sync alike, and refuses all further work after either. The two differ for
+//! us: a full disk can be waited out, while a failed sync leaves pages of which nobody knows whether they are on the
+//! disk. So the guard records the operation. It also keeps the backend open when redb closes it, so that the database
+//! can be opened again on the same file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use redb::StorageBackend;
+
+/// A backend of redb over one open file.
+#[derive(Debug)]
+pub(super) struct FileBackend(pub(super) File);
+
+impl StorageBackend for FileBackend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read_exact_at(out, offset)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(data, offset)
+    }
+}
+
+/// An operation that a backend refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Read,
+    Sync,
+    /// A write of bytes or of the length.
+    Write,
+}
+
+/// The failure that stopped the database.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) operation: Operation,
+    kind: io::ErrorKind,
+    code: Option<i32>,
+    text: String,
+}
+
+impl Failure {
+    fn new(operation: Operation, cause: &io::Error) -> Self {
+        Self { operation, kind: cause.kind(), code: cause.raw_os_error(), text: cause.to_string() }
+    }
+
+    /// Whether the failure is a full disk or an exhausted quota, and not one of a sync.
+    pub(super) fn is_no_space(&self) -> bool {
+        self.operation == Operation::Write
+            && matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    }
+
+    /// What the system said.
+    pub(super) fn into_cause(self) -> io::Error {
+        match self.code {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(self.kind, self.text),
+        }
+    }
+}
+
+/// A shared backend that outlives the databases opened on it, and remembers its last failure.
+#[derive(Clone, Debug)]
+pub(super) struct Guard {
+    backend: Arc<dyn StorageBackend>,
+    failure: Arc<Mutex<Option<Failure>>>,
+}
+
+impl Guard {
+    pub(super) fn new(backend: Arc<dyn StorageBackend>) -> Self {
+        Self { backend, failure: Arc::default() }
+    }
+
+    /// Takes the recorded failure: that of a sync if there was one, else the last.
+    pub(super) fn take_failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn noted<T>(&self, operation: Operation, result: io::Result<T>) -> io::Result<T> {
+        if let Err(cause) = &result {
+            let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+            // Nothing that comes after a failed sync makes that harmless.
+            if failure.as_ref().is_none_or(|earlier| earlier.operation != Operation::Sync) {
+                *failure = Some(Failure::new(operation, cause));
+            }
+        }
+        result
+    }
+}
+
+impl StorageBackend for Guard {
+    fn len(&self) -> io::Result<u64> {
+        self.noted(Operation::Read, self.backend.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.noted(Operation::Read, self.backend.read(offset, out))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.noted(Operation::Write, self.backend.set_len(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.noted(Operation::Sync, self.backend.sync_data())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.noted(Operation::Write, self.backend.write(offset, data))
+    }
+}

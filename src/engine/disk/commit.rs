@@ -1,0 +1,78 @@
+//! One commit: its positions, its transaction, and how to tell later whether it happened.
+
+use redb::{Database, Durability, ReadTransaction, Table};
+
+use super::store::{CHUNKS, ENTRIES, MANIFEST, MARKS, META, NEXT, number};
+use crate::engine::Write;
+
+/// What a commit changes, apart from its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Commit {
+    /// Position of its first entry.
+    first: u64,
+    /// Position of the first entry of the commit after it.
+    pub(super) next: u64,
+    /// Count of commits that did more than append, this one included.
+    pub(super) marks: u64,
+    /// Whether this is one of them.
+    is_marked: bool,
+}
+
+impl Commit {
+    /// The commit of `writes`, where `next` and `marks` are those of the commit before.
+    pub(super) fn of(writes: &[Write], next: u64, marks: u64) -> Self {
+        let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
+        // Heartbeats only append. A mark would have them write one more page.
+        let is_marked = appended < writes.len();
+        Self { first: next, next: next + appended as u64, marks: marks + u64::from(is_marked), is_marked }
+    }
+
+    /// Makes the writes durable. After an error it is not known whether they are.
+    pub(super) fn write(&self, database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
+        let mut transaction = database.begin_write()?;
+        transaction.set_durability(Durability::Immediate)?;
+        let mut position = self.first;
+        {
+            let mut entries = transaction.open_table(ENTRIES)?;
+            for write in writes {
+                match write {
+                    Write::Append(payload) => {
+                        entries.insert(position, payload.as_slice())?;
+                        position += 1;
+                    }
+                    Write::Truncate(last) => entries.retain_in(..=last.0, |_, _| false)?,
+                    Write::PutChunk { snapshot, index, bytes } => {
+                        transaction.open_table(CHUNKS)?.insert((snapshot.0, *index), bytes.as_slice())?;
+                    }
+                    Write::DropChunks { snapshot, below } => {
+                        let chunks = (snapshot.0, 0)..(snapshot.0, *below);
+                        transaction.open_table(CHUNKS)?.retain_in(chunks, |_, _| false)?;
+                    }
+                    Write::PutManifest(bytes) => {
+                        transaction.open_table(META)?.insert(MANIFEST, bytes.as_slice())?;
+                    }
+                }
+            }
+        }
+        if self.is_marked {
+            let mut meta = transaction.open_table(META)?;
+            put(&mut meta, MARKS, self.marks)?;
+            // A truncation can delete the last entry, from which the next position would follow.
+            put(&mut meta, NEXT, self.next)?;
+        }
+        Ok(transaction.commit()?)
+    }
+
+    /// Whether the store has this commit.
+    pub(super) fn is_in(&self, transaction: &ReadTransaction) -> Result<bool, redb::Error> {
+        if self.is_marked {
+            return Ok(number(&transaction.open_table(META)?, MARKS)? == Some(self.marks));
+        }
+        Ok(transaction.open_table(ENTRIES)?.get(self.first)?.is_some())
+    }
+}
+
+fn put(meta: &mut Table<'_, &'static str, &'static [u8]>, key: &str, value: u64) -> Result<(), redb::Error> {
+    meta.insert(key, value.to_le_bytes().as_slice())?;
+    Ok(())
+}

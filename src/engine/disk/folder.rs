@@ -1,0 +1,95 @@
+//! The data folder: made, locked, and synced so that a power cut cannot lose a name in it.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::engine::EngineError;
+
+/// Creates `folder` and its missing parents, and takes its lock.
+///
+/// The lock is held until the file is dropped, or until the process ends in any way.
+pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
+    create(folder)?;
+    let path = folder.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE)
+        .open(&path)
+        .map_err(|cause| refused("cannot open", &path, cause))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
+        }
+        Err(TryLockError::Error(cause)) => return Err(refused("cannot lock", &path, cause)),
+    }
+    // The number is for people. A full disk must not keep a server from starting because of it.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// Opens a file of the folder for reading and writing; `None` if there is none.
+pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(cause) => Err(refused("cannot open", path, cause)),
+    }
+}
+
+/// Creates an empty file in the folder, in place of any that an interrupted start left.
+pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(FILE_MODE)
+        .open(path)
+        .map_err(|cause| refused("cannot create", path, cause))
+}
+
+/// Gives a finished file its name, and makes the name durable.
+pub(super) fn publish(unfinished: &Path, path: &Path) -> Result<(), EngineError> {
+    std::fs::rename(unfinished, path).map_err(|cause| refused("cannot create", path, cause))?;
+    path.parent().map_or(Ok(()), sync)
+}
+
+/// An [`EngineError::Io`] that names the operation and the file.
+pub(super) fn refused(what: &str, path: &Path, cause: io::Error) -> EngineError {
+    EngineError::Io { what: format!("{what} {}", path.display()), cause }
+}
+
+fn create(folder: &Path) -> Result<(), EngineError> {
+    let missing: Vec<PathBuf> = folder.ancestors().take_while(|path| !path.exists()).map(PathBuf::from).collect();
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(folder)
+        .map_err(|cause| refused("cannot create", folder, cause))?;
+    // A new folder is a name in its parent, and only a sync of the parent makes a name durable.
+    missing.iter().filter_map(|path| path.parent()).try_for_each(sync)
+}
+
+fn sync(folder: &Path) -> Result<(), EngineError> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    File::open(folder).and_then(|file| file.sync_all()).map_err(|cause| refused("cannot sync", folder, cause))
+}
+
+fn holder(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    // No process id has more digits; the file may be anything.
+    lock.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Name of the lock file.
+const LOCK: &str = "lock";
+/// Leases name their holders, which is nobody else's business.
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;

@@ -1,0 +1,231 @@
+//! The journal on a disk: an embedded store in one file of a data folder.
+//!
+//! redb keeps three tables in `journal.redb`: `entries` by position, `chunks` by snapshot and index, and `meta`. A
+//! commit is one transaction of redb, so all of its writes are on the disk or none is.
+//!
+//! A commit syncs the file once. redb calls that a one-phase commit: it writes new pages, never over pages that the
+//! last commit uses, and a header that names the new root; then it syncs. If the power fails in between, any part of
+//! these writes may be on the disk. Each page holds a checksum of the pages below it, and the header one of the root.
+//! So the next open sees that the last commit is torn, and goes back to the one before, to which the header still
+//! points. Nobody was told that the torn commit is durable. A two-phase commit would sync twice. It helps only against
+//! somebody who can forge the checksum by the bytes of a value, and cut the power in the right millisecond.
+//!
+//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. What a
+//! verified open accepts is what a commit wrote. Two kinds of damage remain unseen:
+//!
+//! - After a crash, a damaged page that only the last commit has looks like one that did not reach the disk. The last
+//!   commit is dropped, as every log drops a torn end. After a clean stop such a page is reported.
+//! - A page that changes on the disk while the store is open is seen at the next open. redb holds the pages that it
+//!   changes in memory, and reads few others.
+
+mod backend;
+mod commit;
+mod folder;
+mod salvage;
+mod store;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use redb::StorageBackend;
+use redb::{Database, ReadTransaction, ReadableDatabase};
+
+use self::backend::{FileBackend, Guard};
+use self::commit::Commit;
+pub use self::salvage::{Chunk, Salvage, salvage};
+use self::store::{Absent, CHUNKS, ENTRIES, MANIFEST, META, Store, Summary};
+use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
+
+/// A store of the journal in a data folder.
+///
+/// One process at a time has it. The store is usable after [`EngineError::NoSpace`], and after no other error.
+pub struct Disk {
+    store: Store,
+    /// Absent after a failure that nothing can mend.
+    database: Option<Database>,
+    /// Position of the next entry. Grows only.
+    next: u64,
+    /// Count of the commits that did more than append. Each of them stores it.
+    marks: u64,
+    /// Released when the database has been closed: fields are dropped in their order.
+    _lock: Option<File>,
+}
+
+impl Disk {
+    /// Opens the store in `folder`, and creates both if they do not exist.
+    ///
+    /// All pages of the store are read and verified.
+    ///
+    /// # Errors
+    /// - [`EngineError::Busy`]: another process has the folder.
+    /// - [`EngineError::Damaged`]: the file is not what was written.
+    /// - [`EngineError::NewerFormat`]: a later release, or one with a later redb, wrote the file.
+    /// - [`EngineError::NoSpace`]: there is no room to create the file.
+    /// - [`EngineError::Io`]: the system refused an operation, for example since the folder is read-only.
+    pub fn open(folder: &Path) -> Result<Self, EngineError> {
+        let lock = folder::claim(folder)?;
+        let path = folder.join(FILE);
+        let name = path.display().to_string();
+        let file = match folder::open(&path)? {
+            Some(file) => file,
+            None => {
+                // The file gets its name when it is complete. So a file of this name without a store in it is damaged,
+                // and never the rest of a creation that a power cut ended.
+                let unfinished = folder.join(UNFINISHED);
+                let file = folder::create_file(&unfinished)?;
+                let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;
+                Self::attach(Arc::new(FileBackend(clone)), &name, Absent::Create, None)?.close()?;
+                folder::publish(&unfinished, &path)?;
+                file
+            }
+        };
+        Self::attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
+    }
+
+    /// Opens the store in a backend, and creates it if there is none. `name` stands for the store in messages.
+    ///
+    /// The caller sees to it that nobody else uses the backend. A creation that a power cut ended is started over.
+    ///
+    /// # Errors
+    /// As those of [`Disk::open`], without `Busy`.
+    pub fn with_backend(backend: Arc<dyn StorageBackend>, name: &str) -> Result<Self, EngineError> {
+        Self::attach(backend, name, Absent::Create, None)
+    }
+
+    fn attach(
+        backend: Arc<dyn StorageBackend>,
+        name: &str,
+        absent: Absent,
+        lock: Option<File>,
+    ) -> Result<Self, EngineError> {
+        let store = Store { name: name.to_owned(), guard: Guard::new(backend) };
+        let database = store.open(absent)?;
+        let mut disk = Self { store, database: Some(database), next: 1, marks: 0, _lock: lock };
+        // The rest of a later format may be of any shape.
+        disk.store.check_format(disk.read(Summary::format)?)?;
+        let summary = disk.read(Summary::of)?;
+        (disk.next, disk.marks) = (summary.next, summary.marks);
+        Ok(disk)
+    }
+
+    /// Closes the store, so that the next open finds that nothing is torn.
+    fn close(mut self) -> Result<(), EngineError> {
+        self.database
+            .take()
+            .map_or(Ok(()), |database| database.close().map_err(|error| self.store.error("cannot close", error.into())))
+    }
+
+    fn database(&self) -> Result<&Database, EngineError> {
+        self.database.as_ref().ok_or_else(|| EngineError::Io {
+            what: format!("cannot use {}", self.store.name),
+            cause: io::Error::other("an earlier operation failed"),
+        })
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>) -> Result<T, EngineError> {
+        let database = self.database()?;
+        let result = database.begin_read().map_err(redb::Error::from).and_then(|transaction| read(&transaction));
+        result.map_err(|error| self.store.error("cannot read", error))
+    }
+
+    /// Answers a failed commit. If the disk was full, the database is opened again.
+    ///
+    /// redb refuses all work after a failed write. What it left in the file looks like a torn commit, and an open drops
+    /// it. If the writes are all there in spite of the failure, the open keeps the commit, and so do we.
+    fn recover(&mut self, error: redb::Error, commit: Commit) -> Result<(), EngineError> {
+        // Nothing is written by this drop, since redb refuses it.
+        self.database = None;
+        let failure = match self.store.guard.take_failure() {
+            Some(failure) if failure.is_no_space() => failure,
+            Some(failure) => return Err(self.store.refused(failure)),
+            None => return Err(self.store.error("cannot write", error)),
+        };
+        self.database = Some(self.store.open(Absent::Refuse)?);
+        if self.read(|transaction| commit.is_in(transaction))? {
+            return Ok(());
+        }
+        Err(EngineError::NoSpace { store: self.store.name.clone(), cause: failure.into_cause() })
+    }
+}
+
+impl Engine for Disk {
+    fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        self.read(|transaction| Ok(transaction.open_table(META)?.get(MANIFEST)?.map(|bytes| bytes.value().to_vec())))
+    }
+
+    fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError> {
+        self.read(|transaction| {
+            let chunk = transaction.open_table(CHUNKS)?.get((snapshot.0, index))?;
+            Ok(chunk.map(|bytes| bytes.value().to_vec()))
+        })
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError> {
+        self.read(|transaction| {
+            let chunks = transaction.open_table(CHUNKS)?;
+            let mut snapshots = Vec::new();
+            let mut from = Some(0);
+            while let Some(start) = from {
+                let Some(first) = chunks.range((start, 0)..)?.next() else { break };
+                let (snapshot, _) = first?.0.value();
+                snapshots.push(SnapshotId(snapshot));
+                from = snapshot.checked_add(1);
+            }
+            Ok(snapshots)
+        })
+    }
+
+    fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
+        let Some(from) = after.0.checked_add(1) else { return Ok(Vec::new()) };
+        self.read(|transaction| {
+            let mut entries = Vec::new();
+            let mut bytes_total = 0;
+            for entry in transaction.open_table(ENTRIES)?.range(from..)? {
+                let (position, payload) = entry?;
+                let payload = payload.value();
+                if !entries.is_empty() && bytes_total + payload.len() > bytes_max {
+                    break;
+                }
+                bytes_total += payload.len();
+                entries.push(Entry { position: Position(position.value()), payload: payload.to_vec() });
+            }
+            Ok(entries)
+        })
+    }
+
+    fn commit(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let commit = Commit::of(&writes, self.next, self.marks);
+        if let Err(error) = commit.write(self.database()?, &writes) {
+            self.recover(error, commit)?;
+        }
+        self.marks = commit.marks;
+        for write in writes {
+            if let Write::Append(payload) = write {
+                let position = Position(self.next);
+                self.next += 1;
+                deliver(Entry { position, payload });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("name", &self.store.name).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// Name of the store in its folder.
+pub const FILE: &str = "journal.redb";
+/// Name of a store that is being created.
+const UNFINISHED: &str = "journal.redb.new";

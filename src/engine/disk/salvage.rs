@@ -1,0 +1,121 @@
+//! What can be read of a file that may be damaged, for somebody who wants to know what is left.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use redb::backends::InMemoryBackend;
+use redb::{ReadTransaction, ReadableTable, StorageBackend};
+
+use super::store::{Absent, CHUNKS, ENTRIES, MANIFEST, META};
+use super::walk::walk;
+use super::{Disk, folder};
+use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
+
+/// What could be read of a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvage {
+    /// The manifest, if there is one.
+    pub manifest: Option<Vec<u8>>,
+    /// Chunks, ordered by snapshot and index.
+    pub chunks: Vec<Chunk>,
+    /// Entries, ordered by position.
+    pub entries: Vec<Entry>,
+    /// What is wrong with the store, in words. Empty if every page is as it was written.
+    ///
+    /// If it is not empty, the other fields may hold bytes that were never written, and older ones. Their seals tell.
+    pub complaints: Vec<String>,
+}
+
+/// A chunk of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Snapshot that the chunk belongs to.
+    pub snapshot: SnapshotId,
+    /// Index of the chunk in its snapshot, from 0.
+    pub index: u32,
+    /// Sealed bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Reads `file`, a store or a copy of one, as far as that is possible.
+///
+/// Neither the file nor its folder is changed, and
+/// no lock is taken. The file is held in memory, twice for a moment.
+///
+/// A file that a server writes to meanwhile can look damaged.
+///
+/// # Errors
+/// [`EngineError::Io`] if the file cannot be read.
+pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
+    // redb repairs what it opens, so it gets a copy.
+    let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
+    let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
+    match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {
+        Ok(disk) => disk.read(Salvage::of),
+        Err(EngineError::Damaged { what, .. }) => {
+            let mut salvage = walk(&bytes);
+            salvage.complaints.insert(0, what);
+            Ok(salvage)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Salvage {
+    fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+        let manifest = transaction.open_table(META)?.get(MANIFEST)?.map(|bytes| bytes.value().to_vec());
+        let mut salvage = Self { manifest, ..Self::default() };
+        for chunk in transaction.open_table(CHUNKS)?.iter()? {
+            let (key, bytes) = chunk?;
+            let (snapshot, index) = key.value();
+            salvage.chunks.push(Chunk { snapshot: SnapshotId(snapshot), index, bytes: bytes.value().to_vec() });
+        }
+        for entry in transaction.open_table(ENTRIES)?.iter()? {
+            let (position, payload) = entry?;
+            salvage.entries.push(Entry { position: Position(position.value()), payload: payload.value().to_vec() });
+        }
+        Ok(salvage)
+    }
+}
+
+fn copy(bytes: &[u8]) -> io::Result<InMemoryBackend> {
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, bytes)?;
+    Ok(copy)
+}
+
+/// What was read, as a store that cannot be written.
+impl Engine for Salvage {
+    fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.manifest.clone())
+    }
+
+    fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError> {
+        let found = self.chunks.binary_search_by_key(&(snapshot, index), |chunk| (chunk.snapshot, chunk.index));
+        Ok(found.ok().map(|at| self.chunks[at].bytes.clone()))
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError> {
+        let mut snapshots: Vec<_> = self.chunks.iter().map(|chunk| chunk.snapshot).collect();
+        snapshots.dedup();
+        Ok(snapshots)
+    }
+
+    fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
+        let from = self.entries.partition_point(|entry| entry.position <= after);
+        let mut bytes = 0;
+        let fits = |entry: &&Entry| {
+            let is_first = bytes == 0;
+            bytes += entry.payload.len();
+            is_first || bytes <= bytes_max
+        };
+        Ok(self.entries[from..].iter().take_while(fits).cloned().collect())
+    }
+
+    fn commit(&mut self, _: Vec<Write>, _: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
+        let cause = io::ErrorKind::ReadOnlyFilesystem.into();
+        Err(EngineError::Io { what: "cannot write to what was read of a store".into(), cause })
+    }
+}

@@ -1,0 +1,219 @@
+//! The file as redb's database: opened and verified, with its tables, and with redb's errors in the words of the
+//! engine.
+
+use std::io;
+
+use redb::{Builder, Database, ReadTransaction, ReadableTable, StorageBackend, TableDefinition};
+
+use super::backend::{Failure, Guard, Operation};
+use crate::engine::EngineError;
+
+/// Whether a store that does not exist is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absent {
+    Create,
+    Refuse,
+}
+
+/// A file and what messages call it.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) name: String,
+    pub(super) guard: Guard,
+}
+
+/// What an open has to know of a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Summary {
+    /// Position of the next entry.
+    pub(super) next: u64,
+    /// Count of the commits that did more than append.
+    pub(super) marks: u64,
+}
+
+impl Store {
+    /// Opens the database. Every page is read and compared with its checksum.
+    pub(super) fn open(&self, absent: Absent) -> Result<Database, EngineError> {
+        self.check_header(absent)?;
+        let mut builder = Builder::new();
+        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        let database =
+            builder.create_with_backend(self.guard.clone()).map_err(|error| self.error("cannot open", error.into()))?;
+        if absent == Absent::Create {
+            create_tables(&database).map_err(|error| self.error("cannot create", error))?;
+        }
+        Ok(database)
+    }
+
+    /// Looks at what redb would take for a new file, or would refuse without saying why.
+    fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
+        let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
+        if length == 0 {
+            // redb would silently begin anew.
+            return if absent == Absent::Create { Ok(()) } else { Err(self.damaged("the file is empty")) };
+        }
+        let mut header = [0; HEADER_BYTES];
+        let is_whole = length >= HEADER_BYTES as u64;
+        let stored = usize::try_from(length).unwrap_or(HEADER_BYTES).min(HEADER_BYTES);
+        self.guard
+            .read(0, header.get_mut(..stored).unwrap_or_default())
+            .map_err(|cause| self.refused_io("cannot read", cause))?;
+        if !is_whole || !header.starts_with(MAGIC) {
+            if absent == Absent::Create && self.is_unfinished(&header, length)? {
+                return self.guard.set_len(0).map_err(|cause| self.refused_io("cannot write", cause));
+            }
+            return Err(self.damaged(if is_whole { "it is no file of redb" } else { "the file is too short" }));
+        }
+        // Each of the two commits that a header names has the version of its format. A later redb changes one at a
+        // time; a flipped bit can do the same, so one alone counts as damage, which redb will report.
+        let [first, second] = VERSIONS.map(|place| header.get(place).copied().unwrap_or_default());
+        if first == second && first > REDB_FORMAT {
+            let (found, known) = (first.into(), REDB_FORMAT.into());
+            return Err(EngineError::NewerFormat { store: format!("{} (a file of redb)", self.name), found, known });
+        }
+        Ok(())
+    }
+
+    /// Whether the file is a creation that was cut short. redb writes the magic bytes when all else is in place, and
+    /// nothing behind the first page before them. The write of the magic bytes can be torn.
+    fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
+        if header.iter().zip(MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
+            return Ok(false);
+        }
+        let mut page = [0; PAGE_BYTES];
+        let mut offset = PAGE_BYTES as u64;
+        while offset < length {
+            let rest = usize::try_from(length - offset).unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
+            let Some(part) = page.get_mut(..rest) else { break };
+            self.guard.read(offset, part).map_err(|cause| self.refused_io("cannot read", cause))?;
+            if part.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            offset += PAGE_BYTES as u64;
+        }
+        Ok(true)
+    }
+
+    /// Refuses a store of a format that this release does not read.
+    pub(super) fn check_format(&self, format: Option<u64>) -> Result<(), EngineError> {
+        match format {
+            Some(FORMAT_NUMBER) => Ok(()),
+            Some(found) if found > FORMAT_NUMBER => {
+                let found = u32::try_from(found).unwrap_or(u32::MAX);
+                let known = u32::try_from(FORMAT_NUMBER).unwrap_or(u32::MAX);
+                Err(EngineError::NewerFormat { store: self.name.clone(), found, known })
+            }
+            Some(_) | None => Err(self.damaged("the number of its format is missing")),
+        }
+    }
+
+    /// What an error of redb means. `what` says what was tried.
+    pub(super) fn error(&self, what: &str, error: redb::Error) -> EngineError {
+        if let Some(failure) = self.guard.take_failure() {
+            if failure.is_no_space() {
+                return EngineError::NoSpace { store: self.name.clone(), cause: failure.into_cause() };
+            }
+            return self.refused(failure);
+        }
+        match error {
+            redb::Error::Io(cause) if cause.kind() != io::ErrorKind::InvalidData => self.refused_io(what, cause),
+            redb::Error::DatabaseAlreadyOpen => EngineError::Busy { store: self.name.clone(), holder: None },
+            redb::Error::PreviousIo | redb::Error::DatabaseClosed => {
+                self.refused_io(what, io::Error::other("an earlier operation failed"))
+            }
+            redb::Error::ValueTooLarge(_) => self.refused_io(what, io::Error::from(io::ErrorKind::InvalidInput)),
+            // All others say that the file is not as redb left it.
+            error => self.damaged(&error.to_string()),
+        }
+    }
+
+    /// The error for a refused operation of the backend.
+    pub(super) fn refused(&self, failure: Failure) -> EngineError {
+        let what = match failure.operation {
+            Operation::Read => "cannot read",
+            Operation::Sync => "cannot sync",
+            Operation::Write => "cannot write",
+        };
+        self.refused_io(what, failure.into_cause())
+    }
+
+    /// The error for a store that is not what was written.
+    pub(super) fn damaged(&self, what: &str) -> EngineError {
+        EngineError::Damaged { place: self.name.clone(), what: what.to_owned() }
+    }
+
+    fn refused_io(&self, what: &str, cause: io::Error) -> EngineError {
+        if cause.kind() == io::ErrorKind::UnexpectedEof {
+            return self.damaged("the file is too short");
+        }
+        EngineError::Io { what: format!("{what} {}", self.name), cause }
+    }
+}
+
+impl Summary {
+    /// Number of the store's format.
+    pub(super) fn format(transaction: &ReadTransaction) -> Result<Option<u64>, redb::Error> {
+        number(&transaction.open_table(META)?, FORMAT)
+    }
+
+    pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
+        let meta = transaction.open_table(META)?;
+        let last = transaction.open_table(ENTRIES)?.last()?.map_or(0, |(position, _)| position.value());
+        // Commits that only append do not store the next position; truncations do, and may leave no entry.
+        let next = number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1));
+        Ok(Self { next, marks: number(&meta, MARKS)?.unwrap_or(0) })
+    }
+}
+
+/// The number under a key of [`META`].
+pub(super) fn number(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    key: &str,
+) -> Result<Option<u64>, redb::Error> {
+    Ok(meta.get(key)?.and_then(|bytes| bytes.value().try_into().ok().map(u64::from_le_bytes)))
+}
+
+/// Makes a new database a store, in one commit.
+fn create_tables(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    if transaction.list_tables()?.next().is_some() {
+        return Ok(transaction.abort()?);
+    }
+    transaction.open_table(ENTRIES)?;
+    transaction.open_table(CHUNKS)?;
+    transaction.open_table(META)?.insert(FORMAT, FORMAT_NUMBER.to_le_bytes().as_slice())?;
+    Ok(transaction.commit()?)
+}
+
+/// Entries by position.
+pub(super) const ENTRIES: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("entries");
+/// Chunks by snapshot and index.
+pub(super) const CHUNKS: TableDefinition<'static, (u64, u32), &'static [u8]> = TableDefinition::new("chunks");
+/// What there is once, by name. Numbers are 8 bytes, the least significant first.
+pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
+
+/// Key of the number of the store's format.
+pub(super) const FORMAT: &str = "format";
+/// Key of the manifest.
+pub(super) const MANIFEST: &str = "manifest";
+/// Key of the count of commits that did more than append.
+pub(super) const MARKS: &str = "marks";
+/// Key of a position that the next entry has at least.
+pub(super) const NEXT: &str = "next";
+
+/// Number of the format that this release writes, and of the newest one that it reads.
+pub(super) const FORMAT_NUMBER: u64 = 1;
+
+/// Memory for pages of the database, in bytes. A commit holds its new pages there; half may be dirty.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// Bytes of a page of redb.
+pub(super) const PAGE_BYTES: usize = 4096;
+/// Bytes of redb's header.
+const HEADER_BYTES: usize = 320;
+/// First bytes of a file of redb.
+const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+/// Places of the version of redb's file format in its header, one for each of two commits.
+const VERSIONS: [usize; 2] = [64, 192];
+/// The version that the redb we are built with reads and writes.
+const REDB_FORMAT: u8 = 3;

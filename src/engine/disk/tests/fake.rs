@@ -1,0 +1,191 @@
+//! A backend in memory for tests: it fails when told to, and remembers what was not yet synced.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::engine::disk::StorageBackend;
+
+/// A backend that its clones share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fake(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// What reads see.
+    bytes: Vec<u8>,
+    /// What the next power cut may leave.
+    now: Cut,
+    /// What power cuts before earlier syncs could have left.
+    earlier: Vec<Cut>,
+    syncs: u64,
+    faults: Faults,
+}
+
+#[derive(Debug, Default)]
+struct Faults {
+    /// Writes that succeed before all fail.
+    write: Option<(u64, io::ErrorKind)>,
+    /// Whether a failing write is done nonetheless.
+    is_done: bool,
+    sync: Option<io::ErrorKind>,
+    failed: bool,
+}
+
+/// A moment in which the power may fail.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cut {
+    /// What is on the disk for sure.
+    pub(super) synced: Vec<u8>,
+    /// What was done since, in order. Any part of it may be on the disk.
+    pub(super) unsynced: Vec<Change>,
+}
+
+/// A change of the file.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Length(u64),
+    Bytes(u64, Vec<u8>),
+}
+
+impl Change {
+    /// Does the change to `bytes`. A power cut may do only some bytes of it.
+    pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Length(length) => bytes.resize(usize::try_from(*length).expect("tests are small"), 0),
+            Self::Bytes(offset, data) => {
+                let offset = usize::try_from(*offset).expect("tests are small");
+                // Bytes behind the end were written to a length that did not survive.
+                if bytes.len() < offset + data.len() {
+                    bytes.resize(offset + data.len(), 0);
+                }
+                bytes[offset..offset + data.len()].copy_from_slice(data);
+            }
+        }
+    }
+}
+
+impl Fake {
+    pub(super) fn new(bytes: Vec<u8>) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            now: Cut { synced: bytes.clone(), ..Cut::default() },
+            bytes,
+            ..State::default()
+        })))
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    /// What a power cut can leave now.
+    pub(super) fn cut(&self) -> Cut {
+        self.state().now.clone()
+    }
+
+    /// What a power cut could have left, one for each sync since the last call.
+    pub(super) fn take_earlier_cuts(&self) -> Vec<Cut> {
+        std::mem::take(&mut self.state().earlier)
+    }
+
+    pub(super) fn poke(&self, offset: usize, byte: u8) {
+        self.state().bytes[offset] = byte;
+    }
+
+    pub(super) fn syncs(&self) -> u64 {
+        self.state().syncs
+    }
+
+    /// Lets all writes fail after the next `allowed`.
+    pub(super) fn fail_write(&self, allowed: u64, kind: io::ErrorKind) {
+        self.state().faults = Faults { write: Some((allowed, kind)), ..Faults::default() };
+    }
+
+    /// As [`Fake::fail_write`], but the first failing write is done.
+    pub(super) fn fail_after_write(&self, allowed: u64, kind: io::ErrorKind) {
+        self.state().faults = Faults { write: Some((allowed, kind)), is_done: true, ..Faults::default() };
+    }
+
+    pub(super) fn fail_sync(&self, kind: io::ErrorKind) {
+        self.state().faults = Faults { sync: Some(kind), ..Faults::default() };
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().faults.failed
+    }
+
+    /// Lets everything succeed from now on. Reopening after a full disk is done before a test can heal, so a fault of
+    /// writes spares the header, which has its place on the disk.
+    pub(super) fn heal(&self) {
+        self.state().faults = Faults::default();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: Change) -> io::Result<()> {
+        let mut state = self.state();
+        let mut result = Ok(());
+        if let Some((allowed, kind)) = &mut state.faults.write {
+            let (kind, is_allowed) = (*kind, *allowed > 0);
+            *allowed = allowed.saturating_sub(1);
+            // After the first failure the store is opened again, which writes the header and nothing else.
+            let is_spared = state.faults.failed && matches!(change, Change::Bytes(0, _));
+            if !is_allowed && !is_spared {
+                let is_done = state.faults.is_done && !state.faults.failed;
+                state.faults.failed = true;
+                result = Err(io::Error::from(kind));
+                if !is_done {
+                    return result;
+                }
+            }
+        }
+        let state = &mut *state;
+        change.apply(&mut state.bytes);
+        state.now.unsynced.push(change);
+        result
+    }
+}
+
+impl StorageBackend for Fake {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state().bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let state = self.state();
+        let start = usize::try_from(offset).map_err(|_| io::ErrorKind::UnexpectedEof)?;
+        let end = start.checked_add(out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        out.copy_from_slice(state.bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        // A smaller file needs no room.
+        if len <= self.state().bytes.len() as u64 {
+            let mut state = self.state();
+            let change = Change::Length(len);
+            change.apply(&mut state.bytes);
+            state.now.unsynced.push(change);
+            return Ok(());
+        }
+        self.change(Change::Length(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.state();
+        state.syncs += 1;
+        if let Some(kind) = state.faults.sync {
+            state.faults.failed = true;
+            return Err(io::Error::from(kind));
+        }
+        let synced = state.bytes.clone();
+        let cut = std::mem::replace(&mut state.now, Cut { synced, unsynced: Vec::new() });
+        state.earlier.push(cut);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.change(Change::Bytes(offset, data.to_vec()))
+    }
+}

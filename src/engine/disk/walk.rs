@@ -1,0 +1,193 @@
+//! A walk through the pages of a file that redb refuses. It believes nothing and stops nowhere: a page that makes no
+//! sense costs what is below it, and a complaint.
+//!
+//! The header names the roots of two commits. A root is the tree of the tables, whose leaves name the roots of the
+//! tables. A page is a leaf or a branch:
+//!
+//! ```text
+//! leaf    1, 0, count: u16, [key ends: u32 ...], value ends: u32 ..., keys, values
+//! branch  2, 0, count: u16, 0: u32, checksums: 16 bytes x (count + 1), children: u64 x (count + 1), keys
+//! ```
+//!
+//! Numbers are little-endian, and ends count from the start of the page. Key ends are there if keys differ in length.
+
+use std::collections::{BTreeMap, HashSet};
+
+use redb::TableHandle;
+
+use super::salvage::{Chunk, Salvage};
+use super::store::{CHUNKS, ENTRIES, MANIFEST, META, PAGE_BYTES};
+use crate::engine::{Entry, Position, SnapshotId};
+
+/// Reads what can be read of the bytes of a file.
+pub(super) fn walk(bytes: &[u8]) -> Salvage {
+    let mut walk = Walk { bytes, ..Walk::default() };
+    let mut slots = [0, 1].map(|slot| bytes.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
+    // What the later commit lacks may be found in the one before it. The later one goes first: what is found first is
+    // kept.
+    slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
+    for slot in slots {
+        let complaints = walk.complaints.len();
+        if slot.get(SLOT_HAS_ROOT).is_some_and(|byte| *byte != 0) {
+            walk.tables(slot);
+        } else {
+            walk.complaints.push("the header names no commit".to_owned());
+        }
+        if walk.complaints.len() == complaints {
+            break;
+        }
+        walk.seen.clear();
+    }
+    walk.finish()
+}
+
+/// A key and its value.
+type Pair<'a> = (&'a [u8], &'a [u8]);
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Walk<'a> {
+    bytes: &'a [u8],
+    /// Places of the pages of this tree. A page that is there twice would make the walk endless.
+    seen: HashSet<u64>,
+    manifest: Option<Vec<u8>>,
+    chunks: BTreeMap<(u64, u32), Vec<u8>>,
+    entries: BTreeMap<u64, Vec<u8>>,
+    complaints: Vec<String>,
+}
+
+impl<'a> Walk<'a> {
+    fn tables(&mut self, slot: &[u8]) {
+        let Some(root) = u64_at(slot, SLOT_ROOT) else { return };
+        for (name, table) in self.tree(root, None) {
+            let has_root = table.get(TABLE_HAS_ROOT).is_some_and(|byte| *byte != 0);
+            let Some(root) = u64_at(table, TABLE_ROOT).filter(|_| has_root) else { continue };
+            if name == ENTRIES.name().as_bytes() {
+                for (key, payload) in self.tree(root, Some(8)) {
+                    let Some(position) = u64_at(key, 0) else { continue };
+                    self.entries.entry(position).or_insert_with(|| payload.to_vec());
+                }
+            } else if name == CHUNKS.name().as_bytes() {
+                for (key, bytes) in self.tree(root, Some(12)) {
+                    let (Some(snapshot), Some(index)) = (u64_at(key, 0), u32_at(key, 8)) else { continue };
+                    self.chunks.entry((snapshot, index)).or_insert_with(|| bytes.to_vec());
+                }
+            } else if name == META.name().as_bytes() {
+                for (key, bytes) in self.tree(root, None) {
+                    if key == MANIFEST.as_bytes() {
+                        self.manifest.get_or_insert_with(|| bytes.to_vec());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The pairs of a tree, in order. `key_bytes` is the length of its keys, if all have the same.
+    fn tree(&mut self, root: u64, key_bytes: Option<usize>) -> Vec<Pair<'a>> {
+        let mut pairs = Vec::new();
+        let mut pages = vec![root];
+        while let Some(number) = pages.pop() {
+            let Some((place, page)) = self.page(number) else {
+                self.complaints.push(format!("page {number:#x} is not in the file"));
+                continue;
+            };
+            if !self.seen.insert(place) {
+                self.complaints.push(format!("the page at byte {place} is used twice"));
+                continue;
+            }
+            let is_read = match page.first() {
+                Some(1) => leaf(page, key_bytes, &mut pairs),
+                Some(2) => branch(page).map(|children| pages.extend(children.rev())),
+                _ => None,
+            };
+            if is_read.is_none() {
+                self.complaints.push(format!("the page at byte {place} is damaged"));
+            }
+        }
+        pairs
+    }
+
+    /// A page and its place, by its number: order of its size, region, and index among pages of that size.
+    fn page(&self, number: u64) -> Option<(u64, &'a [u8])> {
+        let order = number >> 59;
+        let index = number & (0xf_ffff_u64.checked_shr(u32::try_from(order).ok()?)?);
+        let region = (number >> 20) & 0xf_ffff;
+        let region_bytes = u64::from(u32_at(self.bytes, REGION_PAGES)?) * PAGE_BYTES as u64;
+        let page_bytes = (PAGE_BYTES as u64).checked_shl(u32::try_from(order).ok()?)?;
+        let place = region.checked_mul(region_bytes)?.checked_add(index.checked_mul(page_bytes)?)?;
+        let place = place.checked_add(PAGE_BYTES as u64)?;
+        let start = usize::try_from(place).ok()?;
+        let page = self.bytes.get(start..start.checked_add(usize::try_from(page_bytes).ok()?)?)?;
+        Some((place, page))
+    }
+
+    fn finish(self) -> Salvage {
+        let entries = self.entries.into_iter();
+        let chunks = self.chunks.into_iter();
+        Salvage {
+            manifest: self.manifest,
+            chunks: chunks
+                .map(|((snapshot, index), bytes)| Chunk { snapshot: SnapshotId(snapshot), index, bytes })
+                .collect(),
+            entries: entries.map(|(position, payload)| Entry { position: Position(position), payload }).collect(),
+            complaints: self.complaints,
+        }
+    }
+}
+
+/// Adds the pairs of a leaf to `pairs`; `None` if not all of them could be found.
+fn leaf<'a>(page: &'a [u8], key_bytes: Option<usize>, pairs: &mut Vec<Pair<'a>>) -> Option<()> {
+    let count = usize::from(u16_at(page, 2)?);
+    let value_ends = if key_bytes.is_some() { 4 } else { 4 + 4 * count };
+    let keys = value_ends + 4 * count;
+    let key_end = |index: usize| match key_bytes {
+        Some(bytes) => Some(keys + bytes * (index + 1)),
+        None => end_at(page, 4 + 4 * index),
+    };
+    let mut key_start = keys;
+    let mut value_start = key_end(count.checked_sub(1)?)?;
+    for index in 0..count {
+        let (key_stop, value_stop) = (key_end(index)?, end_at(page, value_ends + 4 * index)?);
+        pairs.push((page.get(key_start..key_stop)?, page.get(value_start..value_stop)?));
+        (key_start, value_start) = (key_stop, value_stop);
+    }
+    Some(())
+}
+
+/// Numbers of the pages below a branch, in the order of their keys.
+fn branch(page: &[u8]) -> Option<impl DoubleEndedIterator<Item = u64>> {
+    let count = usize::from(u16_at(page, 2)?) + 1;
+    let start = 8 + 16 * count;
+    let children = page.get(start..start + 8 * count)?;
+    Some(children.chunks_exact(8).filter_map(|bytes| u64_at(bytes, 0)))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn end_at(page: &[u8], at: usize) -> Option<usize> {
+    u32_at(page, at).and_then(|end| usize::try_from(end).ok())
+}
+
+/// Place of the number of pages of a region in the header.
+const REGION_PAGES: usize = 20;
+/// Place of the first of the two commits in the header.
+const SLOTS: usize = 64;
+/// Bytes of a commit in the header.
+const SLOT_BYTES: usize = 128;
+/// Places in a commit: whether it has tables, the root of their tree, and its number.
+const SLOT_HAS_ROOT: usize = 1;
+const SLOT_ROOT: usize = 8;
+const SLOT_TRANSACTION: usize = 104;
+/// Places in a table's description: whether it has pairs, and the root of their tree.
+const TABLE_HAS_ROOT: usize = 9;
+const TABLE_ROOT: usize = 10;

@@ -1,0 +1,308 @@
+//! Changes on their way: those that wait, the batch that the worker has, and the batch that is being applied.
+//!
+//! ```text
+//!   submit ─► waiting ─► sent ─► applying ─► settled
+//!                 seal     durable
+//! ```
+//!
+//! Invariant: a key whose change is on the way is in `keys`; tickets are settled in the order of their numbers.
+
+use super::applied::{Applied, EntryName, Rejections};
+use super::config::Limits;
+use super::entry::{EntryWriter, Header};
+use super::ticket::{Failure, Outcome, Settle, Ticket};
+use crate::engine::{Entry, Position};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use crate::timestamp::MicroTime;
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
+
+/// A change on its way.
+#[derive(Debug)]
+struct Submitted {
+    change: Change,
+    ticket: Settle,
+    key: u64,
+    /// Bytes of the quota that the change takes.
+    reserved: usize,
+}
+
+/// All changes on their way.
+#[derive(Debug)]
+pub(super) struct Batches {
+    writer: u64,
+    /// Sequence of the last batch that is durable.
+    sequence: u64,
+    waiting: VecDeque<Submitted>,
+    /// Estimate of the bytes that the waiting changes take in entries.
+    waiting_bytes: usize,
+    sent: Option<Sent>,
+    applying: Option<Applying>,
+    /// An empty queue, kept for its memory.
+    spare: VecDeque<Submitted>,
+    keys: HashTable<u64>,
+    hasher: FixedState,
+    /// Number of the last ticket.
+    submitted: u64,
+    /// Number of the last ticket that is settled.
+    settled: u64,
+    reserved: usize,
+}
+
+/// A batch that the worker has.
+#[derive(Debug)]
+struct Sent {
+    entry: EntryName,
+    base: ResourceVersion,
+    changes: VecDeque<Submitted>,
+}
+
+/// A durable batch, of which the first changes are applied.
+#[derive(Debug)]
+struct Applying {
+    entry: EntryName,
+    position: Position,
+    changes: VecDeque<Submitted>,
+    /// Index of the next change.
+    index: u64,
+    rejections: Rejections,
+    /// Version of the table before the batch.
+    base: ResourceVersion,
+}
+
+/// A batch that is ready to be sent.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) payload: Vec<u8>,
+    pub(super) changes: usize,
+}
+
+/// Bytes of a renewal or a deletion in an entry, for the estimate.
+const SHORT_CHANGE_BYTES: usize = 24;
+
+impl Batches {
+    /// None, by a writer that has not written yet.
+    pub(super) fn new(writer: u64) -> Self {
+        Self {
+            writer,
+            sequence: 0,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            sent: None,
+            applying: None,
+            spare: VecDeque::new(),
+            keys: HashTable::new(),
+            hasher: FixedState::with_seed(writer),
+            submitted: 0,
+            settled: 0,
+            reserved: 0,
+        }
+    }
+
+    pub(super) fn writer(&self) -> u64 {
+        self.writer
+    }
+
+    /// Takes another name, before the first batch.
+    pub(super) fn rename(&mut self, writer: u64) {
+        assert_eq!(self.sequence, 0, "a writer with entries keeps its name");
+        self.writer = writer;
+    }
+
+    /// Whether there is no room for another change.
+    pub(super) fn is_full(&self, limits: &Limits) -> bool {
+        self.waiting.len() >= limits.waiting_changes_max || self.waiting_bytes >= limits.waiting_bytes_max
+    }
+
+    /// Changes on their way.
+    pub(super) fn len(&self) -> usize {
+        usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
+    }
+
+    /// Whether changes wait to be sent.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+
+    /// Number of the last ticket that is settled.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// Bytes of the quota that changes on their way take.
+    pub(super) fn reserved_bytes(&self) -> usize {
+        self.reserved
+    }
+
+    /// Whether a change of this key is on its way. Another key is taken for it once in 2^64.
+    #[inline]
+    pub(super) fn is_in_flight(&self, namespace: &str, name: &str) -> bool {
+        !self.keys.is_empty() && self.has_key(self.hash(namespace, name))
+    }
+
+    #[inline]
+    fn has_key(&self, key: u64) -> bool {
+        self.keys.find(key, |other| *other == key).is_some()
+    }
+
+    #[inline]
+    fn hash(&self, namespace: &str, name: &str) -> u64 {
+        let mut state = self.hasher.build_hasher();
+        state.write(namespace.as_bytes());
+        state.write_u8(b'/');
+        state.write(name.as_bytes());
+        state.finish()
+    }
+
+    /// Takes a change in.
+    ///
+    /// # Panics
+    /// If a change of its key is on the way: the second would be rejected, and nobody could say why.
+    #[inline]
+    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Ticket {
+        let (key, bytes) = match &change {
+            Change::Create(lease) => (self.hash(&lease.metadata.namespace, &lease.metadata.name), lease.text_bytes()),
+            Change::Replace(target, lease) => (self.hash_in(table, *target), lease.text_bytes()),
+            Change::Renew(target, _) | Change::Delete(target) => (self.hash_in(table, *target), 0),
+        };
+        assert!(!self.has_key(key), "a change of this key is in flight");
+        self.keys.insert_unique(key, key, |key| *key);
+        let reserved = table.metered_growth(&change);
+        self.reserved += reserved;
+        self.waiting_bytes += SHORT_CHANGE_BYTES + bytes;
+        self.submitted += 1;
+        let (ticket, settle) = Ticket::new(self.submitted);
+        self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
+        ticket
+    }
+
+    #[inline]
+    fn hash_in(&self, table: &Table, target: crate::table::change::Target) -> u64 {
+        let (namespace, name) = table.key(target.slot).parts();
+        self.hash(namespace, name)
+    }
+
+    /// Makes a batch of changes that wait, as many as it may hold.
+    pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
+        assert!(self.sent.is_none() && self.applying.is_none(), "one batch at a time is under way");
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let header = Header {
+            writer: self.writer,
+            sequence: self.sequence + 1,
+            after: applied.position,
+            base: version,
+            chain: applied.chain,
+            time: self.first_renew_time(),
+        };
+        let mut entry = EntryWriter::new(header);
+        let candidates = self.waiting.iter().take(limits.batch_changes_max);
+        let count = candidates.take_while(|one| entry.push(&one.change, limits.batch_bytes_max)).count();
+        let mut changes = std::mem::take(&mut self.spare);
+        if count == self.waiting.len() {
+            std::mem::swap(&mut changes, &mut self.waiting);
+            self.waiting_bytes = 0;
+        } else {
+            changes.extend(self.waiting.drain(..count));
+            self.waiting_bytes = self.waiting.iter().map(|one| estimate(&one.change)).sum();
+        }
+        let (payload, checksum) = entry.finish();
+        let entry = EntryName { writer: self.writer, sequence: header.sequence, checksum };
+        self.sent = Some(Sent { entry, base: version, changes });
+        Some(Sealed { payload, changes: count })
+    }
+
+    fn first_renew_time(&self) -> MicroTime {
+        let times = self.waiting.iter().find_map(|one| match &one.change {
+            Change::Renew(_, times) => Some(times.renew_time),
+            _ => None,
+        });
+        times.unwrap_or(MicroTime(0))
+    }
+
+    /// Whether a durable entry is the batch that was sent. Then it is to be applied.
+    pub(super) fn take_durable(&mut self, entry: &Entry, name: EntryName) -> bool {
+        if self.sent.as_ref().is_none_or(|sent| sent.entry != name) {
+            return false;
+        }
+        let Some(Sent { entry: name, base, changes }) = self.sent.take() else { return false };
+        self.sequence = name.sequence;
+        let (position, rejections) = (entry.position, Rejections::default());
+        self.applying = Some(Applying { entry: name, position, changes, index: 0, rejections, base });
+        true
+    }
+
+    /// Applies as many changes of the durable batch as `changes_max` says; gives how many.
+    pub(super) fn apply(&mut self, table: &mut Table, applied: &mut Applied, changes_max: usize) -> usize {
+        let Some(applying) = &mut self.applying else { return 0 };
+        let mut count = 0;
+        while count < changes_max {
+            let Some(Submitted { change, ticket, key, reserved }) = applying.changes.pop_front() else { break };
+            let outcome = match table.apply(change) {
+                Ok(object) => Outcome::Applied(object),
+                Err(_) => {
+                    applying.rejections.push(applying.index);
+                    Outcome::Rejected
+                }
+            };
+            applying.index += 1;
+            count += 1;
+            remove_key(&mut self.keys, key);
+            self.reserved -= reserved;
+            self.settled += 1;
+            ticket.settle(outcome);
+        }
+        if applying.changes.is_empty() {
+            let done = self.applying.take().expect("it is there");
+            let installed = done.index - done.rejections.count;
+            assert_eq!(table.version().0, done.base.0 + installed, "a batch took the table to a wrong version");
+            applied.advance(done.position, done.entry, done.rejections, table.version());
+            self.spare = done.changes;
+        }
+        self.check_invariants();
+        count
+    }
+
+    /// Lets all changes fail: nothing of the batch that was sent happened, and what waits would not fare better.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        let sent = self.sent.take().map(|sent| sent.changes).unwrap_or_default();
+        for one in sent.into_iter().chain(std::mem::take(&mut self.waiting)) {
+            remove_key(&mut self.keys, one.key);
+            self.reserved -= one.reserved;
+            self.settled += 1;
+            one.ticket.settle(Outcome::Failed(failure));
+        }
+        self.waiting_bytes = 0;
+        self.check_invariants();
+    }
+
+    fn check_invariants(&self) {
+        assert!(self.settled <= self.submitted, "more outcomes than changes");
+        debug_assert_eq!(self.keys.len(), self.len(), "keys in flight");
+        if self.len() == 0 {
+            assert!(self.keys.is_empty() && self.reserved == 0, "something is in flight that nobody submitted");
+        }
+    }
+}
+
+#[inline]
+fn remove_key(keys: &mut HashTable<u64>, key: u64) {
+    let found = keys.find_entry(key, |other| *other == key);
+    found.expect("the key of a change in flight").remove();
+}
+
+fn estimate(change: &Change) -> usize {
+    match change {
+        Change::Create(lease) | Change::Replace(_, lease) => SHORT_CHANGE_BYTES + lease.text_bytes(),
+        Change::Renew(..) | Change::Delete(_) => SHORT_CHANGE_BYTES,
+    }
+}

@@ -1,0 +1,91 @@
+//! A chunk: one piece of a snapshot's stream of records, compressed and sealed.
+//!
+//! ```text
+//!   0    start of a sealed value, kind `C`
+//!   2    u64     number of the snapshot
+//!   10   u32     index of the chunk
+//!   14   u32     bytes of the piece
+//!   18   piece, as raw deflate (RFC 1951)
+//!        checksum
+//! ```
+
+use super::port::Piece;
+use super::seal::{self, Kind};
+use super::wire::FormError;
+use crate::engine::SnapshotId;
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+/// Bytes of a piece, at the most.
+pub(super) const PIECE_BYTES: usize = 64 * 1024;
+/// Bytes of a chunk that no engine need hold more of.
+pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes by which deflate makes what cannot be compressed longer, at the most, and those around it. The fixed code takes
+/// nine bits for a byte (RFC 1951 §3.2.6).
+const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
+const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
+
+/// The sealed chunk of a piece.
+pub(super) fn encode(snapshot: SnapshotId, index: u32, piece: &[u8]) -> Vec<u8> {
+    assert!(piece.len() <= PIECE_BYTES, "a piece that is too long");
+    let mut chunk = Vec::with_capacity(PIECE_BYTES + OVERHEAD_BYTES);
+    seal::begin(Kind::Chunk, &mut chunk);
+    chunk.extend_from_slice(&snapshot.0.to_le_bytes());
+    chunk.extend_from_slice(&index.to_le_bytes());
+    chunk.extend_from_slice(&u32::try_from(piece.len()).unwrap_or(u32::MAX).to_le_bytes());
+    let status = Compress::new(Compression::fast(), false).compress_vec(piece, &mut chunk, FlushCompress::Finish);
+    assert!(matches!(status, Ok(Status::StreamEnd)), "there is room for what is compressed");
+    seal::seal(&mut chunk);
+    chunk.shrink_to_fit();
+    chunk
+}
+
+/// The piece of a sealed chunk.
+///
+/// # Errors
+/// [`FormError`]
+pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
+    let (mut reader, _) = seal::open(Kind::Chunk, sealed)?;
+    let snapshot = SnapshotId(reader.u64()?);
+    let index = reader.u32()?;
+    let too_long = reader.damaged("a piece of more bytes than may be");
+    let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
+    let damaged = reader.damaged("what cannot be decompressed");
+    let compressed = reader.take(reader.remaining())?;
+    // One more byte than there should be, so that more is noticed.
+    let mut bytes = Vec::with_capacity(length + 1);
+    let status = Decompress::new(false).decompress_vec(compressed, &mut bytes, FlushDecompress::Finish);
+    if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {
+        return Err(damaged);
+    }
+    Ok(Piece { snapshot, index, bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_round_trip_and_no_chunk_is_too_long() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for length in [0, 1, 1000, PIECE_BYTES] {
+            let noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            for bytes in [noise, b"name".repeat(length / 4)] {
+                let chunk = encode(SnapshotId(3), 17, &bytes);
+                assert!(chunk.len() <= PIECE_BYTES + OVERHEAD_BYTES);
+                assert_eq!(decode(&chunk), Ok(Piece { snapshot: SnapshotId(3), index: 17, bytes }));
+            }
+        }
+    }
+
+    #[test]
+    fn a_length_that_lies_is_damage() {
+        for lie in [0_u32, 9, 11, u32::MAX] {
+            let mut chunk = encode(SnapshotId(3), 17, b"ten bytes.");
+            chunk.truncate(chunk.len() - seal::SEAL_BYTES);
+            chunk[14..18].copy_from_slice(&lie.to_le_bytes());
+            seal::seal(&mut chunk);
+            assert!(matches!(decode(&chunk), Err(FormError::Damaged { .. })), "{lie}");
+        }
+    }
+}

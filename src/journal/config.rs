@@ -1,0 +1,70 @@
+//! What a journal is told at its start.
+
+use crate::resource::ResourceVersion;
+
+/// What a journal is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Name of the store, for messages.
+    pub store: String,
+    /// Wall clock in microseconds at the moment that `now_ms` counts from. Version of the table if the store is new.
+    pub wall_us: u64,
+    /// How much is done at once.
+    pub limits: Limits,
+}
+
+/// How much is done at once, and how much may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Changes of a batch.
+    pub batch_changes_max: usize,
+    /// Bytes of an entry with more than one change.
+    pub batch_bytes_max: usize,
+    /// Changes that wait for a batch.
+    pub waiting_changes_max: usize,
+    /// Bytes, about, that those changes take in entries.
+    pub waiting_bytes_max: usize,
+    /// Bytes of entries since the newest snapshot, below which no other is begun.
+    pub snapshot_bytes_min: u64,
+    /// Entries that are deleted in one commit, about.
+    pub truncated_entries_max: u64,
+    /// Chunks that are deleted in one commit.
+    pub dropped_chunks_max: u32,
+    /// Milliseconds without writes after a commit that found no room.
+    pub no_space_ms: u64,
+    /// Milliseconds without a new snapshot after a commit of one that found no room.
+    pub snapshot_retry_ms: u64,
+}
+
+impl Config {
+    /// For a store of this name, at this moment.
+    #[must_use]
+    pub fn new(store: &str, wall_us: u64) -> Self {
+        Self { store: store.to_owned(), wall_us, limits: Limits::default() }
+    }
+
+    pub(super) fn first_version(&self) -> ResourceVersion {
+        ResourceVersion(self.wall_us)
+    }
+
+    /// Wall clock in microseconds.
+    pub(super) fn wall_us(&self, now_ms: u64) -> i64 {
+        i64::try_from(self.wall_us.saturating_add(now_ms.saturating_mul(1000))).unwrap_or(i64::MAX)
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            batch_changes_max: 16 * 1024,
+            batch_bytes_max: 1024 * 1024,
+            waiting_changes_max: 128 * 1024,
+            waiting_bytes_max: 64 * 1024 * 1024,
+            snapshot_bytes_min: 4 * 1024 * 1024,
+            truncated_entries_max: 256,
+            dropped_chunks_max: 64,
+            no_space_ms: 1_000,
+            snapshot_retry_ms: 10_000,
+        }
+    }
+}

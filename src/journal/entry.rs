@@ -1,0 +1,264 @@
+//! An entry: one batch of changes of one writer.
+//!
+//! ```text
+//!   0    start of a sealed value, kind `E`
+//!   2    u64   writer: a number that is new at each start of a process
+//!   10   u64   sequence: 1, 2, 3 and so on for each writer, without gaps
+//!   18   u64   after: position of the last entry that the writer had applied, 0 if none
+//!   26   u64   base: version of the writer's table then
+//!   34   u64   chain: hash of all that the writer had applied, see `applied`
+//!   42   i64   time, in microseconds, to which the times of renewals are relative
+//!   50   u32   number of changes
+//!   54   changes
+//!        checksum
+//! ```
+//!
+//! A change is a byte that tells what it is, and then
+//!
+//! ```text
+//!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the seconds of the entry of
+//!                managedFields less those of `time`
+//!   replacement  base - number, base - from, bytes of the Lease, Lease
+//!   creation     bytes of the Lease, Lease
+//!   deletion     base - number, base - from
+//! ```
+//!
+//! Differences of versions are numbers without a sign, those of times have one. Both wrap around, so that every value
+//! comes back.
+
+use super::applied::EntryName;
+use super::lease_form::{put_lease, read_lease};
+use super::seal::{self, Kind};
+use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
+use crate::engine::Position;
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
+use crate::table::change::Change;
+use crate::table::object::RenewedTimes;
+use crate::timestamp::{MicroTime, Time};
+
+/// What stands before the changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) writer: u64,
+    pub(super) sequence: u64,
+    pub(super) after: Position,
+    pub(super) base: ResourceVersion,
+    pub(super) chain: u64,
+    pub(super) time: MicroTime,
+}
+
+/// Bytes before the first change.
+pub(super) const HEADER_BYTES: usize = 54;
+/// Bytes before the number of changes, which is known last.
+const COUNT_AT: usize = HEADER_BYTES - size_of::<u32>();
+
+const RENEW: u8 = 0;
+const REPLACE: u8 = 1;
+const CREATE: u8 = 2;
+const DELETE: u8 = 3;
+/// Beside [`RENEW`]: the time of an entry of `managedFields` follows.
+const HAS_MANAGED_TIME: u8 = 4;
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+/// An entry that is being written.
+#[derive(Debug)]
+pub(super) struct EntryWriter {
+    header: Header,
+    bytes: Vec<u8>,
+    changes: u32,
+}
+
+impl EntryWriter {
+    /// An entry without changes yet.
+    pub(super) fn new(header: Header) -> Self {
+        let mut bytes = Vec::with_capacity(4 * 1024);
+        seal::begin(Kind::Entry, &mut bytes);
+        let Header { writer, sequence, after, base, chain, time } = header;
+        for number in [writer, sequence, after.0, base.0, chain, time.0.cast_unsigned()] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes.extend_from_slice(&[0; size_of::<u32>()]);
+        debug_assert_eq!(bytes.len(), HEADER_BYTES);
+        Self { header, bytes, changes: 0 }
+    }
+
+    /// Appends a change, unless the entry would then have more than `bytes_max` bytes; the first change has no bound.
+    #[inline]
+    #[must_use]
+    pub(super) fn push(&mut self, change: &Change, bytes_max: usize) -> bool {
+        let before = self.bytes.len();
+        self.put(change);
+        if self.changes > 0 && self.bytes.len() + seal::SEAL_BYTES > bytes_max {
+            self.bytes.truncate(before);
+            return false;
+        }
+        self.changes += 1;
+        true
+    }
+
+    #[inline]
+    fn put(&mut self, change: &Change) {
+        let Header { base, time, .. } = self.header;
+        let out = &mut self.bytes;
+        let (kind, target) = match change {
+            Change::Create(lease) => {
+                out.push(CREATE);
+                return put_sized_lease(out, lease);
+            }
+            Change::Renew(target, RenewedTimes { managed_time: Some(_), .. }) => (RENEW | HAS_MANAGED_TIME, target),
+            Change::Renew(target, _) => (RENEW, target),
+            Change::Replace(target, _) => (REPLACE, target),
+            Change::Delete(target) => (DELETE, target),
+        };
+        out.push(kind);
+        put_varint(out, base.0.wrapping_sub(target.number.0));
+        put_varint(out, base.0.wrapping_sub(target.from.0));
+        match change {
+            Change::Renew(_, times) => {
+                put_signed(out, times.renew_time.0.wrapping_sub(time.0));
+                if let Some(managed_time) = times.managed_time {
+                    put_signed(out, managed_time.0.wrapping_sub(seconds(time)));
+                }
+            }
+            Change::Replace(_, lease) => put_sized_lease(out, lease),
+            Change::Create(_) | Change::Delete(_) => {}
+        }
+    }
+
+    /// The sealed entry and its checksum.
+    pub(super) fn finish(mut self) -> (Vec<u8>, u64) {
+        self.bytes[COUNT_AT..HEADER_BYTES].copy_from_slice(&self.changes.to_le_bytes());
+        let checksum = seal::seal(&mut self.bytes);
+        (self.bytes, checksum)
+    }
+}
+
+fn put_sized_lease(out: &mut Vec<u8>, lease: &Lease) {
+    // The length stands before what it counts, and is known after that.
+    let start = out.len();
+    put_lease(out, lease);
+    let end = out.len();
+    put_length(out, end - start);
+    let length_bytes = out.len() - end;
+    out[start..].rotate_right(length_bytes);
+}
+
+fn seconds(time: MicroTime) -> i64 {
+    time.0.div_euclid(MICROS_PER_SECOND)
+}
+
+/// A change as an entry has it: without a place in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StoredChange {
+    Create(Box<Lease>),
+    Replace(Origin, Box<Lease>),
+    Renew(Origin, RenewedTimes),
+    Delete(Origin),
+}
+
+/// The state that a change was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// Version of the Lease's creation.
+    pub(super) number: ResourceVersion,
+    /// Version of the state.
+    pub(super) from: ResourceVersion,
+}
+
+/// An entry whose changes are read one after the other.
+#[derive(Debug)]
+pub(super) struct EntryReader {
+    pub(super) header: Header,
+    pub(super) checksum: u64,
+    /// Number of changes that have not been read.
+    changes: u32,
+    payload: Vec<u8>,
+    /// Bytes of the payload that have been read.
+    at: usize,
+}
+
+impl EntryReader {
+    /// Opens a sealed entry.
+    ///
+    /// # Errors
+    /// [`FormError`]
+    pub(super) fn open(payload: Vec<u8>) -> Result<Self, FormError> {
+        let (mut reader, checksum) = seal::open(Kind::Entry, &payload)?;
+        let header = Header {
+            writer: reader.u64()?,
+            sequence: reader.u64()?,
+            after: Position(reader.u64()?),
+            base: ResourceVersion(reader.u64()?),
+            chain: reader.u64()?,
+            time: MicroTime(reader.i64()?),
+        };
+        let changes = reader.u32()?;
+        let at = reader.offset();
+        Ok(Self { header, checksum, changes, payload, at })
+    }
+
+    /// Changes that have not been read.
+    pub(super) fn remaining(&self) -> u32 {
+        self.changes
+    }
+
+    /// The next change; none at the end.
+    ///
+    /// # Errors
+    /// [`FormError`]
+    pub(super) fn next(&mut self) -> Result<Option<StoredChange>, FormError> {
+        let end = self.payload.len().saturating_sub(seal::SEAL_BYTES);
+        let mut reader = Reader::new(self.payload.get(..end).unwrap_or_default(), self.at);
+        if self.changes == 0 {
+            return reader.finish().map(|()| None);
+        }
+        let change = read_change(&mut reader, &self.header)?;
+        self.changes -= 1;
+        self.at = reader.offset();
+        Ok(Some(change))
+    }
+}
+
+fn read_change(reader: &mut Reader<'_>, header: &Header) -> Result<StoredChange, FormError> {
+    let error = reader.damaged("a change of no known kind");
+    let kind = reader.u8()?;
+    if kind == CREATE {
+        return read_sized_lease(reader).map(StoredChange::Create);
+    }
+    if kind & !HAS_MANAGED_TIME != RENEW && kind != REPLACE && kind != DELETE {
+        return Err(error);
+    }
+    let number = ResourceVersion(header.base.0.wrapping_sub(reader.varint()?));
+    let from = ResourceVersion(header.base.0.wrapping_sub(reader.varint()?));
+    let origin = Origin { number, from };
+    match kind {
+        REPLACE => Ok(StoredChange::Replace(origin, read_sized_lease(reader)?)),
+        DELETE => Ok(StoredChange::Delete(origin)),
+        _ => {
+            let renew_time = MicroTime(reader.signed()?.wrapping_add(header.time.0));
+            let managed_time = match kind & HAS_MANAGED_TIME {
+                0 => None,
+                _ => Some(Time(reader.signed()?.wrapping_add(seconds(header.time)))),
+            };
+            Ok(StoredChange::Renew(origin, RenewedTimes { renew_time, managed_time }))
+        }
+    }
+}
+
+fn read_sized_lease(reader: &mut Reader<'_>) -> Result<Box<Lease>, FormError> {
+    let end_error = reader.damaged("a Lease that is shorter than its length");
+    let length = reader.length()?;
+    let end = reader.offset() + length;
+    let lease = read_lease(reader)?;
+    if reader.offset() == end { Ok(Box::new(lease)) } else { Err(end_error) }
+}
+
+/// Who wrote a sealed entry, without a look at whether it is whole: for those that were just written.
+pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
+    let mut reader = Reader::new(payload, seal::START_BYTES);
+    let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);
+    let checksum = u64::from_le_bytes(*payload.last_chunk()?);
+    Some(EntryName { writer, sequence, checksum })
+}

@@ -1,0 +1,22 @@
+//! What is said of a store that cannot be read.
+
+use super::seal::FORMAT;
+use super::wire::FormError;
+use crate::engine::EngineError;
+
+/// A value of `store` holds what was never written.
+#[cold]
+pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
+    EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }
+}
+
+/// A value of `store` could not be decoded.
+#[cold]
+pub(super) fn unreadable(store: &str, value: &str, error: FormError) -> EngineError {
+    match error {
+        FormError::Damaged { .. } => damaged(store, value, &error.to_string()),
+        FormError::Newer { found } => {
+            EngineError::NewerFormat { store: format!("{store}: {value}"), found, known: FORMAT.into() }
+        }
+    }
+}

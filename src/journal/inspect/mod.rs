@@ -1,0 +1,324 @@
+//! What a store holds, as far as it can be read: for a person who looks at it, while no server runs.
+//!
+//! Nothing here writes. What is damaged becomes a complaint, and the rest is read on. Behind damage it is not known any
+//! more which changes were applied: then each is taken for applied, and the next entry says from which version on.
+
+mod known;
+mod line;
+
+use crate::engine::{Engine, Entry, Position};
+use crate::journal::chunk;
+use crate::journal::entry::{EntryReader, StoredChange};
+use crate::journal::manifest::{Base, Manifest, SnapshotInfo};
+use crate::journal::record::RecordReader;
+use crate::journal::replay::name;
+use crate::journal::seal::FORMAT;
+use crate::resource::ResourceVersion;
+use known::Known;
+use line::{EntryLine, change_line, damage_line};
+use std::collections::VecDeque;
+use std::fmt::{Display, Write as _};
+use std::path::Path;
+
+/// What a store holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Number of the format; none if no manifest could be read.
+    pub format: Option<u32>,
+    /// Snapshots that the manifest names, the base first.
+    pub snapshots: Vec<SnapshotSummary>,
+    /// Number of snapshots that no manifest names.
+    pub stray_snapshots: usize,
+    /// Version before the first change that is kept.
+    pub first_version: u64,
+    /// Version of the last change.
+    pub last_version: u64,
+    /// Whether nothing was damaged, so that version and Leases are what a server would load.
+    pub is_exact: bool,
+    /// Number of Leases after the last change.
+    pub leases: usize,
+    /// Number of entries, those among them that the base holds too.
+    pub entries: u64,
+    /// Number of bytes of the entries.
+    pub entry_bytes: u64,
+    /// Position of the first entry.
+    pub first_position: Option<u64>,
+    /// Position of the last entry.
+    pub last_position: Option<u64>,
+    /// Number of changes that were applied after the base.
+    pub applied: u64,
+    /// Number of changes that were rejected after the base.
+    pub rejected: u64,
+    /// What is wrong, each with its place.
+    pub complaints: Vec<String>,
+}
+
+impl Summary {
+    /// The summary as text for a person; `store` is what was looked at.
+    #[must_use]
+    pub fn report(&self, store: &Path) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, value: &dyn Display| _ = writeln!(text, "{name:<20} {value}");
+        row("store", &store.display());
+        row("format", &self.format.map_or_else(|| "unknown".to_owned(), |format| format.to_string()));
+        row("Leases", &self.leases);
+        row("resourceVersion", &self.last_version);
+        row("watch window from", &self.first_version);
+        row("journal entries", &self.entries);
+        row("journal bytes", &self.entry_bytes);
+        row("changes applied", &self.applied);
+        row("changes rejected", &self.rejected);
+        for snapshot in &self.snapshots {
+            let SnapshotSummary { id, version, leases, chunks, bytes, .. } = snapshot;
+            row("snapshot", &format_args!("{id}: {leases} Leases at {version}, {chunks} chunks, {bytes} bytes"));
+        }
+        if self.stray_snapshots > 0 {
+            row("unfinished snapshots", &self.stray_snapshots);
+        }
+        row("complaints", &self.complaints.len());
+        text
+    }
+}
+
+/// A snapshot that a manifest names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSummary {
+    /// Number of the snapshot.
+    pub id: u64,
+    /// Version of the table.
+    pub version: u64,
+    /// Position of the last entry that is in it.
+    pub position: u64,
+    /// Number of Leases.
+    pub leases: u64,
+    /// Number of chunks.
+    pub chunks: u32,
+    /// Number of bytes of the chunks.
+    pub bytes: u64,
+    /// Wall clock when it was begun, in microseconds.
+    pub begun_us: i64,
+}
+
+/// A store that is read: an iterator over the lines of its changes, oldest first, each a JSON object.
+#[derive(Debug)]
+pub struct Inspection<'e> {
+    engine: &'e mut dyn Engine,
+    summary: Summary,
+    known: Known,
+    /// Position of the last entry that is in the base.
+    base: Position,
+    version: ResourceVersion,
+    queue: VecDeque<Entry>,
+    reading: Option<(EntryLine, EntryReader)>,
+    read: Position,
+    has_ended: bool,
+}
+
+/// Bytes of entries that are read at once, about.
+const READ_BYTES_MAX: usize = 1024 * 1024;
+
+impl<'e> Inspection<'e> {
+    /// Reads the manifest and the base.
+    #[must_use]
+    pub fn begin(engine: &'e mut dyn Engine) -> Self {
+        let mut inspection = Self {
+            engine,
+            summary: Summary { is_exact: true, ..Summary::default() },
+            known: Known::default(),
+            base: Position::default(),
+            version: ResourceVersion::default(),
+            queue: VecDeque::new(),
+            reading: None,
+            read: Position::default(),
+            has_ended: false,
+        };
+        inspection.read_manifest();
+        inspection.summary.first_version = inspection.version.0;
+        inspection
+    }
+
+    /// Reads what is left, without making lines of it.
+    #[must_use]
+    pub fn finish(mut self) -> Summary {
+        while self.next_change(false).is_some() {}
+        self.summary.last_version = self.version.0;
+        self.summary.leases = self.known.len();
+        self.summary
+    }
+
+    fn complain(&mut self, place: &str, what: &dyn Display) {
+        self.summary.is_exact = false;
+        self.summary.complaints.push(format!("{place}: {what}"));
+    }
+
+    fn read_manifest(&mut self) {
+        let manifest = match self.engine.manifest() {
+            Ok(Some(sealed)) => Manifest::decode(&sealed).map_err(|error| error.to_string()),
+            Ok(None) => Err("it is not there".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        let manifest = match manifest {
+            Ok(manifest) => manifest,
+            Err(error) => return self.complain("manifest", &error),
+        };
+        self.summary.format = Some(FORMAT.into());
+        self.summary.snapshots = manifest.snapshots().map(summary_of).collect();
+        match self.engine.snapshots() {
+            Ok(stored) => {
+                let is_stray = |id: &&_| manifest.snapshots().all(|info| info.id != **id);
+                self.summary.stray_snapshots = stored.iter().filter(is_stray).count();
+            }
+            Err(error) => self.complain("snapshots", &error),
+        }
+        if let Some(newer) = &manifest.newer {
+            // Only whether it can be read.
+            self.read_snapshot(newer, &mut Known::default());
+        }
+        match manifest.base {
+            Base::Empty(version) => self.version = version,
+            Base::Snapshot(info) => {
+                let mut known = Known::default();
+                self.read_snapshot(&info, &mut known);
+                (self.known, self.version, self.base) = (known, info.version, info.position);
+            }
+        }
+    }
+
+    /// Reads the Leases of a snapshot, up to the first damage.
+    fn read_snapshot(&mut self, info: &SnapshotInfo, known: &mut Known) {
+        let place = format!("snapshot {}", info.id.0);
+        let mut reader = RecordReader::default();
+        let mut leases = 0;
+        for index in 0..info.chunks {
+            let chunk = match self.engine.chunk(info.id, index) {
+                Ok(Some(sealed)) => chunk::decode(&sealed).map_err(|error| error.to_string()),
+                Ok(None) => Err("it is not there".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            match chunk {
+                Ok(piece) => reader.push(&piece.bytes),
+                Err(error) => {
+                    let what = format!("chunk {index} of {}: {error}; {leases} Leases are before it", info.chunks);
+                    return self.complain(&place, &what);
+                }
+            }
+            loop {
+                match reader.next() {
+                    Ok(Some(record)) => {
+                        leases += 1;
+                        known.restore(&record);
+                    }
+                    Ok(None) => break,
+                    Err(error) => return self.complain(&place, &format!("{error}; {leases} Leases are before it")),
+                }
+            }
+        }
+        if leases != info.records || !reader.is_empty() {
+            self.complain(&place, &format!("it has {leases} Leases and not {}", info.records));
+        }
+    }
+
+    /// Reads the next change. The line is empty if no line is wanted.
+    fn next_change(&mut self, wants_line: bool) -> Option<String> {
+        loop {
+            if let Some((entry, reader)) = &mut self.reading {
+                match reader.next() {
+                    Ok(Some(change)) => {
+                        let entry = *entry;
+                        return Some(self.on_change(entry, &change, wants_line));
+                    }
+                    Ok(None) => self.reading = None,
+                    Err(error) => {
+                        let position = entry.position;
+                        self.reading = None;
+                        return Some(self.on_damage(position, &error));
+                    }
+                }
+                continue;
+            }
+            let Some(entry) = self.next_entry() else {
+                self.has_ended = true;
+                return None;
+            };
+            let position = entry.position;
+            self.count(&entry);
+            if position <= self.base {
+                continue;
+            }
+            match EntryReader::open(entry.payload) {
+                Ok(reader) => {
+                    let line = EntryLine::new(position, &reader.header);
+                    self.on_entry(position, reader.header.base);
+                    self.reading = Some((line, reader));
+                }
+                Err(error) => return Some(self.on_damage(position, &error)),
+            }
+        }
+    }
+
+    fn next_entry(&mut self) -> Option<Entry> {
+        if self.queue.is_empty() && !self.has_ended {
+            match self.engine.entries(self.read, READ_BYTES_MAX) {
+                Ok(entries) => self.queue = entries.into(),
+                Err(error) => self.complain(&format!("entries behind {}", self.read.0), &error),
+            }
+        }
+        let entry = self.queue.pop_front()?;
+        self.read = entry.position;
+        Some(entry)
+    }
+
+    fn count(&mut self, entry: &Entry) {
+        let summary = &mut self.summary;
+        summary.entries += 1;
+        summary.entry_bytes += entry.payload.len() as u64;
+        summary.first_position.get_or_insert(entry.position.0);
+        summary.last_position = Some(entry.position.0);
+    }
+
+    fn on_damage(&mut self, position: Position, error: &dyn Display) -> String {
+        self.complain(&name(position), error);
+        damage_line(position, error)
+    }
+
+    fn on_entry(&mut self, position: Position, base: ResourceVersion) {
+        if base != self.version && self.summary.is_exact {
+            let what = format!("it was made at version {base}, and the changes before it lead to {}", self.version);
+            self.complain(&name(position), &what);
+        }
+        self.version = base;
+    }
+
+    fn on_change(&mut self, entry: EntryLine, change: &StoredChange, wants_line: bool) -> String {
+        let next = ResourceVersion(self.version.0.wrapping_add(1));
+        let key = self.known.key_of(change);
+        let is_applied = self.known.apply(change, next, self.summary.is_exact);
+        if is_applied {
+            self.version = next;
+            self.summary.applied += 1;
+        } else {
+            self.summary.rejected += 1;
+        }
+        if wants_line { change_line(entry, change, key, is_applied.then_some(next)) } else { String::new() }
+    }
+}
+
+impl Iterator for Inspection<'_> {
+    type Item = String;
+
+    fn next(&mut self) -> Option<String> {
+        self.next_change(true)
+    }
+}
+
+fn summary_of(info: &SnapshotInfo) -> SnapshotSummary {
+    SnapshotSummary {
+        id: info.id.0,
+        version: info.version.0,
+        position: info.position.0,
+        leases: info.records,
+        chunks: info.chunks,
+        bytes: info.bytes,
+        begun_us: info.begun_us,
+    }
+}

@@ -1,0 +1,326 @@
+//! From a store to a table, in steps: the base's Leases, then every entry behind it.
+//!
+//! The entries go the way that all changes go, so the event log fills as it did when they were new.
+
+use super::applied::Applied;
+use super::chunk::PIECE_BYTES;
+use super::config::Config;
+use super::error::{damaged, unreadable};
+use super::manifest::{Base, Manifest, SnapshotInfo};
+use super::port::{Command, Commit, Event, Port};
+use super::record::RecordReader;
+use super::replay::{Numbers, Replaying};
+use super::retained::{Amount, Retained};
+use super::upkeep::Upkeep;
+use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
+use crate::table::Table;
+use std::collections::VecDeque;
+use tracing::info;
+
+/// A table that is being loaded.
+#[derive(Debug)]
+pub(super) struct Loading {
+    step: Step,
+    manifest: Option<Manifest>,
+    /// Snapshots of which the store has chunks.
+    stored: Vec<SnapshotId>,
+    numbers: Numbers,
+    applied: Applied,
+    retained: Retained,
+    /// Entries behind the newest snapshot.
+    since: Amount,
+    /// Entries that were applied.
+    entries: u64,
+    /// Whether the last call stopped because it had done enough.
+    is_cut: bool,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// The worker opens the store.
+    Opening,
+    /// The worker writes the first manifest.
+    Creating,
+    /// The worker reads the base.
+    Records(Records),
+    /// The worker reads the entries.
+    Entries(Entries),
+}
+
+#[derive(Debug)]
+struct Records {
+    info: SnapshotInfo,
+    /// Chunks that were asked for, and that have come.
+    asked: u32,
+    taken: u32,
+    reader: RecordReader,
+    records: u64,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    queue: VecDeque<Entry>,
+    replaying: Option<Replaying>,
+    has_ended: bool,
+}
+
+/// Chunks that are asked for in advance.
+const CHUNKS_AHEAD: u32 = 2;
+
+/// What a call has left.
+enum Left {
+    /// The next call goes on when the worker has said more, or at once if [`Loading::has_work`].
+    More,
+    /// Nothing: the table is loaded.
+    Nothing,
+}
+
+impl Loading {
+    /// Asks the worker to open the store.
+    pub(super) fn begin(port: &mut dyn Port, config: &Config) -> Self {
+        port.send(Command::Open);
+        Self {
+            step: Step::Opening,
+            manifest: None,
+            stored: Vec::new(),
+            numbers: Numbers::default(),
+            applied: Applied::default(),
+            retained: Retained::new(config.limits.truncated_entries_max),
+            since: Amount::default(),
+            entries: 0,
+            is_cut: false,
+        }
+    }
+
+    /// Whether there is something to do before the worker says more.
+    pub(super) fn has_work(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Loads about as many records and changes as `budget` says, and takes them off it. Whether the table is loaded.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the store cannot be read, or holds what was never written.
+    pub(super) fn advance(
+        &mut self,
+        port: &mut dyn Port,
+        config: &Config,
+        table: &mut Table,
+        budget: &mut usize,
+    ) -> Result<bool, EngineError> {
+        self.is_cut = false;
+        loop {
+            let left = match &mut self.step {
+                Step::Records(records) => {
+                    let left = records.advance(port, config, table, &mut self.numbers, budget)?;
+                    if matches!(left, Left::Nothing) {
+                        let SnapshotInfo { position, chain, writers, .. } = records.info.clone();
+                        self.applied = Applied { position, chain, writers };
+                        self.read_entries(port);
+                        continue;
+                    }
+                    left
+                }
+                Step::Entries(_) => self.advance_entries(port, config, table, budget)?,
+                Step::Opening | Step::Creating => match port.next() {
+                    Some(event) => {
+                        self.on_opened(event, port, config, table)?;
+                        continue;
+                    }
+                    None => return Ok(false),
+                },
+            };
+            self.is_cut = *budget == 0;
+            return Ok(matches!(left, Left::Nothing));
+        }
+    }
+
+    fn on_opened(
+        &mut self,
+        event: Event,
+        port: &mut dyn Port,
+        config: &Config,
+        table: &mut Table,
+    ) -> Result<(), EngineError> {
+        match event {
+            Event::Opened { manifest: Some(sealed), snapshots, .. } => {
+                let manifest = Manifest::decode(&sealed);
+                let manifest = manifest.map_err(|error| unreadable(&config.store, "manifest", error))?;
+                self.stored = snapshots;
+                match &manifest.base {
+                    Base::Empty(version) => {
+                        table.start_at(*version);
+                        self.read_entries(port);
+                    }
+                    Base::Snapshot(info) => {
+                        table.start_at(info.version);
+                        // What lies cannot take more than the store has bytes.
+                        self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
+                        self.step = Step::Records(Records::begin(info.clone(), port));
+                    }
+                }
+                self.manifest = Some(manifest);
+                Ok(())
+            }
+            Event::Opened { manifest: None, snapshots, has_entries } => {
+                if has_entries || !snapshots.is_empty() {
+                    return Err(damaged(&config.store, "manifest", "it is not there, but entries or snapshots are"));
+                }
+                let manifest = Manifest { base: Base::Empty(config.first_version()), newer: None };
+                let writes = vec![Write::PutManifest(manifest.encode())];
+                port.send(Command::Commit(Commit { writes, ..Commit::default() }));
+                table.start_at(config.first_version());
+                self.manifest = Some(manifest);
+                self.step = Step::Creating;
+                Ok(())
+            }
+            Event::Committed { .. } => {
+                info!(version = config.first_version().0, "new store");
+                self.read_entries(port);
+                Ok(())
+            }
+            other => Err(unexpected(config, other)),
+        }
+    }
+
+    fn read_entries(&mut self, port: &mut dyn Port) {
+        port.send(Command::ReadEntries);
+        self.step = Step::Entries(Entries::default());
+    }
+
+    fn advance_entries(
+        &mut self,
+        port: &mut dyn Port,
+        config: &Config,
+        table: &mut Table,
+        budget: &mut usize,
+    ) -> Result<Left, EngineError> {
+        let Step::Entries(entries) = &mut self.step else { return Ok(Left::More) };
+        let base = match self.manifest.as_ref().map(|manifest| &manifest.base) {
+            Some(Base::Snapshot(info)) => info.position,
+            Some(Base::Empty(_)) | None => Position::default(),
+        };
+        let newest =
+            self.manifest.as_ref().and_then(Manifest::newest).map_or_else(Position::default, |info| info.position);
+        loop {
+            if let Some(replaying) = &mut entries.replaying {
+                let count = replaying.step(&config.store, table, &mut self.numbers, *budget)?;
+                *budget = budget.saturating_sub(count);
+                if !replaying.is_done() {
+                    return Ok(Left::More);
+                }
+                if let Some(done) = entries.replaying.take() {
+                    done.finish(&config.store, table, &mut self.applied)?;
+                    self.entries += 1;
+                }
+            }
+            if *budget == 0 {
+                return Ok(Left::More);
+            }
+            // An entry takes time, whether or not there are changes in it.
+            *budget -= 1;
+            if let Some(entry) = entries.queue.pop_front() {
+                self.retained.push(entry.position, entry.payload.len());
+                if entry.position > newest {
+                    self.since.add(entry.payload.len());
+                }
+                // Those that are in the base, and are to be deleted.
+                if entry.position > base {
+                    entries.replaying = Replaying::begin(&config.store, entry, &mut self.applied, table.version())?;
+                }
+                continue;
+            }
+            if entries.has_ended {
+                return Ok(Left::Nothing);
+            }
+            match port.next() {
+                None => return Ok(Left::More),
+                Some(Event::Entries(next)) => {
+                    entries.has_ended = next.is_empty();
+                    if !entries.has_ended {
+                        port.send(Command::ReadEntries);
+                    }
+                    entries.queue = next.into();
+                }
+                Some(other) => return Err(unexpected(config, other)),
+            }
+        }
+    }
+
+    /// What goes on with the table when it is loaded.
+    pub(super) fn finish(self, table: &Table) -> (Applied, Upkeep) {
+        let manifest = self.manifest.expect("a table is loaded by a manifest");
+        info!(
+            leases = table.len(),
+            version = table.version().0,
+            oldest_version = table.log().floor().0,
+            entries = self.entries,
+            "journal loaded"
+        );
+        let upkeep = Upkeep::new(manifest, self.retained, self.since, &self.stored);
+        (self.applied, upkeep)
+    }
+}
+
+impl Records {
+    fn begin(info: SnapshotInfo, port: &mut dyn Port) -> Self {
+        let mut records = Self { info, asked: 0, taken: 0, reader: RecordReader::default(), records: 0 };
+        records.ask(port);
+        records
+    }
+
+    fn ask(&mut self, port: &mut dyn Port) {
+        while self.asked < self.info.chunks && self.asked - self.taken < CHUNKS_AHEAD {
+            port.send(Command::ReadChunk { snapshot: self.info.id, index: self.asked });
+            self.asked += 1;
+        }
+    }
+
+    fn advance(
+        &mut self,
+        port: &mut dyn Port,
+        config: &Config,
+        table: &mut Table,
+        numbers: &mut Numbers,
+        budget: &mut usize,
+    ) -> Result<Left, EngineError> {
+        let name = format!("snapshot {}", self.info.id.0);
+        let wrong = |what: &str| damaged(&config.store, &name, what);
+        while *budget > 0 {
+            let record = self.reader.next().map_err(|error| unreadable(&config.store, &name, error))?;
+            if let Some(record) = record {
+                numbers.restore(table, record).map_err(|_| wrong("it has a Lease twice, or one of a later version"))?;
+                self.records += 1;
+                *budget -= 1;
+                continue;
+            }
+            if self.taken == self.info.chunks {
+                if !self.reader.is_empty() || self.records != self.info.records {
+                    let (found, expected) = (self.records, self.info.records);
+                    return Err(wrong(&format!("it ends after {found} Leases of {expected}")));
+                }
+                return Ok(Left::Nothing);
+            }
+            match port.next() {
+                None => return Ok(Left::More),
+                Some(Event::Piece(piece)) => {
+                    self.taken += 1;
+                    self.ask(port);
+                    debug_assert!(piece.bytes.len() <= PIECE_BYTES, "a piece that is too long");
+                    self.reader.push(&piece.bytes);
+                }
+                Some(other) => return Err(unexpected(config, other)),
+            }
+        }
+        Ok(Left::More)
+    }
+}
+
+/// What the worker says in place of what it was asked for.
+#[cold]
+fn unexpected(config: &Config, event: Event) -> EngineError {
+    match event {
+        Event::Failed(error) => error,
+        _ => damaged(&config.store, "worker", "an answer to another question"),
+    }
+}

@@ -1,0 +1,155 @@
+//! The manifest: from which stored state a start goes on, and what else of the store counts.
+//!
+//! ```text
+//!   0    start of a sealed value, kind `M`
+//!   2    u8       0: an empty table is the base; 1: a snapshot is
+//!        number   version of the empty table, or the snapshot as below
+//!        u8       1: a newer snapshot follows, as below; 0: there is none
+//!        checksum
+//! ```
+//!
+//! Of a snapshot it says, each as a number,
+//!
+//! ```text
+//!   number of the snapshot, version of the table, position of the last entry that is in it, chain (u64), chunks,
+//!   records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, and of each
+//!   its name (u64), its last sequence, and the position of that
+//! ```
+
+use super::applied::{Writer, Writers};
+use super::seal::{self, Kind};
+use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
+use crate::engine::{Position, SnapshotId};
+use crate::resource::ResourceVersion;
+
+/// What a store is to begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Manifest {
+    pub(super) base: Base,
+    /// A complete snapshot that becomes the base when the journal before it is not needed any more.
+    pub(super) newer: Option<SnapshotInfo>,
+}
+
+/// The state from which a start goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// No Lease, at this version.
+    Empty(ResourceVersion),
+    /// The Leases of a snapshot.
+    Snapshot(SnapshotInfo),
+}
+
+/// A complete snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SnapshotInfo {
+    pub(super) id: SnapshotId,
+    /// Version of the table.
+    pub(super) version: ResourceVersion,
+    /// Position of the last entry that is in it.
+    pub(super) position: Position,
+    /// Chain at that position.
+    pub(super) chain: u64,
+    /// Number of chunks.
+    pub(super) chunks: u32,
+    /// Number of Leases.
+    pub(super) records: u64,
+    /// Bytes of the chunks.
+    pub(super) bytes: u64,
+    /// Wall clock when it was begun, in microseconds.
+    pub(super) begun_us: i64,
+    pub(super) writers: Writers,
+}
+
+impl Manifest {
+    /// All snapshots that it names.
+    pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotInfo> {
+        let base = match &self.base {
+            Base::Empty(_) => None,
+            Base::Snapshot(info) => Some(info),
+        };
+        base.into_iter().chain(&self.newer)
+    }
+
+    /// The newest snapshot that it names.
+    pub(super) fn newest(&self) -> Option<&SnapshotInfo> {
+        self.snapshots().last()
+    }
+
+    /// Sealed bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        seal::begin(Kind::Manifest, &mut out);
+        match &self.base {
+            Base::Empty(version) => {
+                out.push(0);
+                put_varint(&mut out, version.0);
+            }
+            Base::Snapshot(info) => {
+                out.push(1);
+                put_info(&mut out, info);
+            }
+        }
+        out.push(u8::from(self.newer.is_some()));
+        if let Some(info) = &self.newer {
+            put_info(&mut out, info);
+        }
+        seal::seal(&mut out);
+        out
+    }
+
+    /// Reads sealed bytes.
+    ///
+    /// # Errors
+    /// [`FormError`]
+    pub(super) fn decode(sealed: &[u8]) -> Result<Self, FormError> {
+        let (mut reader, _) = seal::open(Kind::Manifest, sealed)?;
+        let base = if read_flag(&mut reader)? {
+            Base::Snapshot(read_info(&mut reader)?)
+        } else {
+            Base::Empty(ResourceVersion(reader.varint()?))
+        };
+        let newer = if read_flag(&mut reader)? { Some(read_info(&mut reader)?) } else { None };
+        reader.finish()?;
+        Ok(Self { base, newer })
+    }
+}
+
+fn put_info(out: &mut Vec<u8>, info: &SnapshotInfo) {
+    put_varint(out, info.id.0);
+    put_varint(out, info.version.0);
+    put_varint(out, info.position.0);
+    out.extend_from_slice(&info.chain.to_le_bytes());
+    put_varint(out, info.chunks.into());
+    put_varint(out, info.records);
+    put_varint(out, info.bytes);
+    put_signed(out, info.begun_us);
+    put_length(out, info.writers.len());
+    for (name, writer) in info.writers.iter() {
+        out.extend_from_slice(&name.to_le_bytes());
+        put_varint(out, writer.sequence);
+        put_varint(out, writer.position.0);
+    }
+}
+
+fn read_info(reader: &mut Reader<'_>) -> Result<SnapshotInfo, FormError> {
+    let id = SnapshotId(reader.varint()?);
+    let version = ResourceVersion(reader.varint()?);
+    let position = Position(reader.varint()?);
+    let (chain, chunks) = (reader.u64()?, reader.narrow()?);
+    let (records, bytes, begun_us) = (reader.varint()?, reader.varint()?, reader.signed()?);
+    let mut writers = Writers::default();
+    for _ in 0..reader.length()? {
+        let name = reader.u64()?;
+        writers.insert(name, Writer { sequence: reader.varint()?, position: Position(reader.varint()?) });
+    }
+    Ok(SnapshotInfo { id, version, position, chain, chunks, records, bytes, begun_us, writers })
+}
+
+fn read_flag(reader: &mut Reader<'_>) -> Result<bool, FormError> {
+    let error = reader.damaged("neither 0 nor 1");
+    match reader.u8()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(error),
+    }
+}

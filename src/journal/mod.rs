@@ -1,0 +1,409 @@
+//! The journal: every change is made durable, in one order, before anybody can see it.
+//!
+//! ```text
+//!   Change ─► submit ─► batch ─► Port ─► Worker ─► Engine::commit
+//!                                                      │ durable
+//!   outcome, table ◄─ Table::apply ◄─ advance ◄─ Port ◄┘
+//! ```
+//!
+//! The event loop owns a [`Journal`], which sends what is to be stored through a [`Port`] to a [`Worker`]; that owns the
+//! [`Engine`](crate::engine::Engine) and may block. While one batch is made durable the next one fills. Here is no
+//! clock, no thread and no chance but what is handed in; only [`ThreadPort`] has a thread.
+//!
+//! What is stored are entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and one
+//! `manifest`; each begins and ends as `seal` says. A Lease in them stands as `lease_form` says. All have a number of
+//! their format; a start refuses later ones.
+//!
+//! A start loads the base that the manifest names and applies every entry behind it. Each entry says what its writer had
+//! applied; where that differs from what the entries before it lead to, something is damaged, and the start ends with
+//! the place. A torn end is nothing that this module sees: an engine has a commit wholly or not at all.
+
+mod applied;
+mod batches;
+mod chunk;
+mod config;
+mod entry;
+mod error;
+pub mod inspect;
+mod lease_form;
+mod loading;
+mod manifest;
+mod port;
+mod record;
+mod replay;
+mod retained;
+mod seal;
+mod stats;
+mod taking;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod ticket;
+mod upkeep;
+mod wire;
+mod worker;
+
+pub use chunk::CHUNK_BYTES_MAX;
+pub use config::{Config, Limits};
+pub use port::{COMMANDS_MAX, CallPort, Command, Commit, Event, Piece, Port, ThreadPort};
+pub use seal::FORMAT;
+pub use stats::{CommitStats, SnapshotStats, Stats};
+pub use ticket::{Failure, Outcome, Refusal, Ticket};
+pub use worker::Worker;
+
+use crate::engine::{EngineError, Entry};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use applied::Applied;
+use batches::Batches;
+use loading::Loading;
+use stats::Counts;
+use std::collections::VecDeque;
+use tracing::{info, warn};
+use upkeep::{Upkeep, Work};
+
+/// The loop's side of the journal.
+///
+/// In each turn: [`Journal::advance`], then any number of [`Journal::submit`], then [`Journal::end_turn`].
+#[derive(Debug)]
+pub struct Journal {
+    port: Box<dyn Port>,
+    config: Config,
+    phase: Phase,
+    batches: Batches,
+    applied: Applied,
+    /// Entries that are durable and not looked at yet.
+    delivered: VecDeque<Entry>,
+    /// The commit that the worker has.
+    under_way: Option<UnderWay>,
+    /// When writes are tried again, if the last commit found no room.
+    no_space_until_ms: Option<u64>,
+    is_stopped: bool,
+    counts: Counts,
+    /// Version of the table, and the time, as the last call knew them.
+    version: ResourceVersion,
+    now_ms: u64,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Loading(Box<Loading>),
+    Ready(Box<Upkeep>),
+    /// The store cannot be used any more.
+    Failed,
+}
+
+/// A commit that the worker has.
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// Changes and bytes of the batch; 0 if there is none.
+    changes: usize,
+    bytes: usize,
+    /// The batch again, if there is something beside it: without that it may have room.
+    batch_again: Option<Vec<u8>>,
+}
+
+/// What a call of [`Journal::advance`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advanced {
+    /// Changes whose tickets were settled.
+    pub settled: usize,
+    /// Whether this call has ended the loading of the table.
+    pub has_loaded: bool,
+}
+
+impl Journal {
+    /// A journal whose table is to be loaded, and which asks `port` for that. `writer` is a number that no process has
+    /// had before.
+    #[must_use]
+    pub fn new(mut port: Box<dyn Port>, config: Config, writer: u64) -> Self {
+        let loading = Loading::begin(&mut *port, &config);
+        Self {
+            port,
+            config,
+            phase: Phase::Loading(Box::new(loading)),
+            batches: Batches::new(writer),
+            applied: Applied::default(),
+            delivered: VecDeque::new(),
+            under_way: None,
+            no_space_until_ms: None,
+            is_stopped: false,
+            counts: Counts::default(),
+            version: ResourceVersion::default(),
+            now_ms: 0,
+        }
+    }
+
+    /// Whether the table is not loaded yet.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        matches!(self.phase, Phase::Loading(_))
+    }
+
+    /// Whether a change that is submitted now has a chance to become durable.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        matches!(self.phase, Phase::Ready(_)) && self.no_space_until_ms.is_none() && !self.is_stopped
+    }
+
+    /// Takes in what the worker says. Loads the table, which must be empty at first, by about `records_max` Leases and
+    /// changes; after that applies as many changes that are durable, in order, and settles their tickets.
+    ///
+    /// # Errors
+    /// [`EngineError`], after which the journal can only be dropped: the process is to say what it is and to end.
+    pub fn advance(&mut self, table: &mut Table, now_ms: u64, records_max: usize) -> Result<Advanced, EngineError> {
+        self.now_ms = now_ms;
+        let settled_before = self.batches.settled();
+        let was_loading = self.is_loading();
+        let done = if was_loading { self.load(table, records_max) } else { self.apply(table, now_ms, records_max) };
+        if let Err(error) = done {
+            self.phase = Phase::Failed;
+            return Err(error);
+        }
+        assert!(self.version <= table.version(), "the table's version went back");
+        self.version = table.version();
+        let settled = usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX);
+        Ok(Advanced { settled, has_loaded: was_loading && !self.is_loading() })
+    }
+
+    fn load(&mut self, table: &mut Table, records_max: usize) -> Result<(), EngineError> {
+        let Phase::Loading(loading) = &mut self.phase else { return Ok(()) };
+        let mut budget = records_max.max(1);
+        if !loading.advance(&mut *self.port, &self.config, table, &mut budget)? {
+            return Ok(());
+        }
+        let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Failed) else { return Ok(()) };
+        let (applied, upkeep) = loading.finish(table);
+        let mut writer = self.batches.writer();
+        while applied.writers.contains(writer) {
+            writer = writer.wrapping_add(1);
+        }
+        self.batches.rename(writer);
+        self.applied = applied;
+        self.phase = Phase::Ready(Box::new(upkeep));
+        Ok(())
+    }
+
+    fn apply(&mut self, table: &mut Table, now_ms: u64, changes_max: usize) -> Result<(), EngineError> {
+        let mut budget = changes_max.max(1);
+        loop {
+            budget -= self.batches.apply(table, &mut self.applied, budget);
+            if budget == 0 || self.batches.is_applying() {
+                return Ok(());
+            }
+            if let Some(entry) = self.delivered.pop_front() {
+                self.on_entry(entry)?;
+            } else if let Some(event) = self.port.next() {
+                self.on_event(event, now_ms)?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes in an entry that is durable.
+    fn on_entry(&mut self, entry: Entry) -> Result<(), EngineError> {
+        let wrong = |what| Err(error::damaged(&self.config.store, &replay::name(entry.position), what));
+        if entry.position <= self.applied.position {
+            return wrong("its position was given out before");
+        }
+        let is_own = entry::peek(&entry.payload).is_some_and(|name| self.batches.take_durable(&entry, name));
+        if !is_own {
+            return wrong("another process wrote it");
+        }
+        if let Phase::Ready(upkeep) = &mut self.phase {
+            upkeep.on_entry(entry.position, entry.payload.len());
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event, now_ms: u64) -> Result<(), EngineError> {
+        let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
+        match event {
+            Event::Committed { entries, chunk_bytes, took_us } => {
+                let UnderWay { changes, bytes, .. } = self.under_way.take().unwrap_or_default();
+                assert!(changes == 0 || !entries.is_empty(), "a batch is durable that the engine does not deliver");
+                if changes > 0 {
+                    self.counts.on_commit(CommitStats { took_us, changes, bytes });
+                }
+                if self.no_space_until_ms.take().is_some() {
+                    info!(store = self.config.store, "the store has room again");
+                }
+                upkeep.on_durable(&self.config, chunk_bytes, now_ms);
+                self.delivered.extend(entries);
+                Ok(())
+            }
+            Event::Failed(error @ EngineError::NoSpace { .. }) => {
+                self.on_no_space(&error, now_ms);
+                Ok(())
+            }
+            Event::Failed(error) => Err(error),
+            Event::Opened { .. } | Event::Piece(_) | Event::Entries(_) => {
+                Err(error::damaged(&self.config.store, "worker", "an answer to no question"))
+            }
+        }
+    }
+
+    fn on_no_space(&mut self, error: &EngineError, now_ms: u64) {
+        let Phase::Ready(upkeep) = &mut self.phase else { return };
+        let UnderWay { changes, bytes, batch_again } = self.under_way.take().unwrap_or_default();
+        self.counts.storage_errors += 1;
+        let was_upkeep = upkeep.on_no_space(&self.config, now_ms);
+        if let Some(payload) = batch_again {
+            self.send(
+                Commit { append: Some(payload), ..Commit::default() },
+                UnderWay { changes, bytes, batch_again: None },
+            );
+            return;
+        }
+        if changes > 0 || !was_upkeep {
+            if self.no_space_until_ms.is_none() {
+                warn!(%error, changes, "writes are refused");
+            }
+            self.batches.fail(Failure::NoSpace);
+            self.no_space_until_ms = Some(now_ms.saturating_add(self.config.limits.no_space_ms));
+        }
+    }
+
+    /// Whether [`Journal::advance`] or [`Journal::end_turn`] has something to do before the worker says more.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        match &self.phase {
+            Phase::Loading(loading) => loading.has_work(),
+            Phase::Ready(upkeep) => {
+                self.batches.is_applying()
+                    || !self.delivered.is_empty()
+                    || self.under_way.is_none() && (self.batches.has_waiting() || upkeep.has_work())
+            }
+            Phase::Failed => false,
+        }
+    }
+
+    /// Whether nothing is on its way, so that the journal can be dropped without a loss.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.batches.len() == 0 && self.under_way.is_none()
+    }
+
+    /// Whether a change of this key is submitted and not settled. While it is, no other can be made.
+    #[inline]
+    #[must_use]
+    pub fn is_in_flight(&self, namespace: &str, name: &str) -> bool {
+        self.batches.is_in_flight(namespace, name)
+    }
+
+    /// Takes a change that was made from the present state of `table`.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the change is dropped.
+    ///
+    /// # Panics
+    /// If a change of the key is in flight.
+    #[inline]
+    pub fn submit(&mut self, table: &Table, change: Change, now_ms: u64) -> Result<Ticket, Refusal> {
+        self.check_open(now_ms)?;
+        if self.batches.is_full(&self.config.limits) {
+            return Err(Refusal::Full);
+        }
+        Ok(self.batches.submit(table, change))
+    }
+
+    #[inline]
+    fn check_open(&self, now_ms: u64) -> Result<(), Refusal> {
+        match self.phase {
+            Phase::Loading(_) => Err(Refusal::Loading),
+            Phase::Failed => Err(Refusal::Stopped),
+            Phase::Ready(_) if self.is_stopped => Err(Refusal::Stopped),
+            Phase::Ready(_) if self.no_space_until_ms.is_some_and(|until| now_ms < until) => Err(Refusal::NoSpace),
+            Phase::Ready(_) => Ok(()),
+        }
+    }
+
+    /// All tickets up to this number have an outcome.
+    #[inline]
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        self.batches.settled()
+    }
+
+    /// Bytes of the quota that creations and replacements in flight take.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> usize {
+        self.batches.reserved_bytes()
+    }
+
+    /// Ends a turn: if the worker has nothing to do, sends it the changes that wait, and a bounded piece of upkeep.
+    pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
+        self.now_ms = now_ms;
+        if self.under_way.is_some() || self.batches.is_applying() || !self.delivered.is_empty() {
+            return;
+        }
+        let Phase::Ready(upkeep) = &mut self.phase else { return };
+        let is_trying_again = self.no_space_until_ms.is_some_and(|until| now_ms >= until);
+        if is_trying_again && !self.batches.has_waiting() {
+            let probe = upkeep.probe();
+            return self.send(probe, UnderWay::default());
+        }
+        let work = upkeep.next(&self.config, table, &mut self.applied, self.batches.writer(), now_ms);
+        let mut commit = match work {
+            Some(Work::Alone(commit)) => return self.send(commit, UnderWay::default()),
+            Some(Work::Beside(commit)) => commit,
+            None => Commit::default(),
+        };
+        let has_upkeep = commit != Commit::default();
+        let mut under_way = UnderWay::default();
+        if let Some(sealed) = self.batches.seal(&self.applied, table.version(), &self.config.limits) {
+            (under_way.changes, under_way.bytes) = (sealed.changes, sealed.payload.len());
+            under_way.batch_again = has_upkeep.then(|| sealed.payload.clone());
+            commit.append = Some(sealed.payload);
+        }
+        if has_upkeep || under_way.changes > 0 {
+            self.send(commit, under_way);
+        }
+    }
+
+    fn send(&mut self, commit: Commit, under_way: UnderWay) {
+        assert!(self.under_way.is_none(), "one commit at a time");
+        self.under_way = Some(under_way);
+        self.port.send(Command::Commit(commit));
+    }
+
+    /// Takes no more changes. Those that are in flight go on.
+    pub fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// When [`Journal::end_turn`] is to be called, though nothing else happens.
+    #[must_use]
+    pub fn due_ms(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Ready(upkeep) if self.under_way.is_none() => {
+                [self.no_space_until_ms, upkeep.due_ms()].into_iter().flatten().min()
+            }
+            Phase::Loading(_) | Phase::Ready(_) | Phase::Failed => None,
+        }
+    }
+
+    /// How the journal stands.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats {
+            is_writable: self.is_writable(),
+            applied_version: self.version,
+            changes_in_flight: self.batches.len(),
+            storage_errors: self.counts.storage_errors,
+            ..Stats::default()
+        };
+        if let Phase::Ready(upkeep) = &self.phase {
+            upkeep.fill(&mut stats, &self.config, self.now_ms);
+        }
+        stats
+    }
+
+    /// Batches that became durable since the last call, the first 1,024 of them.
+    pub fn take_commits(&mut self) -> Vec<CommitStats> {
+        self.counts.take_commits()
+    }
+}

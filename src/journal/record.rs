@@ -1,0 +1,97 @@
+//! The records of a snapshot: a stream of bytes with a record for each Lease, in the order of their keys. The stream is
+//! cut into pieces at any byte.
+//!
+//! ```text
+//!   number   bytes of the record
+//!   number   version of the Lease's creation
+//!   number   version of its state less that
+//!            Lease, with the times that it was renewed to
+//! ```
+
+use super::lease_form::{put_object, read_lease};
+use super::wire::{FormError, Reader, put_length, put_varint};
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
+use crate::table::object::Object;
+
+/// A Lease as a snapshot has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Version of the Lease's creation.
+    pub(super) number: ResourceVersion,
+    /// Version of the state.
+    pub(super) version: ResourceVersion,
+    pub(super) lease: Lease,
+}
+
+/// Appends the record of a state.
+pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
+    let start = out.len();
+    put_varint(out, object.number().0);
+    put_varint(out, object.version.0.wrapping_sub(object.number().0));
+    put_object(out, object);
+    let end = out.len();
+    put_length(out, end - start);
+    let length_bytes = out.len() - end;
+    out[start..].rotate_right(length_bytes);
+}
+
+/// Reads records from pieces.
+#[derive(Debug, Default)]
+pub(super) struct RecordReader {
+    /// The rest of the pieces that came.
+    bytes: Vec<u8>,
+    /// Bytes of them that have been read.
+    at: usize,
+    /// Bytes of the pieces before.
+    offset: usize,
+}
+
+impl RecordReader {
+    /// Takes in the next piece.
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.offset += self.at;
+        self.at = 0;
+        self.bytes.extend_from_slice(piece);
+    }
+
+    /// Whether nothing is left of the pieces that came.
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    /// The next record; none if it is not whole yet.
+    ///
+    /// # Errors
+    /// [`FormError`], with the place in the stream.
+    pub(super) fn next(&mut self) -> Result<Option<Record>, FormError> {
+        let mut reader = Reader::new(&self.bytes, self.at);
+        // A length that is cut ends early, and so does a record: both are whole when more has come.
+        let Ok(length) = reader.varint() else {
+            return if reader.remaining() == 0 { Ok(None) } else { Err(self.moved(reader.damaged("a wrong length"))) };
+        };
+        let start = reader.offset();
+        let whole = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
+        let Some(end) = whole.filter(|end| *end <= self.bytes.len()) else { return Ok(None) };
+        let mut reader = Reader::new(self.bytes.get(..end).unwrap_or_default(), start);
+        let record = read_record(&mut reader).map_err(|error| self.moved(error))?;
+        self.at = end;
+        Ok(Some(record))
+    }
+
+    fn moved(&self, error: FormError) -> FormError {
+        match error {
+            FormError::Damaged { offset, what } => FormError::Damaged { offset: self.offset + offset, what },
+            FormError::Newer { .. } => error,
+        }
+    }
+}
+
+fn read_record(reader: &mut Reader<'_>) -> Result<Record, FormError> {
+    let number = reader.varint()?;
+    let version = number.wrapping_add(reader.varint()?);
+    let lease = read_lease(reader)?;
+    reader.finish()?;
+    Ok(Record { number: ResourceVersion(number), version: ResourceVersion(version), lease })
+}

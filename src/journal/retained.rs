@@ -1,0 +1,78 @@
+//! Which entries the store holds, in segments: enough to delete them in bounded pieces and to say how much they are.
+
+use crate::engine::Position;
+use std::collections::VecDeque;
+
+/// Some entries, and their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Amount {
+    pub(super) entries: u64,
+    pub(super) bytes: u64,
+}
+
+impl Amount {
+    pub(super) fn add(&mut self, bytes: usize) {
+        self.entries += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// Entries that the store holds.
+#[derive(Debug)]
+pub(super) struct Retained {
+    segments: VecDeque<Segment>,
+    total: Amount,
+    segment_entries_max: u64,
+}
+
+/// Entries next to each other.
+#[derive(Debug)]
+struct Segment {
+    /// Position of the last one.
+    last: Position,
+    amount: Amount,
+}
+
+impl Retained {
+    /// None yet; segments get about so many.
+    pub(super) fn new(segment_entries_max: u64) -> Self {
+        Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
+    }
+
+    pub(super) fn total(&self) -> Amount {
+        self.total
+    }
+
+    /// Adds the next entry.
+    pub(super) fn push(&mut self, position: Position, bytes: usize) {
+        self.total.add(bytes);
+        match self.segments.back_mut() {
+            Some(back) if back.amount.entries < self.segment_entries_max => {
+                assert!(position > back.last, "entries out of order");
+                back.last = position;
+                back.amount.add(bytes);
+            }
+            _ => {
+                let mut amount = Amount::default();
+                amount.add(bytes);
+                self.segments.push_back(Segment { last: position, amount });
+            }
+        }
+    }
+
+    /// Up to where the next piece of those is to be deleted that stand at `unwanted` or before. The last entry stays,
+    /// so that the engine knows the last position.
+    pub(super) fn truncation(&self, unwanted: Position) -> Option<Position> {
+        let first = self.segments.front()?;
+        (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)
+    }
+
+    /// Takes in that the first segment is deleted.
+    pub(super) fn on_truncated(&mut self, up_to: Position) {
+        while let Some(segment) = self.segments.pop_front_if(|segment| segment.last <= up_to) {
+            self.total.entries -= segment.amount.entries;
+            self.total.bytes -= segment.amount.bytes;
+        }
+        assert!(!self.segments.is_empty(), "the last entry was deleted");
+    }
+}

@@ -1,0 +1,120 @@
+//! How every value of a store begins and ends: with its kind and format, and with a checksum.
+//!
+//! ```text
+//!   0       kind: `E` an entry, `C` a chunk of a snapshot, `M` a manifest
+//!   1       number of the format of this kind
+//!   2       what the kind says
+//!   n - 8   XXH3 of all bytes before, 64 bits
+//! ```
+//!
+//! Kind, format and checksum are the same in all formats to come. So a later format is told from damage.
+
+use super::wire::{FormError, Reader};
+use twox_hash::XxHash3_64;
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Entry,
+    Chunk,
+    Manifest,
+}
+
+impl Kind {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::Entry => b'E',
+            Self::Chunk => b'C',
+            Self::Manifest => b'M',
+        }
+    }
+}
+
+/// Number of the newest format, of every kind.
+pub const FORMAT: u8 = 1;
+/// Bytes before what the kind says.
+pub(super) const START_BYTES: usize = 2;
+/// Bytes of the checksum.
+pub(super) const SEAL_BYTES: usize = 8;
+
+/// Begins a value.
+pub(super) fn begin(kind: Kind, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(&[kind.byte(), FORMAT]);
+}
+
+/// Ends a value; gives its checksum.
+pub(super) fn seal(value: &mut Vec<u8>) -> u64 {
+    let checksum = hash(value);
+    value.extend_from_slice(&checksum.to_le_bytes());
+    checksum
+}
+
+/// What stands between the start and the checksum of a sealed value, and the checksum.
+pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<(Reader<'_>, u64), FormError> {
+    let (value, checksum) =
+        sealed.split_last_chunk::<SEAL_BYTES>().ok_or(FormError::Damaged { offset: 0, what: "an early end" })?;
+    let checksum = u64::from_le_bytes(*checksum);
+    if hash(value) != checksum {
+        return Err(FormError::Damaged { offset: value.len(), what: "a checksum of other bytes" });
+    }
+    let mut reader = Reader::new(value, 0);
+    if reader.u8()? != kind.byte() {
+        return Err(FormError::Damaged { offset: 0, what: "a value of another kind" });
+    }
+    match reader.u8()? {
+        FORMAT => Ok((reader, checksum)),
+        0 => Err(FormError::Damaged { offset: 1, what: "a format that never was" }),
+        newer => Err(FormError::Newer { found: newer.into() }),
+    }
+}
+
+/// Hash of some bytes, for checksums and chains.
+pub(super) fn hash(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(bytes: &[u8]) -> Vec<u8> {
+        let mut value = bytes.to_vec();
+        seal(&mut value);
+        value
+    }
+
+    #[test]
+    fn a_flipped_bit_and_a_missing_byte_are_damage() {
+        let mut value = Vec::new();
+        begin(Kind::Entry, &mut value);
+        value.extend_from_slice(b"what is in it");
+        let checksum = seal(&mut value);
+        let (mut reader, found) = open(Kind::Entry, &value).expect("a sealed value");
+        assert_eq!((reader.take(13), found), (Ok(&b"what is in it"[..]), checksum));
+        for at in 0..value.len() {
+            for bit in 0..8 {
+                let mut flipped = value.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(matches!(open(Kind::Entry, &flipped), Err(FormError::Damaged { .. })), "{at} {bit}");
+            }
+            assert!(matches!(open(Kind::Entry, &value[..at]), Err(FormError::Damaged { .. })), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_told_by_its_number_and_another_kind_is_damage() {
+        assert_eq!(open(Kind::Entry, &sealed(b"E\x02")).map(|_| ()), Err(FormError::Newer { found: 2 }));
+        for wrong in [&b"C\x01"[..], b"E\x00", b"E", b""] {
+            let value = sealed(wrong);
+            let found = open(Kind::Entry, &value);
+            assert!(matches!(found, Err(FormError::Damaged { .. })), "{wrong:?}");
+        }
+    }
+
+    /// Stores outlive releases: the hash of these bytes must stay as it is.
+    #[test]
+    fn the_checksum_is_xxh3() {
+        assert_eq!(hash(b""), 0x2d06_8005_38d3_94c2);
+    }
+}

@@ -1,0 +1,118 @@
+//! What is said of a store, whole or damaged.
+
+use super::super::inspect::{Inspection, Summary};
+use super::super::testing::{Store, Stored};
+use super::rig::{Rig, create, small_limits};
+use crate::engine::Position;
+use serde_json::Value;
+
+/// A store with a base, a newer snapshot or none, and some entries.
+fn rig() -> Rig {
+    let mut rig = Rig::open(&Store::default(), small_limits(), 60, 1);
+    for n in 0..30 {
+        rig.write(create("n", &format!("{n}")));
+    }
+    for micros in 0..7 {
+        for n in 0..30 {
+            drop(rig.submit(rig.renewal("n", &format!("{n}"), micros)));
+        }
+        rig.settle();
+    }
+    rig.write(rig.deletion("n", "7"));
+    rig
+}
+
+fn look(stored: &Stored) -> (Summary, Vec<Value>) {
+    let mut store = Store::of(stored.clone());
+    let summary = Inspection::begin(&mut store).finish();
+    let mut inspection = Inspection::begin(&mut store);
+    let lines = inspection.by_ref().map(|line| serde_json::from_str(&line).expect("JSON")).collect();
+    assert_eq!(inspection.finish(), summary);
+    (summary, lines)
+}
+
+#[test]
+fn a_whole_store_is_told_as_it_would_be_loaded() {
+    let mut rig = rig();
+    let late = rig.deletion("n", "8");
+    rig.write(rig.renewal("n", "8", 7));
+    rig.write(late);
+    let stored = rig.store.stored();
+    let (summary, lines) = look(&stored);
+    assert!(summary.is_exact && summary.complaints.is_empty(), "{:?}", summary.complaints);
+    assert_eq!((summary.leases, summary.last_version), (rig.table.len(), rig.table.version().0));
+    assert_eq!((summary.entries, summary.rejected, summary.format), (stored.entries.len() as u64, 1, Some(1)));
+    assert_eq!(summary.first_version + summary.applied, summary.last_version);
+    assert!(!summary.snapshots.is_empty() && summary.stray_snapshots == 0);
+    assert_eq!(lines.len() as u64, summary.applied + summary.rejected);
+    let log = super::rig::log(&rig.table);
+    for (version, key, is_deleted, _) in log {
+        let line = lines.iter().find(|line| line["version"] == version).expect("a line");
+        let name = line["name"].as_str().expect("a name");
+        assert_eq!((format!("n/{name}"), line["kind"] == "delete"), (key, is_deleted));
+    }
+    let last = lines.last().expect("lines");
+    assert_eq!(
+        (&last["version"], &last["kind"], &last["writer"]),
+        (&Value::Null, &"delete".into(), &"0000000000000001".into())
+    );
+    let renewal = lines.iter().rfind(|line| line["kind"] == "renew").expect("a renewal");
+    assert_eq!(renewal["renewTime"], "1970-01-01T00:00:00.000007Z");
+    assert!(renewal["number"].as_u64() < renewal["from"].as_u64());
+}
+
+#[test]
+fn creations_are_told_whole() {
+    let mut rig = Rig::open(&Store::default(), super::super::Limits::default(), 60, 1);
+    rig.write(create("n", "a"));
+    let (_, lines) = look(&rig.store.stored());
+    assert_eq!(lines.len(), 1);
+    assert_eq!(lines[0]["lease"]["spec"]["holderIdentity"], "a");
+    assert_eq!(lines[0]["lease"]["metadata"]["resourceVersion"], lines[0]["version"].to_string());
+}
+
+#[test]
+fn behind_damage_the_rest_is_told() {
+    let whole = rig().store.stored();
+    let (sound, lines) = look(&whole);
+    let positions: Vec<_> = lines.iter().filter_map(|line| line["position"].as_u64()).collect();
+    let damaged = positions[positions.len() / 2];
+    let mut changed = whole.clone();
+    changed.entries.get_mut(&Position(damaged)).expect("an entry")[60] ^= 1;
+    let (summary, lines) = look(&changed);
+    assert!(!summary.is_exact && summary.complaints.len() == 1, "{:?}", summary.complaints);
+    assert!(summary.complaints[0].starts_with(&format!("entry {damaged}: ")));
+    assert_eq!(
+        (summary.last_version, summary.entries, summary.leases),
+        (sound.last_version, sound.entries, sound.leases)
+    );
+    assert!(lines.iter().any(|line| line["position"] == damaged && line["damage"].is_string()));
+    assert_eq!(lines.last().expect("lines")["kind"], "delete");
+    // A base that is gone, and no manifest.
+    changed = whole.clone();
+    changed.chunks.clear();
+    let (summary, lines) = look(&changed);
+    assert!(!summary.complaints.is_empty() && summary.last_version == sound.last_version && !lines.is_empty());
+    changed = whole;
+    changed.manifest = None;
+    let (summary, lines) = look(&changed);
+    assert_eq!((summary.format, summary.last_version, summary.complaints.len()), (None, sound.last_version, 1));
+    assert!(lines.last().expect("lines")["name"].is_null() || lines.last().expect("lines")["name"] == "7");
+}
+
+#[test]
+fn bytes_of_any_kind_are_looked_at_without_a_panic() {
+    let whole = rig().store.stored();
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..200 {
+        let mut changed = whole.clone();
+        for value in changed.entries.values_mut().chain(changed.chunks.values_mut()).chain(&mut changed.manifest) {
+            if random.u8(..10) == 0 {
+                let at = random.usize(..value.len());
+                value[at] = random.u8(..);
+                value.truncate(random.usize(..=value.len()));
+            }
+        }
+        look(&changed);
+    }
+}

@@ -1,0 +1,11 @@
+//! The journal with its worker, over an engine in memory.
+
+mod damage;
+mod forms;
+mod generate;
+mod inspect;
+mod recovery;
+mod rig;
+mod thread;
+mod upkeep;
+mod writes;

@@ -1,0 +1,157 @@
+//! A table, its journal and a store, driven turn by turn, with what every version was.
+
+use super::super::testing::{Store, Stored};
+use super::super::{CallPort, Config, Journal, Limits, Outcome, Refusal, Ticket, Worker};
+use crate::engine::EngineError;
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use crate::table::object::RenewedTimes;
+use crate::timestamp::{MicroTime, Time};
+use std::collections::BTreeMap;
+
+/// Version of the table in a new store.
+pub(super) const FIRST_VERSION: u64 = 1_700_000_000_000_000;
+
+/// All Leases of a table: key to number, version and Lease.
+pub(super) type Dump = BTreeMap<String, (u64, u64, Lease)>;
+
+#[derive(Debug)]
+pub(super) struct Rig {
+    pub(super) table: Table,
+    pub(super) journal: Journal,
+    pub(super) store: Store,
+    pub(super) now_ms: u64,
+    window: usize,
+}
+
+/// Limits with which small tests see snapshots and retention.
+pub(super) fn small_limits() -> Limits {
+    Limits {
+        snapshot_bytes_min: 2_000,
+        truncated_entries_max: 4,
+        dropped_chunks_max: 1,
+        batch_changes_max: 7,
+        ..Limits::default()
+    }
+}
+
+impl Rig {
+    /// Opens a store and loads the table.
+    pub(super) fn open(store: &Store, limits: Limits, window: usize, writer: u64) -> Self {
+        Self::try_open(store, limits, window, writer).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub(super) fn try_open(store: &Store, limits: Limits, window: usize, writer: u64) -> Result<Self, EngineError> {
+        let worker = Worker::new(Box::new(store.clone()), "memory");
+        let config = Config { limits, ..Config::new("memory", FIRST_VERSION) };
+        let journal = Journal::new(Box::new(CallPort::new(worker)), config, writer);
+        let table = Table::new(ResourceVersion(1), window, usize::MAX);
+        let mut rig = Self { table, journal, store: store.clone(), now_ms: 0, window };
+        assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Loading));
+        let mut calls = 0;
+        while rig.journal.is_loading() {
+            // Small steps, so that every kind of cut happens.
+            let advanced = rig.journal.advance(&mut rig.table, 0, 3)?;
+            assert_eq!(advanced.has_loaded, !rig.journal.is_loading());
+            calls += 1;
+            assert!(calls < 1_000_000, "loading does not end");
+        }
+        Ok(rig)
+    }
+
+    /// Ends as a crash does, and starts again from what is stored.
+    pub(super) fn restart(self, limits: Limits, writer: u64) -> Self {
+        let Self { store, window, .. } = self;
+        Self::open(&store, limits, window, writer)
+    }
+
+    pub(super) fn submit(&mut self, change: Change) -> Ticket {
+        self.journal.submit(&self.table, change, self.now_ms).expect("taken")
+    }
+
+    /// Takes in what the worker said, and sends what waits.
+    pub(super) fn turn(&mut self) {
+        self.now_ms += 1;
+        self.journal.advance(&mut self.table, self.now_ms, 5).unwrap_or_else(|error| panic!("{error}"));
+        self.journal.end_turn(&self.table, self.now_ms);
+    }
+
+    /// Turns until nothing is under way and nothing is to be done.
+    pub(super) fn settle(&mut self) {
+        self.turn();
+        let mut turns = 0;
+        while !self.journal.is_idle() || self.journal.has_work() {
+            self.turn();
+            turns += 1;
+            assert!(turns < 100_000, "it does not come to rest: {:?}", self.journal);
+        }
+    }
+
+    /// Submits a change and waits for what becomes of it.
+    pub(super) fn write(&mut self, change: Change) -> Outcome {
+        let ticket = self.submit(change);
+        self.settle();
+        assert!(self.journal.settled() >= ticket.number());
+        ticket.take()
+    }
+
+    pub(super) fn renewal(&self, namespace: &str, name: &str, micros: i64) -> Change {
+        let (slot, _) = self.table.find(namespace, name).expect("a Lease");
+        Change::Renew(self.table.target(slot), times(micros))
+    }
+
+    pub(super) fn deletion(&self, namespace: &str, name: &str) -> Change {
+        let (slot, _) = self.table.find(namespace, name).expect("a Lease");
+        Change::Delete(self.table.target(slot))
+    }
+
+    pub(super) fn dump(&self) -> Dump {
+        dump(&self.table)
+    }
+}
+
+pub(super) fn times(micros: i64) -> RenewedTimes {
+    RenewedTimes { renew_time: MicroTime(micros), managed_time: Some(Time(micros.div_euclid(1_000_000))) }
+}
+
+pub(super) fn lease(namespace: &str, name: &str) -> Lease {
+    let mut lease = Lease::default();
+    lease.metadata.namespace = namespace.into();
+    lease.metadata.name = name.into();
+    lease.metadata.uid = format!("uid-of-{name}").into();
+    lease.spec.holder_identity = Some(name.into());
+    lease
+}
+
+pub(super) fn create(namespace: &str, name: &str) -> Change {
+    Change::Create(Box::new(lease(namespace, name)))
+}
+
+pub(super) fn dump(table: &Table) -> Dump {
+    let mut all = Dump::new();
+    let mut snapshot = crate::table::snapshot::Snapshot::now(table, crate::table::snapshot::Range::All);
+    let each = |object: &crate::table::object::Object| {
+        let state = (object.number().0, object.version.0, object.lease().into_owned());
+        all.insert(object.key().as_str().to_owned(), state);
+        true
+    };
+    snapshot.next(table, usize::MAX, each).expect("nothing is forgotten");
+    all
+}
+
+/// What each version of a log was: key, whether it was deleted, and the state after.
+pub(super) fn log(table: &Table) -> Vec<(u64, String, bool, Lease)> {
+    let events = table.log().since(table.log().floor()).expect("from the floor");
+    events
+        .map(|event| {
+            let after = &event.after;
+            (event.version().0, after.key().as_str().to_owned(), event.deleted, after.lease().into_owned())
+        })
+        .collect()
+}
+
+pub(super) fn load(stored: &Stored, window: usize) -> Result<Rig, EngineError> {
+    Rig::try_open(&Store::of(stored.clone()), small_limits(), window, 99)
+}

@@ -1,0 +1,215 @@
+//! Snapshots, the change of the base, and what goes then.
+
+use super::super::manifest::{Base, Manifest};
+use super::super::testing::{Store, Stored};
+use super::super::{Limits, Outcome};
+use super::rig::{self, Rig, create, load, small_limits};
+use crate::engine::{SnapshotId, Write};
+use crate::table::change::Change;
+
+fn manifest(stored: &Stored) -> Manifest {
+    Manifest::decode(stored.manifest.as_ref().expect("a manifest")).expect("a manifest")
+}
+
+fn filled(limits: Limits, window: usize) -> Rig {
+    let mut rig = Rig::open(&Store::default(), limits, window, 1);
+    for n in 0..30 {
+        rig.write(create("n", &format!("{n}")));
+    }
+    rig
+}
+
+fn renew_all(rig: &mut Rig, micros: i64) {
+    for n in 0..30 {
+        drop(rig.submit(rig.renewal("n", &format!("{n}"), micros)));
+    }
+    rig.settle();
+}
+
+#[test]
+fn a_snapshot_leaves_the_journal_before_it_until_the_watch_window_has_passed() {
+    let mut rig = filled(small_limits(), 100);
+    for micros in 0..2 {
+        renew_all(&mut rig, micros);
+    }
+    let found = manifest(&rig.store.stored());
+    let newer = found.newer.expect("a complete snapshot");
+    assert!(matches!(found.base, Base::Empty(_)) && rig.table.log().floor() < newer.version);
+    assert_eq!(*rig.store.stored().entries.keys().next().expect("entries"), crate::engine::Position(1));
+    let commits = rig.store.commits();
+    let chunks = commits.iter().flatten().filter(|write| matches!(write, Write::PutChunk { .. })).count();
+    assert_eq!(u32::try_from(chunks), Ok(newer.chunks));
+    for micros in 10..14 {
+        renew_all(&mut rig, micros);
+    }
+    let found = manifest(&rig.store.stored());
+    let Base::Snapshot(base) = found.base else { panic!("the snapshot is not the base") };
+    assert_eq!(base.id, newer.id);
+    let first = *rig.store.stored().entries.keys().next().expect("entries");
+    assert!(first.0 + 4 > base.position.0, "{first:?} is left of those before {:?}", base.position);
+    let stats = rig.journal.stats();
+    assert_eq!(stats.journal_entries, rig.store.stored().entries.len() as u64);
+    let bytes: usize = rig.store.stored().entries.values().map(Vec::len).sum();
+    assert_eq!(stats.journal_bytes, bytes as u64);
+    assert!(stats.journal_bytes_since_snapshot <= stats.journal_bytes);
+}
+
+#[test]
+fn the_store_does_not_grow_for_ever() {
+    let mut rig = filled(small_limits(), 100);
+    let mut largest = (0, 0);
+    for micros in 0..300 {
+        renew_all(&mut rig, micros);
+        let stored = rig.store.stored();
+        largest = (largest.0.max(stored.entries.len()), largest.1.max(stored.chunks.len()));
+    }
+    assert!(largest.0 < 150 && largest.1 <= 3, "{largest:?} entries and chunks");
+    assert!(rig.journal.stats().snapshots > 10);
+    let dump = rig.dump();
+    let rig = rig.restart(small_limits(), 2);
+    assert_eq!((rig.dump(), rig.table.log().len()), (dump, 100));
+}
+
+#[test]
+fn a_commit_deletes_a_bounded_piece_and_a_manifest_goes_alone() {
+    let mut rig = filled(small_limits(), 50);
+    for micros in 0..100 {
+        renew_all(&mut rig, micros);
+    }
+    let mut entries = std::collections::VecDeque::new();
+    let mut next = 1;
+    let (mut truncations, mut drops) = (0, 0);
+    for commit in rig.store.commits() {
+        if commit.iter().any(|write| matches!(write, Write::PutManifest(_))) {
+            assert_eq!(commit.len(), 1, "a manifest with something beside it");
+        }
+        let chunks = commit.iter().filter(|write| matches!(write, Write::PutChunk { .. })).count();
+        assert!(chunks <= 1, "{chunks} chunks in one commit");
+        for write in commit {
+            match write {
+                Write::Append(_) => {
+                    entries.push_back(next);
+                    next += 1;
+                }
+                Write::Truncate(up_to) => {
+                    let before = entries.len();
+                    entries.retain(|position| *position > up_to.0);
+                    assert!((1..=4).contains(&(before - entries.len())));
+                    truncations += 1;
+                }
+                Write::DropChunks { .. } => drops += 1,
+                Write::PutChunk { .. } | Write::PutManifest(_) => {}
+            }
+        }
+    }
+    assert!(truncations > 10 && drops > 3, "{truncations} {drops}");
+}
+
+#[test]
+fn a_snapshot_is_of_one_version_while_changes_go_on() {
+    let limits = Limits { snapshot_bytes_min: 300_000, ..Limits::default() };
+    let mut rig = Rig::open(&Store::default(), limits, 100_000, 1);
+    let name = |n: u64| format!("{n:05}");
+    for n in 0..3_000_u64 {
+        let mut lease = rig::lease("n", &name(n));
+        lease.spec.strategy = Some(format!("{:x}", fastrand::Rng::with_seed(n).u128(..)).repeat(3).into());
+        drop(rig.submit(Change::Create(Box::new(lease))));
+    }
+    rig.store.keep_history();
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut turns = 0;
+    while manifest(&rig.store.stored()).newer.is_none() {
+        rig.turn();
+        for _ in 0..5 {
+            let name = name(random.u64(..3_000));
+            if rig.table.find("n", &name).is_some() && !rig.journal.is_in_flight("n", &name) {
+                let change = if random.u8(..3) == 0 { rig.deletion("n", &name) } else { rig.renewal("n", &name, 9) };
+                drop(rig.submit(change));
+            }
+        }
+        turns += 1;
+        assert!(turns < 10_000, "no snapshot");
+    }
+    rig.settle();
+    let found = manifest(&rig.store.stored());
+    let newer = found.newer.expect("a snapshot");
+    assert!(newer.chunks > 2 && newer.version < rig.table.version());
+    // With the snapshot as the base, and with the beginning.
+    let dump = rig.dump();
+    let mut stored = rig.store.stored();
+    stored.manifest = Some(Manifest { base: Base::Snapshot(newer), newer: None }.encode());
+    for stored in [stored, rig.store.stored()] {
+        assert_eq!(load(&stored, 10).expect("a store").dump(), dump);
+    }
+}
+
+#[test]
+fn chunks_that_no_manifest_names_go_at_the_next_start() {
+    let mut rig = filled(Limits::default(), 100);
+    let chunk = super::super::chunk::encode(SnapshotId(41), 0, b"of a process that crashed");
+    rig.store.change(|stored| {
+        stored.chunks.insert((SnapshotId(41), 0), chunk.clone());
+        stored.chunks.insert((SnapshotId(41), 7), chunk);
+    });
+    rig = rig.restart(small_limits(), 2);
+    rig.settle();
+    assert!(rig.store.stored().chunks.keys().all(|(id, _)| *id != SnapshotId(41)));
+    for micros in 0..4 {
+        renew_all(&mut rig, micros);
+    }
+    let ids: Vec<_> = manifest(&rig.store.stored()).snapshots().map(|info| info.id.0).collect();
+    assert!(!ids.is_empty() && ids.iter().all(|id| *id > 41), "{ids:?}");
+}
+
+#[test]
+fn a_snapshot_without_room_fails_no_write_and_is_tried_again() {
+    let mut rig = filled(Limits::default(), 100);
+    rig.store.fill_for_chunks(true);
+    rig = rig.restart(small_limits(), 2);
+    for micros in 0..4 {
+        for n in 0..30 {
+            let change = rig.renewal("n", &format!("{n}"), micros);
+            let ticket = rig.submit(change);
+            rig.turn();
+            rig.turn();
+            rig.turn();
+            assert!(matches!(ticket.take(), Outcome::Applied(_)), "{n}");
+        }
+    }
+    assert!(rig.journal.is_writable() && rig.journal.stats().storage_errors > 0);
+    assert!(manifest(&rig.store.stored()).newer.is_none());
+    rig.store.fill_for_chunks(false);
+    let due_ms = rig.journal.due_ms().expect("it tries again");
+    rig.now_ms = due_ms + small_limits().snapshot_retry_ms;
+    rig.settle();
+    assert!(manifest(&rig.store.stored()).newer.is_some());
+    assert!(rig.journal.due_ms().is_none());
+}
+
+#[test]
+fn an_empty_table_has_a_snapshot_too() {
+    let limits = small_limits();
+    let mut rig = Rig::open(&Store::default(), limits, 5, 1);
+    for n in 0..40 {
+        rig.write(create("n", "a"));
+        let outcome = rig.write(rig.deletion("n", "a"));
+        assert!(matches!(outcome, Outcome::Applied(_)), "{n}");
+    }
+    assert!(rig.table.is_empty() && rig.journal.stats().snapshots > 0);
+    let version = rig.table.version();
+    let rig = rig.restart(limits, 2);
+    assert_eq!((rig.table.len(), rig.table.version()), (0, version));
+}
+
+#[test]
+fn the_age_of_a_snapshot_goes_on_over_a_restart() {
+    let mut rig = filled(small_limits(), 100);
+    for micros in 0..2 {
+        renew_all(&mut rig, micros);
+    }
+    rig.now_ms += 60_000;
+    rig.turn();
+    let snapshot = rig.journal.stats().snapshot.expect("a snapshot");
+    assert!((60_000..61_000).contains(&snapshot.age_ms) && snapshot.bytes > 0, "{snapshot:?}");
+    assert!((1..=30).contains(&snapshot.leases), "{snapshot:?}");
+}

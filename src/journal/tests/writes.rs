@@ -1,0 +1,231 @@
+//! What becomes of changes while the store works, and while it does not.
+
+use super::super::testing::Store;
+use super::super::{Failure, Limits, Outcome, Refusal};
+use super::rig::{Rig, create, lease, small_limits};
+use crate::engine::{EngineError, Write};
+use crate::table::change::Change;
+
+fn rig() -> Rig {
+    Rig::open(&Store::default(), Limits::default(), 1_000, 1)
+}
+
+fn version(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Applied(object) => object.version.0,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_visible_before_it_is_durable() {
+    let mut rig = rig();
+    let before = rig.table.version();
+    let ticket = rig.submit(create("n", "a"));
+    assert!(rig.journal.is_in_flight("n", "a") && !rig.journal.is_in_flight("n", "b"));
+    assert!(rig.journal.has_work() && !rig.journal.is_idle());
+    rig.journal.end_turn(&rig.table, 1);
+    // The store has it, and nobody has heard.
+    assert_eq!(rig.store.stored().entries.len(), 1);
+    assert_eq!((rig.table.version(), rig.journal.settled()), (before, 0));
+    assert!(matches!(ticket.take(), Outcome::Pending));
+    rig.turn();
+    assert_eq!(version(&ticket.take()), before.0 + 1);
+    assert_eq!((rig.journal.settled(), ticket.number()), (1, 1));
+    assert!(!rig.journal.is_in_flight("n", "a") && rig.journal.is_idle());
+    assert_eq!(rig.journal.take_commits().len(), 1);
+}
+
+#[test]
+fn changes_of_one_turn_share_a_batch_and_those_of_the_next_wait() {
+    let mut rig = rig();
+    let first: Vec<_> = (0..5).map(|n| rig.submit(create("n", &format!("a{n}")))).collect();
+    rig.journal.end_turn(&rig.table, 1);
+    let second: Vec<_> = (0..3).map(|n| rig.submit(create("n", &format!("b{n}")))).collect();
+    rig.journal.end_turn(&rig.table, 1);
+    assert_eq!(rig.store.stored().entries.len(), 1, "one batch at a time");
+    rig.settle();
+    assert_eq!(rig.store.stored().entries.len(), 2);
+    let versions: Vec<_> = first.iter().chain(&second).map(|ticket| version(&ticket.take())).collect();
+    assert!(versions.is_sorted() && versions[7] == versions[0] + 7);
+    let commits: Vec<_> = rig.journal.take_commits().iter().map(|commit| commit.changes).collect();
+    assert_eq!(commits, [5, 3]);
+}
+
+#[test]
+fn a_batch_is_no_longer_than_it_may_be() {
+    let mut rig = Rig::open(&Store::default(), small_limits(), 1_000, 1);
+    let tickets: Vec<_> = (0..40).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
+    rig.settle();
+    assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
+    let changes: Vec<_> = rig.journal.take_commits().iter().map(|commit| commit.changes).collect();
+    assert_eq!(changes, [7, 7, 7, 7, 7, 5]);
+}
+
+#[test]
+#[should_panic(expected = "a change of this key is in flight")]
+fn a_second_change_of_a_key_in_flight_is_a_bug() {
+    let mut rig = rig();
+    let _first = rig.submit(create("n", "a"));
+    let _second = rig.submit(create("n", "a"));
+}
+
+/// On one process this cannot happen, since nobody else writes: here the table is changed past the journal.
+#[test]
+fn a_change_of_what_has_changed_meanwhile_is_rejected() {
+    let mut rig = rig();
+    rig.write(create("n", "a"));
+    let late = rig.deletion("n", "a");
+    rig.write(rig.renewal("n", "a", 7));
+    assert!(matches!(rig.write(late), Outcome::Rejected));
+    assert!(matches!(rig.write(create("n", "a")), Outcome::Rejected));
+    let applied = rig.write(rig.renewal("n", "a", 8));
+    let dump = rig.dump();
+    assert_eq!(dump["n/a"].1, version(&applied));
+    // The rejections are the same when the entries are applied again.
+    assert_eq!(rig.restart(Limits::default(), 2).dump(), dump);
+}
+
+#[test]
+fn a_dropped_ticket_does_not_stop_its_change() {
+    let mut rig = rig();
+    drop(rig.submit(create("n", "a")));
+    rig.settle();
+    assert!(rig.table.find("n", "a").is_some() && rig.journal.is_idle());
+}
+
+#[test]
+fn too_many_changes_are_refused_until_some_are_settled() {
+    let limits = Limits { waiting_changes_max: 3, ..Limits::default() };
+    let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
+    for n in 0..3 {
+        drop(rig.submit(create("n", &format!("{n}"))));
+    }
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), 0).map(|_| ()), Err(Refusal::Full));
+    rig.journal.end_turn(&rig.table, 1);
+    assert!(rig.journal.submit(&rig.table, create("n", "x"), 0).is_ok());
+    rig.settle();
+    let limits = Limits { waiting_bytes_max: 1_000, ..Limits::default() };
+    let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
+    let mut long = lease("n", "long");
+    long.spec.holder_identity = Some("x".repeat(2_000).into());
+    drop(rig.submit(Change::Create(Box::new(long))));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "x"), 0).map(|_| ()), Err(Refusal::Full));
+}
+
+#[test]
+fn what_is_in_flight_counts_towards_the_quota() {
+    let mut rig = rig();
+    let (used, _) = rig.table.metered_bytes();
+    let _a = rig.submit(create("n", "a"));
+    let one = rig.journal.reserved_bytes();
+    assert!(one > 0);
+    let _b = rig.submit(create("n", "b"));
+    let _c = rig.submit(create("kube-node-lease", "c"));
+    assert_eq!(rig.journal.reserved_bytes(), 2 * one);
+    rig.settle();
+    assert_eq!((rig.journal.reserved_bytes(), rig.table.metered_bytes().0), (0, used + 2 * one));
+    let mut long = lease("n", "a");
+    long.spec.holder_identity = Some("x".repeat(20_000).into());
+    let (slot, _) = rig.table.find("n", "a").expect("there");
+    let _a = rig.submit(Change::Replace(rig.table.target(slot), Box::new(long)));
+    let _b = rig.submit(rig.renewal("n", "b", 1));
+    let growth = rig.journal.reserved_bytes();
+    assert!(growth > 20_000);
+    rig.settle();
+    assert_eq!((rig.journal.reserved_bytes(), rig.table.metered_bytes().0), (0, used + 2 * one + growth));
+}
+
+#[test]
+fn without_room_changes_fail_and_later_ones_work_again() {
+    let mut rig = rig();
+    rig.write(create("n", "a"));
+    let before = rig.dump();
+    rig.store.fill(1);
+    let failing = [rig.submit(create("n", "b")), rig.submit(rig.renewal("n", "a", 5))];
+    rig.journal.end_turn(&rig.table, rig.now_ms);
+    let behind = rig.submit(create("n", "c"));
+    rig.settle();
+    for ticket in failing.iter().chain([&behind]) {
+        assert!(matches!(ticket.take(), Outcome::Failed(Failure::NoSpace)));
+    }
+    assert_eq!((rig.dump(), rig.journal.settled(), rig.journal.reserved_bytes()), (before, 4, 0));
+    assert!(!rig.journal.is_in_flight("n", "b") && !rig.journal.is_writable());
+    assert_eq!(rig.journal.stats().storage_errors, 1);
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), rig.now_ms).map(|_| ()), Err(Refusal::NoSpace));
+    let due_ms = rig.journal.due_ms().expect("it tries again");
+    assert!((900..=1_000).contains(&(due_ms - rig.now_ms)), "{due_ms} at {}", rig.now_ms);
+    rig.now_ms = due_ms;
+    assert!(matches!(rig.write(create("n", "b")), Outcome::Applied(_)));
+    assert!(rig.journal.is_writable() && rig.journal.due_ms().is_none());
+    let dump = rig.dump();
+    assert_eq!(rig.restart(Limits::default(), 2).dump(), dump, "the sequence has no gap");
+}
+
+#[test]
+fn without_room_it_finds_out_by_itself_when_there_is_room_again() {
+    let mut rig = rig();
+    rig.store.fill(3);
+    rig.write(create("n", "a"));
+    for _ in 0..2 {
+        rig.now_ms = rig.journal.due_ms().expect("it tries again");
+        rig.settle();
+        assert!(!rig.journal.is_writable());
+    }
+    rig.now_ms = rig.journal.due_ms().expect("it tries again");
+    rig.settle();
+    assert!(rig.journal.is_writable());
+    assert_eq!(rig.journal.stats().storage_errors, 3);
+    assert!(rig.table.is_empty());
+}
+
+#[test]
+fn an_error_of_the_store_ends_the_journal() {
+    let mut rig = rig();
+    let ticket = rig.submit(create("n", "a"));
+    rig.store.break_down();
+    rig.journal.end_turn(&rig.table, 1);
+    let error = rig.journal.advance(&mut rig.table, 2, 100).expect_err("fatal");
+    assert!(matches!(error, EngineError::Io { .. }));
+    assert!(matches!(ticket.take(), Outcome::Pending) && rig.table.is_empty());
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), 3).map(|_| ()), Err(Refusal::Stopped));
+    assert!(!rig.journal.has_work() && rig.journal.due_ms().is_none() && !rig.journal.is_writable());
+}
+
+#[test]
+fn a_stopped_journal_ends_what_is_in_flight() {
+    let mut rig = rig();
+    let ticket = rig.submit(create("n", "a"));
+    rig.journal.stop();
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), 0).map(|_| ()), Err(Refusal::Stopped));
+    rig.settle();
+    assert!(matches!(ticket.take(), Outcome::Applied(_)) && rig.journal.is_idle());
+}
+
+#[test]
+fn a_new_store_gets_its_version_once() {
+    let mut rig = rig();
+    assert_eq!(rig.table.version().0, super::rig::FIRST_VERSION);
+    assert!(matches!(rig.store.commits()[0][..], [Write::PutManifest(_)]));
+    rig.write(create("n", "a"));
+    // The clock of the next start would be earlier than this version, and is not asked.
+    let rig = rig.restart(Limits::default(), 2);
+    assert_eq!((rig.table.version().0, rig.store.commits().len()), (super::rig::FIRST_VERSION + 1, 2));
+}
+
+#[test]
+fn a_large_batch_is_applied_in_steps() {
+    let mut rig = rig();
+    let tickets: Vec<_> = (0..20).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
+    rig.journal.end_turn(&rig.table, 1);
+    let advanced = rig.journal.advance(&mut rig.table, 2, 8).expect("fine");
+    assert_eq!((advanced.settled, rig.journal.settled(), rig.table.len()), (8, 8, 8));
+    assert!(rig.journal.has_work() && rig.journal.is_in_flight("n", "8") && !rig.journal.is_in_flight("n", "7"));
+    // Nothing is sent before the table has all of it.
+    let _next = rig.submit(create("n", "next"));
+    rig.journal.end_turn(&rig.table, 3);
+    assert_eq!(rig.store.stored().entries.len(), 1);
+    rig.settle();
+    assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
+    assert_eq!(rig.table.len(), 21);
+}

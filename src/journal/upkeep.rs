@@ -1,0 +1,305 @@
+//! What keeps the store small: snapshots, the change from one base to the next, and the deletion of what is behind it.
+//!
+//! ```text
+//!   base ──────── entries ──────── newer ──────── entries ────────►
+//!        │ a start fills the watch window from here
+//!        └ goes when the event log has forgotten all up to `newer`, which then is the base
+//! ```
+//!
+//! One thing is done in a commit, beside the batch that waits, so that no batch waits long. A manifest is replaced in a
+//! commit of its own.
+
+use super::applied::Applied;
+use super::config::Config;
+use super::manifest::{Base, Manifest};
+use super::port::{Commit, Piece};
+use super::retained::{Amount, Retained};
+use super::stats::{SnapshotStats, Stats};
+use super::taking::Taking;
+use crate::engine::{Position, SnapshotId, Write};
+use crate::table::Table;
+use std::collections::VecDeque;
+use tracing::{info, warn};
+
+/// All that is to be done beside batches.
+#[derive(Debug)]
+pub(super) struct Upkeep {
+    /// As it is in the store.
+    manifest: Manifest,
+    retained: Retained,
+    /// Entries since the newest snapshot.
+    since: Amount,
+    taking: Option<Taking>,
+    drops: VecDeque<Drop>,
+    /// What the worker has.
+    under_way: Option<Task>,
+    next_snapshot: SnapshotId,
+    /// Before this time nothing is done: there was no room.
+    retry_ms: Option<u64>,
+    /// Before this time no snapshot is begun.
+    snapshot_retry_ms: Option<u64>,
+    snapshots: u64,
+    duration_ms: u64,
+}
+
+/// Chunks of a snapshot that nobody wants any more.
+#[derive(Clone, Copy, Debug)]
+struct Drop {
+    snapshot: SnapshotId,
+    /// Chunks that are gone.
+    done: u32,
+    chunks: u32,
+    step: u32,
+}
+
+impl Drop {
+    fn below(self) -> u32 {
+        self.done.saturating_add(self.step).min(self.chunks)
+    }
+}
+
+/// What is done in one commit.
+#[derive(Debug)]
+enum Task {
+    Piece,
+    Manifest(Manifest),
+    Drop,
+    Truncate(Position),
+}
+
+/// What a commit is to hold.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A commit of its own.
+    Alone(Commit),
+    /// What goes beside a batch.
+    Beside(Commit),
+}
+
+impl Upkeep {
+    /// Of a store with this manifest, these entries, and these snapshots, of which some may be no good.
+    pub(super) fn new(manifest: Manifest, retained: Retained, since: Amount, stored: &[SnapshotId]) -> Self {
+        let named: Vec<_> = manifest.snapshots().map(|info| info.id).collect();
+        let last = stored.iter().chain(&named).map(|id| id.0).max().unwrap_or(0);
+        let stale = stored.iter().filter(|id| !named.contains(id));
+        // How many chunks there are is not known; the step takes them all.
+        let drops = stale.map(|id| Drop { snapshot: *id, done: 0, chunks: u32::MAX, step: u32::MAX }).collect();
+        Self {
+            manifest,
+            retained,
+            since,
+            taking: None,
+            drops,
+            under_way: None,
+            next_snapshot: SnapshotId(last + 1),
+            retry_ms: None,
+            snapshot_retry_ms: None,
+            snapshots: 0,
+            duration_ms: 0,
+        }
+    }
+
+    /// Takes in that the journal gained an entry.
+    pub(super) fn on_entry(&mut self, position: Position, bytes: usize) {
+        self.retained.push(position, bytes);
+        self.since.add(bytes);
+        if let Some(taking) = &mut self.taking {
+            taking.since.add(bytes);
+        }
+    }
+
+    /// Whether a snapshot goes on without a word of the worker: then the next turn is to come at once.
+    pub(super) fn has_work(&self) -> bool {
+        let is_free = self.under_way.is_none() && self.retry_ms.is_none();
+        is_free && self.taking.as_ref().is_some_and(Taking::has_work)
+    }
+
+    /// When something is to be tried again.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        [self.retry_ms, self.snapshot_retry_ms].into_iter().flatten().min()
+    }
+
+    /// The manifest as it is: to find out whether there is room again.
+    pub(super) fn probe(&self) -> Commit {
+        Commit { writes: vec![Write::PutManifest(self.manifest.encode())], ..Commit::default() }
+    }
+
+    /// What is to be done next, if there is something. The table stands where `applied` says.
+    pub(super) fn next(
+        &mut self,
+        config: &Config,
+        table: &Table,
+        applied: &mut Applied,
+        own_writer: u64,
+        now_ms: u64,
+    ) -> Option<Work> {
+        assert!(self.under_way.is_none(), "one thing at a time");
+        for retry_ms in [&mut self.retry_ms, &mut self.snapshot_retry_ms] {
+            *retry_ms = retry_ms.filter(|at| *at > now_ms);
+        }
+        if self.retry_ms.is_some() {
+            return None;
+        }
+        if let Some(manifest) = self.next_manifest(table) {
+            let writes = vec![Write::PutManifest(manifest.encode())];
+            self.under_way = Some(Task::Manifest(manifest));
+            return Some(Work::Alone(Commit { writes, ..Commit::default() }));
+        }
+        if let Some(drop) = self.drops.front() {
+            self.under_way = Some(Task::Drop);
+            return Some(beside(Write::DropChunks { snapshot: drop.snapshot, below: drop.below() }));
+        }
+        if let Base::Snapshot(base) = &self.manifest.base
+            && let Some(up_to) = self.retained.truncation(base.position)
+        {
+            self.under_way = Some(Task::Truncate(up_to));
+            return Some(beside(Write::Truncate(up_to)));
+        }
+        if self.taking.is_none() && self.is_snapshot_due(config) {
+            let id = self.next_snapshot;
+            self.next_snapshot.0 += 1;
+            if let Base::Snapshot(base) = &self.manifest.base {
+                applied.writers.forget_up_to(base.position, own_writer);
+            }
+            info!(
+                snapshot = id.0,
+                version = table.version().0,
+                leases = table.len(),
+                journal_bytes = self.since.bytes,
+                "snapshot begun"
+            );
+            self.taking = Some(Taking::begin(id, table, applied.clone(), now_ms, config.wall_us(now_ms)));
+        }
+        let piece = self.next_piece(table)?;
+        self.under_way = Some(Task::Piece);
+        Some(Work::Beside(Commit { piece: Some(piece), ..Commit::default() }))
+    }
+
+    /// The manifest that is to take the place of the present one, if one is.
+    fn next_manifest(&self, table: &Table) -> Option<Manifest> {
+        if let Some(newer) = &self.manifest.newer {
+            let is_forgotten = table.log().floor() >= newer.version;
+            return is_forgotten.then(|| Manifest { base: Base::Snapshot(newer.clone()), newer: None });
+        }
+        let newer = self.taking.as_ref()?.info()?;
+        Some(Manifest { base: self.manifest.base.clone(), newer: Some(newer) })
+    }
+
+    fn is_snapshot_due(&self, config: &Config) -> bool {
+        let last = self.manifest.newest().map_or(0, |info| info.bytes);
+        self.manifest.newer.is_none()
+            && self.snapshot_retry_ms.is_none()
+            && self.since.bytes > last.max(config.limits.snapshot_bytes_min)
+    }
+
+    fn next_piece(&mut self, table: &Table) -> Option<Piece> {
+        let taking = self.taking.as_mut()?;
+        if taking.is_short() && !taking.step(table) {
+            warn!(snapshot = taking.id().0, "snapshot given up: the table has forgotten what it needs");
+            self.give_up();
+            return None;
+        }
+        self.taking.as_mut()?.piece()
+    }
+
+    /// Takes in that the commit with what was to be done is durable.
+    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, now_ms: u64) {
+        match self.under_way.take() {
+            None => {}
+            Some(Task::Piece) => {
+                if let Some(taking) = &mut self.taking {
+                    taking.on_durable(chunk_bytes);
+                }
+            }
+            Some(Task::Drop) => {
+                if let Some(drop) = self.drops.front_mut() {
+                    drop.done = drop.below();
+                    if drop.done == drop.chunks {
+                        info!(snapshot = drop.snapshot.0, "chunks of a snapshot deleted");
+                        self.drops.pop_front();
+                    }
+                }
+            }
+            Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
+            Some(Task::Manifest(manifest)) => self.on_manifest(config, manifest, now_ms),
+        }
+    }
+
+    fn on_truncated(&mut self, up_to: Position) {
+        self.retained.on_truncated(up_to);
+        if let Base::Snapshot(base) = &self.manifest.base
+            && self.retained.truncation(base.position).is_none()
+        {
+            let Amount { entries, bytes } = self.retained.total();
+            info!(up_to = up_to.0, entries, bytes, "journal truncated");
+        }
+    }
+
+    fn on_manifest(&mut self, config: &Config, manifest: Manifest, now_ms: u64) {
+        let old = std::mem::replace(&mut self.manifest, manifest);
+        if let Some(taking) = self.taking.take() {
+            self.since = taking.since;
+            self.snapshots += 1;
+            self.duration_ms = now_ms.saturating_sub(taking.begun_ms);
+            if let Some(info) = self.manifest.newest() {
+                let (leases, bytes, chunks) = (info.records, info.bytes, info.chunks);
+                info!(
+                    snapshot = info.id.0,
+                    version = info.version.0,
+                    leases,
+                    bytes,
+                    chunks,
+                    ms = self.duration_ms,
+                    "snapshot finished"
+                );
+            }
+            return;
+        }
+        if let Some(info) = self.manifest.newest() {
+            info!(snapshot = info.id.0, version = info.version.0, "the journal before the snapshot is not needed");
+        }
+        if let Base::Snapshot(old) = old.base {
+            let step = config.limits.dropped_chunks_max;
+            self.drops.push_back(Drop { snapshot: old.id, done: 0, chunks: old.chunks, step });
+        }
+    }
+
+    /// Takes in that there was no room. Whether something was to be done in the commit.
+    pub(super) fn on_no_space(&mut self, config: &Config, now_ms: u64) -> bool {
+        let Some(task) = self.under_way.take() else { return false };
+        self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
+        if matches!(task, Task::Piece) {
+            self.snapshot_retry_ms = Some(now_ms.saturating_add(config.limits.snapshot_retry_ms));
+            warn!("snapshot given up: the store has no room");
+            self.give_up();
+        }
+        true
+    }
+
+    fn give_up(&mut self) {
+        if let Some(taking) = self.taking.take()
+            && taking.pieces() > 0
+        {
+            let (snapshot, chunks) = (taking.id(), taking.pieces());
+            self.drops.push_back(Drop { snapshot, done: 0, chunks, step: chunks });
+        }
+    }
+
+    /// Fills in what is known here.
+    pub(super) fn fill(&self, stats: &mut Stats, config: &Config, now_ms: u64) {
+        let total = self.retained.total();
+        (stats.journal_entries, stats.journal_bytes) = (total.entries, total.bytes);
+        stats.journal_entries_since_snapshot = self.since.entries;
+        stats.journal_bytes_since_snapshot = self.since.bytes;
+        stats.snapshots = self.snapshots;
+        stats.snapshot = self.manifest.newest().map(|info| {
+            let age_us = u64::try_from(config.wall_us(now_ms).saturating_sub(info.begun_us)).unwrap_or(0);
+            let (bytes, leases) = (info.bytes, info.records);
+            SnapshotStats { age_ms: age_us / 1000, duration_ms: self.duration_ms, bytes, leases }
+        });
+    }
+}
+
+fn beside(write: Write) -> Work {
+    Work::Beside(Commit { writes: vec![write], ..Commit::default() })
+}

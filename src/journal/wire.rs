@@ -1,0 +1,227 @@
+//! Numbers and texts in bytes, in both directions. Reading is total: any bytes give a value, or an error with its place.
+//!
+//! A number is written in base 128, the lowest seven bits first; one with a sign is folded first, so that a small one is
+//! short on both sides of zero. Numbers of a fixed width have their lowest byte first.
+
+use compact_str::CompactString;
+use std::fmt;
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FormError {
+    /// They hold something that was never written.
+    Damaged {
+        /// Bytes before the place.
+        offset: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A later release wrote them.
+    Newer {
+        /// Number of their format.
+        found: u32,
+    },
+}
+
+impl fmt::Display for FormError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { offset, what } => write!(f, "{what} at byte {offset}"),
+            Self::Newer { found } => write!(f, "it has format {found}, which this release cannot read"),
+        }
+    }
+}
+
+/// Appends a number.
+#[inline]
+pub(super) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        let [low, ..] = n.to_le_bytes();
+        out.push(low | 0x80);
+        n >>= 7;
+    }
+    let [low, ..] = n.to_le_bytes();
+    out.push(low);
+}
+
+/// Appends a number that may be negative.
+#[inline]
+pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
+    put_varint(out, ((n << 1) ^ (n >> 63)).cast_unsigned());
+}
+
+/// Appends a length.
+#[inline]
+pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
+    put_varint(out, length as u64);
+}
+
+/// Appends a text behind its length.
+#[inline]
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_length(out, text.len());
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Reads values one after the other.
+#[derive(Clone, Debug)]
+pub(super) struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Reader<'b> {
+    /// Reads from `at` on.
+    pub(super) fn new(bytes: &'b [u8], at: usize) -> Self {
+        Self { bytes, at: at.min(bytes.len()) }
+    }
+
+    /// Bytes that have been read.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// Bytes that have not been read.
+    pub(super) fn remaining(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    /// An error at the present place.
+    pub(super) fn damaged(&self, what: &'static str) -> FormError {
+        FormError::Damaged { offset: self.at, what }
+    }
+
+    /// The next `count` bytes.
+    pub(super) fn take(&mut self, count: usize) -> Result<&'b [u8], FormError> {
+        let taken = self.at.checked_add(count).and_then(|end| self.bytes.get(self.at..end));
+        let taken = taken.ok_or_else(|| self.damaged("an early end"))?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FormError> {
+        let end = self.damaged("an early end");
+        self.take(N)?.try_into().map_err(|_| end)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, FormError> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, FormError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, FormError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn i64(&mut self) -> Result<i64, FormError> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    #[inline]
+    pub(super) fn varint(&mut self) -> Result<u64, FormError> {
+        let mut n = 0;
+        for index in 0..VARINT_BYTES_MAX {
+            let Some(&byte) = self.bytes.get(self.at) else { return Err(self.damaged("an early end")) };
+            let bits = u64::from(byte & 0x7f);
+            if index == VARINT_BYTES_MAX - 1 && byte > 1 {
+                return Err(self.damaged("a number of more than 64 bits"));
+            }
+            self.at += 1;
+            n |= bits << (7 * index);
+            if byte < 0x80 {
+                break;
+            }
+        }
+        Ok(n)
+    }
+
+    #[inline]
+    pub(super) fn signed(&mut self) -> Result<i64, FormError> {
+        let n = self.varint()?;
+        Ok((n >> 1).cast_signed() ^ -(n & 1).cast_signed())
+    }
+
+    /// A number of 32 bits.
+    pub(super) fn narrow(&mut self) -> Result<u32, FormError> {
+        let error = self.damaged("a number of more than 32 bits");
+        u32::try_from(self.varint()?).map_err(|_| error)
+    }
+
+    /// A number of 32 bits that may be negative.
+    pub(super) fn narrow_signed(&mut self) -> Result<i32, FormError> {
+        let error = self.damaged("a number of more than 32 bits");
+        i32::try_from(self.signed()?).map_err(|_| error)
+    }
+
+    /// A length of what follows, or a count of things that take a byte or more each.
+    pub(super) fn length(&mut self) -> Result<usize, FormError> {
+        let error = self.damaged("a length beyond the end");
+        let length = usize::try_from(self.varint()?).map_err(|_| error)?;
+        if length > self.remaining() { Err(error) } else { Ok(length) }
+    }
+
+    /// Bytes behind their length.
+    pub(super) fn sized(&mut self) -> Result<&'b [u8], FormError> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    /// A text behind its length.
+    pub(super) fn str(&mut self) -> Result<&'b str, FormError> {
+        let error = self.damaged("a text that is no UTF-8");
+        std::str::from_utf8(self.sized()?).map_err(|_| error)
+    }
+
+    pub(super) fn text(&mut self) -> Result<CompactString, FormError> {
+        self.str().map(CompactString::from)
+    }
+
+    /// Checks that all has been read.
+    pub(super) fn finish(&self) -> Result<(), FormError> {
+        if self.remaining() == 0 { Ok(()) } else { Err(self.damaged("more than there should be")) }
+    }
+}
+
+/// Bytes of the longest number.
+const VARINT_BYTES_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_round_trip_and_small_ones_are_short() {
+        for (n, length) in [(0, 1), (127, 1), (128, 2), (1 << 34, 5), (u64::MAX, 10)] {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, n);
+            assert_eq!(bytes.len(), length, "{n}");
+            assert_eq!(Reader::new(&bytes, 0).varint(), Ok(n));
+        }
+        for (n, length) in [(0, 1), (-1, 1), (63, 1), (-64, 1), (64, 2), (i64::MAX, 10), (i64::MIN, 10)] {
+            let mut bytes = Vec::new();
+            put_signed(&mut bytes, n);
+            assert_eq!(bytes.len(), length, "{n}");
+            let mut reader = Reader::new(&bytes, 0);
+            assert_eq!(reader.signed(), Ok(n));
+            assert_eq!(reader.finish(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_was_never_written_is_refused_with_its_place() {
+        fn damaged<T>(offset: usize, what: &'static str) -> Result<T, FormError> {
+            Err(FormError::Damaged { offset, what })
+        }
+        assert_eq!(Reader::new(&[0x80], 0).varint(), damaged(1, "an early end"));
+        assert_eq!(Reader::new(&[0xff; 10], 0).varint(), damaged(9, "a number of more than 64 bits"));
+        assert_eq!(Reader::new(&[9, b'a'], 0).str(), damaged(0, "a length beyond the end"));
+        assert_eq!(Reader::new(&[1, 0xff], 0).str(), damaged(0, "a text that is no UTF-8"));
+        assert_eq!(Reader::new(&[0; 7], 0).u64().map(|_| ()), damaged(0, "an early end"));
+        assert_eq!(Reader::new(&[0; 7], 9).finish(), Ok(()));
+        assert_eq!(Reader::new(&[0; 7], 6).finish(), damaged(6, "more than there should be"));
+    }
+}

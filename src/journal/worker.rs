@@ -1,0 +1,80 @@
+//! The side of the engine: does what the loop asks for, one command after the other, and may block for it.
+//!
+//! What takes time and needs no Lease is done here: compression, and the checksums of what is read.
+
+use super::chunk;
+use super::error::{damaged, unreadable};
+use super::port::{Command, Commit, Event, Piece};
+use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
+
+/// An engine, and what it takes to speak to it.
+#[derive(Debug)]
+pub struct Worker {
+    engine: Box<dyn Engine>,
+    /// Name of the store, for messages.
+    store: String,
+    /// Position of the last entry that was read.
+    read: Position,
+}
+
+/// Bytes of entries that are read at once, about.
+const READ_BYTES_MAX: usize = 1024 * 1024;
+
+impl Worker {
+    /// A worker for a store of this name.
+    #[must_use]
+    pub fn new(engine: Box<dyn Engine>, store: &str) -> Self {
+        Self { engine, store: store.to_owned(), read: Position::default() }
+    }
+
+    /// Does what a command asks for, however long it takes.
+    pub fn run(&mut self, command: Command) -> Event {
+        let done = match command {
+            Command::Open => self.open(),
+            Command::ReadChunk { snapshot, index } => self.read_chunk(snapshot, index),
+            Command::ReadEntries => self.read_entries(),
+            Command::Commit(commit) => self.commit(commit),
+        };
+        done.unwrap_or_else(Event::Failed)
+    }
+
+    fn open(&mut self) -> Result<Event, EngineError> {
+        let manifest = self.engine.manifest()?;
+        let snapshots = self.engine.snapshots()?;
+        let has_entries = !self.engine.entries(Position::default(), 1)?.is_empty();
+        Ok(Event::Opened { manifest, snapshots, has_entries })
+    }
+
+    fn read_chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Event, EngineError> {
+        let what = || format!("chunk {index} of snapshot {}", snapshot.0);
+        let sealed = self.engine.chunk(snapshot, index)?;
+        let sealed = sealed.ok_or_else(|| damaged(&self.store, &what(), "it is not there"))?;
+        let piece = chunk::decode(&sealed).map_err(|error| unreadable(&self.store, &what(), error))?;
+        if (piece.snapshot, piece.index) != (snapshot, index) {
+            return Err(damaged(&self.store, &what(), "another chunk is in its place"));
+        }
+        Ok(Event::Piece(piece))
+    }
+
+    fn read_entries(&mut self) -> Result<Event, EngineError> {
+        let entries = self.engine.entries(self.read, READ_BYTES_MAX)?;
+        if let Some(last) = entries.last() {
+            self.read = last.position;
+        }
+        Ok(Event::Entries(entries))
+    }
+
+    fn commit(&mut self, commit: Commit) -> Result<Event, EngineError> {
+        let Commit { append, piece, mut writes } = commit;
+        writes.extend(append.map(Write::Append));
+        let mut chunk_bytes = 0;
+        if let Some(Piece { snapshot, index, bytes }) = piece {
+            let bytes = chunk::encode(snapshot, index, &bytes);
+            chunk_bytes = bytes.len();
+            writes.push(Write::PutChunk { snapshot, index, bytes });
+        }
+        let mut entries = Vec::new();
+        self.engine.commit(writes, &mut |entry| entries.push(entry))?;
+        Ok(Event::Committed { entries, chunk_bytes, took_us: 0 })
+    }
+}

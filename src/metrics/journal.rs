@@ -1,0 +1,99 @@
+//! What is counted of the journal: its commits as they are made, and how it stands when somebody asks.
+
+use super::histogram::Histogram;
+use super::text::Exposition;
+use crate::journal::{CommitStats, Journal};
+use std::time::Duration;
+
+/// Bounds of the durations of commits, in microseconds: from a fast disk to one that is stuck.
+const COMMIT_BOUNDS_US: [u64; 14] =
+    [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 1_000_000, 10_000_000];
+
+/// Bounds of the number of changes in a batch.
+const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384];
+
+/// The commits since the start.
+#[derive(Debug)]
+pub(super) struct CommitCounts {
+    durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,
+    batches: Histogram<{ BATCH_BOUNDS.len() }>,
+}
+
+impl CommitCounts {
+    pub(super) const fn new() -> Self {
+        Self { durations: Histogram::new(&COMMIT_BOUNDS_US), batches: Histogram::new(&BATCH_BOUNDS) }
+    }
+
+    pub(super) fn count(&mut self, commit: CommitStats) {
+        self.durations.observe(commit.took_us);
+        self.batches.observe(commit.changes as u64);
+    }
+
+    /// Writes the counts, and how `journal` stands.
+    pub(super) fn encode(&self, out: &mut Exposition, journal: &Journal) {
+        const DURATION: &str = "coordination_journal_commit_duration_seconds";
+        const CHANGES: &str = "coordination_journal_commit_changes";
+        let stats = journal.stats();
+        out.histogram(DURATION, "Time until a batch of changes was durable.");
+        self.durations.encode(out, DURATION, &[]);
+        out.histogram(CHANGES, "Changes in a batch.");
+        self.batches.encode_counts(out, CHANGES, &[]);
+        out.single_gauge(
+            "coordination_journal_writable",
+            "1 if the journal takes changes, 0 while it is read or has no room.",
+            u8::from(stats.is_writable),
+        );
+        out.single_gauge(
+            "coordination_journal_applied_version",
+            "resourceVersion of the last change in the table.",
+            stats.applied_version.0,
+        );
+        out.single_gauge(
+            "coordination_journal_changes_in_flight",
+            "Changes that are submitted and not durable yet.",
+            stats.changes_in_flight,
+        );
+        out.single_gauge("coordination_journal_entries", "Entries that the journal keeps.", stats.journal_entries);
+        out.single_gauge(
+            "coordination_journal_bytes",
+            "Bytes of the entries that the journal keeps.",
+            stats.journal_bytes,
+        );
+        out.single_gauge(
+            "coordination_journal_since_snapshot_entries",
+            "Entries since the newest snapshot.",
+            stats.journal_entries_since_snapshot,
+        );
+        out.single_gauge(
+            "coordination_journal_since_snapshot_bytes",
+            "Bytes of the entries since the newest snapshot.",
+            stats.journal_bytes_since_snapshot,
+        );
+        if let Some(snapshot) = stats.snapshot {
+            let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
+            out.single_gauge(
+                "coordination_journal_snapshot_age_seconds",
+                "Time since the newest snapshot was begun.",
+                seconds(snapshot.age_ms),
+            );
+            out.single_gauge(
+                "coordination_journal_snapshot_duration_seconds",
+                "Time that the newest snapshot took.",
+                seconds(snapshot.duration_ms),
+            );
+            out.single_gauge("coordination_journal_snapshot_bytes", "Bytes of the newest snapshot.", snapshot.bytes);
+            out.single_gauge("coordination_journal_snapshot_leases", "Leases in the newest snapshot.", snapshot.leases);
+        }
+        for (name, help, count) in [
+            ("coordination_journal_snapshots_total", "Snapshots that have been finished.", stats.snapshots),
+            (
+                "coordination_journal_storage_errors_total",
+                "Commits that failed because the store had no room.",
+                stats.storage_errors,
+            ),
+        ] {
+            out.counter(name, help);
+            out.sample(name, &[], count);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! What a write does to the table, decided and not yet done.
+//!
+//! A [`Change`] is the result of the API's rules and holds none of them. [`Table::apply`](super::Table::apply) compares
+//! the version that the change was made from with the present one, and installs the change or rejects it. So the same
+//! changes in the same order give the same Leases at the same versions, on whichever server.
+
+use super::Slot;
+use super::object::RenewedTimes;
+use crate::lease::Lease;
+use crate::resource::ResourceVersion;
+
+/// A write of one Lease.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Adds a Lease, made while there was none of its name.
+    Create(Box<Lease>),
+    /// Puts another state in the place of the present one.
+    Replace(Target, Box<Lease>),
+    /// Replaces the times that a renewal sets.
+    Renew(Target, RenewedTimes),
+    /// Deletes a Lease.
+    Delete(Target),
+}
+
+/// The state that a change was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Place in the table.
+    pub slot: Slot,
+    /// Number of the Lease: the version of its creation, which no other Lease has.
+    pub number: ResourceVersion,
+    /// Version of the state.
+    pub from: ResourceVersion,
+}
+
+/// The table is not as it was when the change was made: another write came first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rejected;

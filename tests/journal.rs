@@ -1,0 +1,232 @@
+//! What the disk keeps over kill -9 and a restart, and what an operator is told when it cannot.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use process::Process;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use support::client::Client;
+use support::eventually;
+use support::lease::{collection, new, path};
+use support::watch::Watch;
+use tempfile::TempDir;
+
+const FILES_MAX: u32 = 1024;
+const NAMESPACE: &str = "kept";
+
+/// Starts the program with these flags, which it does not survive, and gives its one line.
+#[track_caller]
+fn failure(args: &[&str]) -> String {
+    let Output { status, stderr, .. } =
+        Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
+    let stderr = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(1), "{args:?}: {stderr}");
+    let line = stderr.lines().last().unwrap_or_default();
+    line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
+}
+
+/// Flags of a server that uses only `data`.
+fn flags(data: &Path) -> [String; 4] {
+    ["--secure-port=0".into(), "--insecure-port=1".into(), "--data-dir".into(), data.to_string_lossy().into_owned()]
+}
+
+fn failure_with(data: &Path) -> String {
+    failure(&flags(data).each_ref().map(String::as_str))
+}
+
+fn create(client: &mut Client, name: &str) -> Value {
+    client.call("POST", &collection(NAMESPACE), &new(name)).expect_status(201, name).json()
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_answered() {
+    let mut process = Process::start(&[], FILES_MAX);
+    let mut known: Vec<Value> = Vec::new();
+    for round in 0..3 {
+        let mut client = Client::open(process.endpoint());
+        for at in 0..20 {
+            known.push(create(&mut client, &format!("l{round}-{at}")));
+        }
+        let mut renewed = known[round].clone();
+        renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
+        let target = path(NAMESPACE, renewed["metadata"]["name"].as_str().expect("a name"));
+        known[round] = client.call("PUT", &target, &renewed.to_string()).expect_status(200, "renewed").json();
+        let gone = known.pop().expect("a Lease");
+        let target = path(NAMESPACE, gone["metadata"]["name"].as_str().expect("a name"));
+        client.call("DELETE", &target, "").expect_status(200, "deleted");
+        process.kill();
+        process.restart();
+        let list = Client::open(process.endpoint()).call("GET", &collection(NAMESPACE), "").json();
+        let mut items = list["items"].as_array().expect("items").clone();
+        for item in &mut items {
+            item["kind"] = "Lease".into();
+            item["apiVersion"] = "coordination.k8s.io/v1".into();
+        }
+        let mut sorted = known.clone();
+        sorted.sort_by_key(|object| object["metadata"]["name"].as_str().expect("a name").to_owned());
+        assert_eq!(items, sorted, "round {round}");
+    }
+    let last = version(known.last().expect("a Lease"));
+    assert!(version(&create(&mut Client::open(process.endpoint()), "later")) > last, "versions never go back");
+}
+
+#[test]
+fn a_watch_resumes_over_a_kill_and_over_a_stop() {
+    let mut process = Process::start(&[], FILES_MAX);
+    let mut seen = version(&create(&mut Client::open(process.endpoint()), "first"));
+    for (round, signal) in ["KILL", "TERM", "KILL"].into_iter().enumerate() {
+        let mut client = Client::open(process.endpoint());
+        let missed = version(&create(&mut client, &format!("missed-{round}")));
+        process.signal(signal);
+        let status = process.wait();
+        assert_eq!(status.code(), if signal == "TERM" { Some(0) } else { None }, "{}", process.log());
+        process.restart();
+        let target = format!("{}?watch=true&resourceVersion={seen}", collection(NAMESPACE));
+        let mut watch = Watch::open(process.endpoint(), &target);
+        let event = watch.next();
+        assert_eq!((event["type"].as_str(), version(&event["object"])), (Some("ADDED"), missed), "{event}");
+        let made = version(&create(&mut Client::open(process.endpoint()), &format!("seen-{round}")));
+        seen = version(&watch.next()["object"]);
+        assert_eq!(seen, made, "one event follows the other");
+    }
+}
+
+#[test]
+fn one_process_has_a_data_folder() {
+    let process = Process::start(&[], FILES_MAX);
+    let line = failure_with(&process.data_dir());
+    let folder = process.data_dir().to_string_lossy().into_owned();
+    assert!(line.contains(&folder) && line.contains(&format!("process {}", process.id())), "{line}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("file");
+    File::create(&file).expect("a file");
+    let below = file.join("data");
+    let line = failure_with(&below);
+    assert!(line.contains(&*below.to_string_lossy()) && line.contains("Not a directory"), "{line}");
+    // Nobody may write there, not even root.
+    let line = failure_with(Path::new("/proc/data"));
+    assert!(line.contains("/proc/data"), "{line}");
+}
+
+/// Goal: whichever byte of a store is another one, the server says where and does not start, or holds what it held.
+#[test]
+fn a_flipped_byte_is_told_or_does_no_harm() {
+    let mut process = Process::start(&[], FILES_MAX);
+    let mut client = Client::open(process.endpoint());
+    for at in 0..50 {
+        create(&mut client, &format!("l{at}"));
+    }
+    let held = client.call("GET", &collection(NAMESPACE), "").json();
+    process.signal("TERM");
+    process.wait();
+    let file = process.data_dir().join("journal.redb");
+    let whole = fs::read(&file).expect("the store");
+    let mut refused = 0;
+    for at in (0..whole.len()).step_by(whole.len() / 40) {
+        fs::write(&file, &whole).expect("the store is as it was");
+        File::options().write(true).open(&file).expect("the store").write_at(&[!whole[at]], at as u64).expect("a byte");
+        process.respawn();
+        let mut is_ready = false;
+        eventually("it has started, or has ended", || {
+            is_ready = process.answers();
+            is_ready || !process.is_running()
+        });
+        if is_ready {
+            let list = Client::open(process.endpoint()).call("GET", &collection(NAMESPACE), "").json();
+            assert_eq!(list["items"], held["items"], "byte {at}");
+            process.kill();
+        } else {
+            refused += 1;
+            let log = process.log();
+            let line = log.lines().last().unwrap_or_default();
+            assert!(line.contains("journal.redb") && line.contains("damaged"), "byte {at}: {line}");
+        }
+    }
+    assert!(refused > 0, "no byte matters");
+}
+
+/// Goal: with no room left writes are refused and reads go on, nothing is lost, and writes work again by themselves.
+#[test]
+fn a_full_disk_refuses_writes_until_there_is_room() {
+    let Some(disk) = SmallDisk::mount("6m") else { return };
+    let data = disk.0.path().join("data");
+    let data_dir = data.to_string_lossy().into_owned();
+    let mut process = Process::start(&["--data-dir", &data_dir], FILES_MAX);
+    let mut client = Client::open(process.endpoint());
+    create(&mut client, "before");
+    let filler = disk.0.path().join("filler");
+    fill(&filler);
+    let large = new("large").replace("node-a", &"x".repeat(400_000));
+    let mut acknowledged = vec!["before".to_owned()];
+    let mut refused = None;
+    for at in 0..64 {
+        let name = format!("large-{at}");
+        let got = client.call("POST", &collection(NAMESPACE), &large.replace("large", &name));
+        if got.status() != 201 {
+            refused = Some(got);
+            break;
+        }
+        acknowledged.push(name);
+    }
+    let refused = refused.expect("no write is refused").expect_status(507, "no room");
+    assert!(refused.head.field("retry-after").is_some(), "{refused}");
+    assert!(refused.json()["message"].as_str().is_some_and(|message| message.contains("no room")), "{refused}");
+    client.call("GET", &path(NAMESPACE, "before"), "").expect_status(200, "reads go on");
+    client.call("GET", "/readyz/journal", "").expect_status(503, "the journal cannot be written");
+    client.call("GET", "/livez", "").expect_status(200, "it lives");
+    fs::remove_file(&filler).expect("the filler goes");
+    eventually("writes work again", || client.call("POST", &collection(NAMESPACE), &new("after")).status() == 201);
+    acknowledged.push("after".to_owned());
+    client.call("GET", "/readyz/journal", "").expect_status(200, "the journal can be written");
+    process.kill();
+    process.restart();
+    let mut client = Client::open(process.endpoint());
+    for name in &acknowledged {
+        client.call("GET", &path(NAMESPACE, name), "").expect_status(200, name);
+    }
+    process.kill();
+}
+
+/// A file system of its own, unmounted when this is dropped.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    /// Mounts one of this size; `None` where nobody may mount.
+    fn mount(size: &str) -> Option<Self> {
+        let folder = TempDir::new().expect("a folder");
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(folder))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _it_may_be_busy = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+/// Fills the file system of `file` but for some pages.
+fn fill(file: &Path) {
+    let filler = File::create(file).expect("a file");
+    let (page, mut bytes) = ([7; 4096], 0);
+    while filler.write_all_at(&page, bytes).is_ok() {
+        bytes += 4096;
+    }
+    filler.set_len(bytes.saturating_sub(1024 * 1024)).expect("a shorter file");
+}
