@@ -138,7 +138,7 @@ impl Api {
         let named_version =
             named_version.and_then(|text| parse_object_resource_version(text).ok()).map(ResourceVersion);
         let mut uid = Uuid::encode_buffer();
-        let uid = Uuid::new_v4().hyphenated().encode_lower(&mut uid);
+        let uid = self.new_uid().hyphenated().encode_lower(&mut uid);
         prepare_for_create(&mut lease, CompactString::from(&*uid), write.now.wall);
         let is_generated = !lease.metadata.generate_name.is_empty();
         let wants_name = is_generated && lease.metadata.name.is_empty();

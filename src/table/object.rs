@@ -224,7 +224,7 @@ impl Object {
     }
 
     /// The `renewTime` in `body`, of this `format`, if all else in it is as this state would be written in that format,
-    /// which must have happened to it or to what it is a renewal of; it may be the same time. `is_renewable` is asked
+    /// which must be the one of the template; it may be the same time. `is_renewable` is asked
     /// once for all states that are renewals of one.
     #[inline]
     pub fn renewed_by(
@@ -233,7 +233,8 @@ impl Object {
         body: &[u8],
         is_renewable: impl FnOnce(&Lease) -> bool,
     ) -> Option<MicroTime> {
-        let template = self.base.template.get().filter(|template| template.format() == format)?;
+        // A Lease out of a store has no template before its first renewal.
+        let template = Some(self.template(format)).filter(|template| template.format() == format)?;
         template.renewed(&self.values(), body, || is_renewable(&self.base.lease))
     }
 
