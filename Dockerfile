@@ -13,6 +13,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY loadgen loadgen
 COPY perf perf
+COPY sim sim
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --bin coordination-apiserver \

@@ -57,6 +57,7 @@ pub use reclaim::Reclaim;
 use std::fmt;
 pub use storage::Storage;
 use storage::Written;
+use uuid::Uuid;
 use waiting::{Refused, Retry, Until, Waiter, Waiting};
 use warnings::Warnings;
 
@@ -64,6 +65,8 @@ use warnings::Warnings;
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
+    /// Whether UIDs are made of `rng` too, so that all of a simulation follows from its seed.
+    has_seed: bool,
     gzip_permits: Permits,
     long_job_permits: Permits,
     key_permits: Permits,
@@ -226,6 +229,7 @@ impl Api {
         Self {
             decoder: Decoder::new(),
             rng: fastrand::Rng::new(),
+            has_seed: false,
             gzip_permits: Permits::new(GZIP_JOBS_MAX),
             long_job_permits: Permits::new(LONG_JOBS_MAX),
             key_permits: Permits::new(WAITING_FOR_KEY_MAX),
@@ -239,6 +243,21 @@ impl Api {
             reclaim: Reclaim::new(0),
             metrics: Metrics::new(),
             health: HealthChecks::new(),
+        }
+    }
+
+    /// The same, whose names and UIDs follow from `seed`: for simulations, since others could guess them.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        Self { rng: fastrand::Rng::with_seed(seed), has_seed: true, ..self }
+    }
+
+    /// A UID that no other object has.
+    fn new_uid(&mut self) -> Uuid {
+        if self.has_seed {
+            uuid::Builder::from_random_bytes(self.rng.u128(..).to_le_bytes()).into_uuid()
+        } else {
+            Uuid::new_v4()
         }
     }
 

@@ -1,0 +1,151 @@
+//! All versions that anybody has seen, in their order, and which of their order nobody could have missed.
+
+use super::history::{History, Key, Kind, Op, Outcome, SeenKind, State};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of a version.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) version: u64,
+    pub(super) key: Key,
+    /// The state, or the last one before a deletion.
+    pub(super) state: State,
+    pub(super) is_deleted: bool,
+    /// When somebody knew of it first: it had happened by then.
+    pub(super) known_us: u64,
+    /// When a request was sent that can have led to it: it had not happened before.
+    pub(super) sent_us: u64,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Timeline {
+    /// By version.
+    pub(super) entries: Vec<Entry>,
+    /// Indexes of the entries of a Lease.
+    pub(super) chains: BTreeMap<Key, Vec<usize>>,
+    /// Ranges of versions, after the first up to the second, of which a watcher of everything has seen all.
+    covered: Vec<(u64, u64)>,
+}
+
+impl Timeline {
+    /// That of a history. What does not fit together goes to `complaints`.
+    pub(super) fn of(history: &History, complaints: &mut Vec<String>) -> Self {
+        let mut found: BTreeMap<u64, Entry> = BTreeMap::new();
+        let mut see = |key: &Key, state: &State, is_deleted: bool, at_us: u64| {
+            let entry = found.entry(state.version).or_insert_with(|| Entry {
+                version: state.version,
+                key: key.clone(),
+                state: state.clone(),
+                is_deleted,
+                known_us: at_us,
+                sent_us: 0,
+            });
+            entry.known_us = entry.known_us.min(at_us);
+            if (&entry.key, &entry.state, entry.is_deleted) != (key, state, is_deleted) {
+                complaints.push(format!(
+                    "version {} is two states: of {}, and of {}",
+                    state.version,
+                    shown(&entry.key, &entry.state, entry.is_deleted),
+                    shown(key, state, is_deleted)
+                ));
+            }
+        };
+        for op in &history.ops {
+            if let (Outcome::State(state), true) = (&op.outcome, op.kind != Kind::Dry) {
+                see(&op.key, state, false, op.done_us);
+            }
+        }
+        for list in &history.lists {
+            list.items.iter().for_each(|(key, state)| see(key, state, false, list.done_us));
+        }
+        for feed in &history.feeds {
+            for seen in &feed.events {
+                see(&seen.key, &seen.state, seen.kind == SeenKind::Deleted, seen.at_us);
+            }
+        }
+        let mut timeline = Self { entries: found.into_values().collect(), ..Self::default() };
+        for (index, entry) in timeline.entries.iter().enumerate() {
+            timeline.chains.entry(entry.key.clone()).or_default().push(index);
+        }
+        let whole = history.feeds.iter().filter(|feed| feed.namespace.is_none());
+        timeline.covered = whole.map(|feed| (feed.start, feed.seen)).collect();
+        timeline.merge();
+        timeline.set_sent(history, complaints);
+        timeline
+    }
+
+    fn merge(&mut self) {
+        self.covered.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in std::mem::take(&mut self.covered) {
+            match merged.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => merged.push((start, end)),
+            }
+        }
+        self.covered = merged;
+    }
+
+    /// Finds the earliest request that can have led to each version, and what was known of deletions by their answers.
+    fn set_sent(&mut self, history: &History, complaints: &mut Vec<String>) {
+        let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
+        let deletions: Vec<&Op> = history
+            .ops
+            .iter()
+            .filter(|op| matches!(op.kind, Kind::Delete | Kind::DeleteCollection))
+            .filter(|op| !matches!(op.outcome, Outcome::Refused(_)) || op.kind == Kind::DeleteCollection)
+            .collect();
+        for entry in &mut self.entries {
+            if !entry.is_deleted {
+                entry.sent_us = by_tag.get(&entry.state.tag).map_or(0, |op| op.sent_us);
+                continue;
+            }
+            let is_of = |op: &&&Op| {
+                op.key == entry.key || op.kind == Kind::DeleteCollection && op.key.namespace == entry.key.namespace
+            };
+            match deletions.iter().filter(is_of).map(|op| op.sent_us).min() {
+                Some(sent_us) => entry.sent_us = sent_us,
+                None => complaints.push(format!("nobody deleted {} at version {}", named(&entry.key), entry.version)),
+            }
+            for op in deletions.iter().filter(is_of) {
+                if let Outcome::Deleted(uids) = &op.outcome
+                    && uids.contains(&entry.state.uid)
+                {
+                    entry.known_us = entry.known_us.min(op.done_us);
+                }
+            }
+        }
+    }
+
+    /// Whether all versions after `start` up to `end` that there are must be in the timeline.
+    pub(super) fn is_covered(&self, start: u64, end: u64) -> bool {
+        start >= end || self.covered.iter().any(|(from, to)| *from <= start && end <= *to)
+    }
+
+    /// Entries of a Lease, in the order of their versions.
+    pub(super) fn chain(&self, key: &Key) -> impl DoubleEndedIterator<Item = &Entry> + Clone {
+        let indexes = self.chains.get(key).map(Vec::as_slice).unwrap_or_default();
+        indexes.iter().map(|index| &self.entries[*index])
+    }
+
+    /// The newest version that there is.
+    pub(super) fn last_version(&self) -> u64 {
+        self.entries.last().map_or(0, |entry| entry.version)
+    }
+
+    /// UIDs whose deletion is known.
+    pub(super) fn deleted_uids(&self) -> BTreeSet<&str> {
+        self.entries.iter().filter(|entry| entry.is_deleted).map(|entry| entry.state.uid.as_str()).collect()
+    }
+}
+
+/// A Lease in a complaint.
+pub(super) fn named(key: &Key) -> String {
+    format!("{}/{}", key.namespace, key.name)
+}
+
+fn shown(key: &Key, state: &State, is_deleted: bool) -> String {
+    let what = if is_deleted { "deleted" } else { "written" };
+    format!("{} {what} by request {} with hash {:x}", named(key), state.tag % 1_000_000_000_000, state.hash % 65_536)
+}

@@ -1,0 +1,164 @@
+//! Writes: each that was acknowledged is there once, made from what it names; nothing is there that nobody wrote.
+
+use super::history::{Base, History, Key, Kind, Op, Outcome};
+use super::timeline::{Entry, Timeline, named};
+use std::collections::BTreeMap;
+
+/// Adds what is wrong with writes.
+pub(super) fn check(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
+    let by_tag: BTreeMap<u64, &Op> = history.ops.iter().filter(|op| op.tag > 0).map(|op| (op.tag, op)).collect();
+    check_authors(timeline, &by_tag, complaints);
+    for key in timeline.chains.keys() {
+        check_chain(timeline, key, &by_tag, complaints);
+    }
+    check_order(timeline, complaints);
+    check_answers(history, complaints);
+    check_deletions(history, timeline, complaints);
+}
+
+fn check_authors(timeline: &Timeline, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
+    let mut versions = BTreeMap::new();
+    for entry in timeline.entries.iter().filter(|entry| !entry.is_deleted) {
+        let (name, version) = (named(&entry.key), entry.version);
+        let Some(op) = by_tag.get(&entry.state.tag) else {
+            complaints.push(format!("nobody wrote {name} at version {version}"));
+            continue;
+        };
+        if let Some(other) = versions.insert(entry.state.tag, version) {
+            complaints.push(format!("one write of {name} is there twice: at versions {other} and {version}"));
+        }
+        let is_named = op.key == entry.key
+            || op.key.name.is_empty() && op.key.namespace == entry.key.namespace && entry.key.name.starts_with("g-");
+        if !is_named {
+            complaints.push(format!("a write of {} is at {name}, version {version}", named(&op.key)));
+        }
+        match (&op.outcome, op.kind) {
+            (_, Kind::Dry) => complaints.push(format!("a dry run changed {name} at version {version}")),
+            (Outcome::Refused(status), _) => {
+                complaints.push(format!("a write of {name} that was refused with {status} is at version {version}"));
+            }
+            (Outcome::State(state), _) if state.version != version => {
+                let answered = state.version;
+                complaints.push(format!("a write of {name} was answered with {answered} and is at version {version}"));
+            }
+            _ => {}
+        }
+        if op.sent_us > entry.known_us {
+            complaints.push(format!("{name} was seen at version {version} before it was written"));
+        }
+    }
+}
+
+/// Each state is made from the one before it.
+fn check_chain(timeline: &Timeline, key: &Key, by_tag: &BTreeMap<u64, &Op>, complaints: &mut Vec<String>) {
+    let name = named(key);
+    let mut before: Option<&Entry> = None;
+    for entry in timeline.chain(key) {
+        let last = before.replace(entry);
+        let (version, from) = (entry.version, last.map_or(0, |last| last.version));
+        let is_whole = timeline.is_covered(from, version);
+        let there = last.filter(|last| !last.is_deleted);
+        if entry.is_deleted {
+            if there.is_none_or(|there| (&there.state.uid, there.state.tag) != (&entry.state.uid, entry.state.tag))
+                && is_whole
+                && from > 0
+            {
+                complaints.push(format!("version {version} deletes a state of {name} that was not there"));
+            }
+            continue;
+        }
+        let base = by_tag.get(&entry.state.tag).map_or(Base::Any, |op| op.base);
+        match base {
+            Base::Version(base) if there.is_none_or(|there| there.version != base) => {
+                // Who has no last state and no cover has one that nobody saw.
+                if from >= base || is_whole {
+                    complaints.push(format!(
+                        "version {version} of {name} was made from {base}, and the one before it is {from}: \
+                         an update is lost"
+                    ));
+                }
+            }
+            Base::Absent if there.is_some_and(|there| is_whole || there.state.uid == entry.state.uid) => {
+                complaints.push(format!("{name} was created at {version} while it was there at {from}"));
+            }
+            Base::Absent | Base::Any | Base::Version(_) => {}
+        }
+        if let Some(last) = last {
+            let is_same = last.state.uid == entry.state.uid;
+            if is_same && last.is_deleted || !is_same && !last.is_deleted && is_whole {
+                complaints.push(format!("the UID of {name} is wrong at version {version}, after {from}"));
+            }
+        }
+    }
+}
+
+/// A version that somebody knew of before a request was sent is not above that of the request.
+fn check_order(timeline: &Timeline, complaints: &mut Vec<String>) {
+    let mut known: Option<&Entry> = None;
+    for entry in timeline.entries.iter().rev() {
+        if let Some(known) = known.filter(|known| known.known_us < entry.sent_us) {
+            complaints.push(format!(
+                "{} at version {} was written after version {} was known",
+                named(&entry.key),
+                entry.version,
+                known.version
+            ));
+        }
+        if known.is_none_or(|known| entry.known_us < known.known_us) {
+            known = Some(entry);
+        }
+    }
+}
+
+/// Microseconds for which a full disk is felt when there is room again.
+const FULL_FELT_US: u64 = 5_000_000;
+
+fn check_answers(history: &History, complaints: &mut Vec<String>) {
+    for op in &history.ops {
+        let name = named(&op.key);
+        match (&op.outcome, op.kind) {
+            (_, Kind::Dry) => {}
+            (Outcome::Unreadable, _) => complaints.push(format!("an answer about {name} makes no sense")),
+            (Outcome::State(state), Kind::Create | Kind::Patch | Kind::Put) if state.tag != op.tag => {
+                complaints.push(format!("the answer to a write of {name} shows another one, of {}", state.version));
+            }
+            (Outcome::Refused(507), kind) => {
+                let is_full =
+                    |(from_us, until_us): &(u64, u64)| *from_us <= op.done_us && op.sent_us <= until_us + FULL_FELT_US;
+                if !history.full.iter().any(is_full) {
+                    complaints.push(format!("{kind:?} of {name} found no room, and there was room"));
+                }
+            }
+            // An update of a Lease must name a version.
+            (Outcome::Refused(422), Kind::Put) if op.base == Base::Any => {}
+            (Outcome::Refused(404 | 409 | 429 | 503), _) => {}
+            (Outcome::Refused(status), kind) => {
+                complaints.push(format!("{kind:?} of {name} was refused with {status}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What was acknowledged as deleted is gone, and was deleted once.
+fn check_deletions(history: &History, timeline: &Timeline, complaints: &mut Vec<String>) {
+    let deleted = timeline.deleted_uids();
+    let end = timeline.last_version();
+    let mut acknowledged = BTreeMap::new();
+    for op in history.ops.iter().filter(|op| matches!(op.kind, Kind::Delete | Kind::DeleteCollection)) {
+        let Outcome::Deleted(uids) = &op.outcome else { continue };
+        for uid in uids {
+            let others = acknowledged.insert(uid, op);
+            if others.is_some_and(|other| other.kind == Kind::Delete && op.kind == Kind::Delete) {
+                complaints.push(format!("two requests have deleted one {}", named(&op.key)));
+            }
+            let last = timeline.entries.iter().rev().find(|entry| entry.state.uid == *uid);
+            if let Some(last) = last
+                && !deleted.contains(uid.as_str())
+                && timeline.is_covered(last.version, end.max(last.version + 1))
+            {
+                complaints.push(format!("{} was deleted, and no version of that is there", named(&last.key)));
+            }
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Who looks at the end whether the server works again, and what is there.
+
+use super::http::Http;
+use super::{Answer, Client, lease, lister};
+use crate::check::history::Key;
+use crate::kernel::{MS, SECOND};
+
+/// Namespace of its own Lease.
+pub const NAMESPACE: &str = "audit";
+
+/// Waits until `at_us`, writes once, and lists.
+pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
+    client.context.sleep(at_us).await;
+    let key = Key { namespace: NAMESPACE.to_owned(), name: "last".to_owned() };
+    let mut is_written = false;
+    while !is_written && client.context.now_us() < until_us {
+        let tag = client.context.sim.new_tag();
+        let answer = client.create(&key, &lease::new(&key, "auditor", tag), tag, "").await;
+        is_written = matches!(answer, Answer::Object(_) | Answer::Refused(409));
+        if !is_written {
+            client.context.sleep(200 * MS).await;
+        }
+    }
+    if !is_written {
+        complain(&client, "nothing can be written, though all faults are over");
+    }
+    let mut http = Http::new(node);
+    while client.context.now_us() < until_us + SECOND {
+        if let Some(list) = lister::list(&client.context, &mut http, None, 0).await {
+            client.context.sim.history.borrow_mut().lists.push(list);
+            return;
+        }
+        client.context.sleep(200 * MS).await;
+    }
+    complain(&client, "nothing can be listed, though all faults are over");
+}
+
+fn complain(client: &Client, what: &str) {
+    client.context.sim.history.borrow_mut().complaints.push(what.to_owned());
+}

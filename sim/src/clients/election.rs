@@ -1,0 +1,179 @@
+//! A candidate for a lock (client-go `tools/leaderelection`, `leaderelection.go`).
+
+use super::{Answer, Client, lease};
+use crate::check::history::{Key, Term};
+use crate::kernel::SECOND;
+use serde_json::{Value, json};
+
+/// Namespace of the locks.
+pub const NAMESPACE: &str = "kube-system";
+
+const LEASE_US: u64 = 15 * SECOND;
+const RENEW_DEADLINE_US: u64 = 10 * SECOND;
+const RETRY_US: u64 = 2 * SECOND;
+/// After this time since it sent its last renewal that succeeded, nobody acts as the leader: a period of retries, and
+/// the deadline. A renewal counts from when it was sent, since an answer can be late.
+const BELIEF_US: u64 = RETRY_US + RENEW_DEADLINE_US;
+
+struct Candidate {
+    client: Client,
+    lock: Key,
+    /// The record without what the server sets, as observed last, and when.
+    observed: Option<Value>,
+    observed_us: u64,
+    /// The object that the next update is made from.
+    object: Option<Value>,
+    /// When the last write that succeeded was sent.
+    written_us: u64,
+}
+
+/// What it does, for as long as it may.
+pub async fn run(client: Client, index: usize) {
+    let lock = Key { namespace: NAMESPACE.to_owned(), name: format!("lock-{index}") };
+    let mut candidate = Candidate { client, lock, observed: None, observed_us: 0, object: None, written_us: 0 };
+    let delay_us = candidate.client.context.random(|random| random.u64(0..RETRY_US));
+    candidate.client.context.sleep(delay_us).await;
+    while !candidate.client.context.is_ending() {
+        candidate.acquire().await;
+        candidate.lead().await;
+        let rest_us = candidate.client.context.random(|random| random.u64(0..5 * SECOND));
+        candidate.client.context.sleep(rest_us).await;
+    }
+}
+
+impl Candidate {
+    /// Tries until it is the leader, or the run ends.
+    async fn acquire(&mut self) {
+        while !self.try_once().await && !self.client.context.is_ending() {
+            let wait_us = self.client.context.random(|random| RETRY_US + random.u64(0..RETRY_US * 12 / 10));
+            self.client.context.sleep(wait_us).await;
+        }
+    }
+
+    /// Renews until that has failed for the deadline, or it gives the lock back.
+    async fn lead(&mut self) {
+        if !self.is_leader() {
+            return;
+        }
+        let from_us = self.client.context.now_us();
+        self.client.context.say(|| "leads".to_owned());
+        let (client, lock) = (self.client.context.id, self.lock.clone());
+        let term = {
+            let mut history = self.client.context.sim.history.borrow_mut();
+            history.terms.push(Term { lock, client, from_us, until_us: self.written_us + BELIEF_US });
+            history.terms.len() - 1
+        };
+        let gives_back_us = from_us + self.client.context.random(|random| random.u64(5 * SECOND..60 * SECOND));
+        'terms: while !self.client.context.is_ending() && self.client.context.now_us() < gives_back_us {
+            let deadline_us = self.client.context.now_us() + RENEW_DEADLINE_US;
+            loop {
+                // The request is given up at the deadline too.
+                self.client.within_us = (deadline_us - self.client.context.now_us()).min(5 * SECOND);
+                if self.try_once().await && self.is_leader() {
+                    break;
+                }
+                self.client.context.sleep(RETRY_US).await;
+                if self.client.context.now_us() >= deadline_us {
+                    break 'terms;
+                }
+            }
+            let until_us = self.written_us + BELIEF_US;
+            self.client.context.sim.history.borrow_mut().terms[term].until_us = until_us;
+            self.client.context.sleep(RETRY_US).await;
+        }
+        self.client.within_us = 5 * SECOND;
+        let now_us = self.client.context.now_us();
+        let until_us = now_us.min(self.written_us + BELIEF_US);
+        self.client.context.sim.history.borrow_mut().terms[term].until_us = until_us;
+        self.client.context.say(|| "does not lead any more".to_owned());
+        if now_us >= gives_back_us {
+            self.release().await;
+        }
+    }
+
+    /// `tryAcquireOrRenew`.
+    async fn try_once(&mut self) -> bool {
+        let now_us = self.client.context.now_us();
+        if self.is_leader()
+            && self.is_valid(now_us)
+            && let Some(object) = self.object.clone()
+            && self.update(object, false).await
+        {
+            return true;
+        }
+        let object = match self.client.get(&self.lock.clone()).await {
+            Answer::Object(object) => object,
+            Answer::Refused(404) => return self.create().await,
+            Answer::Done(_) | Answer::Lost | Answer::Refused(_) => return false,
+        };
+        if self.observed.as_ref() != Some(&object["spec"]) {
+            self.observe(&object);
+        }
+        self.object = Some(object.clone());
+        let holder = object["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        if !holder.is_empty() && self.is_valid(now_us) && !self.is_leader() {
+            return false;
+        }
+        let is_new = !self.is_leader();
+        self.update(object, is_new).await
+    }
+
+    async fn create(&mut self) -> bool {
+        let tag = self.client.context.sim.new_tag();
+        let mut object = lease::new(&self.lock, &self.client.context.name, tag);
+        object["spec"]["acquireTime"] = json!(lease::micro_time(tag));
+        object["spec"]["leaseTransitions"] = json!(0);
+        let sent_us = self.client.context.now_us();
+        let answer = self.client.create(&self.lock.clone(), &object, tag, "").await;
+        self.on_written(answer, sent_us)
+    }
+
+    async fn update(&mut self, mut object: Value, is_new: bool) -> bool {
+        let tag = self.client.context.sim.new_tag();
+        let spec = &mut object["spec"];
+        spec["holderIdentity"] = json!(self.client.context.name);
+        spec["leaseDurationSeconds"] = json!(15);
+        spec["renewTime"] = json!(lease::micro_time(tag));
+        if is_new {
+            spec["acquireTime"] = json!(lease::micro_time(tag));
+            spec["leaseTransitions"] = json!(spec["leaseTransitions"].as_i64().unwrap_or(0) + 1);
+        }
+        let sent_us = self.client.context.now_us();
+        let answer = self.client.put(&self.lock.clone(), &object, tag, "").await;
+        self.on_written(answer, sent_us)
+    }
+
+    async fn release(&mut self) {
+        let Some(mut object) = self.object.clone().filter(|_| self.is_leader()) else { return };
+        let tag = self.client.context.sim.new_tag();
+        object["spec"]["holderIdentity"] = json!("");
+        object["spec"]["leaseDurationSeconds"] = json!(1);
+        object["spec"]["renewTime"] = json!(lease::micro_time(tag));
+        let answer = self.client.put(&self.lock.clone(), &object, tag, "").await;
+        if let Answer::Object(object) = answer {
+            self.observe(&object);
+            self.object = Some(object);
+        }
+    }
+
+    fn on_written(&mut self, answer: Answer, sent_us: u64) -> bool {
+        let Answer::Object(object) = answer else { return false };
+        self.observe(&object);
+        self.object = Some(object);
+        self.written_us = sent_us;
+        true
+    }
+
+    fn observe(&mut self, object: &Value) {
+        self.observed = Some(object["spec"].clone());
+        self.observed_us = self.client.context.now_us();
+    }
+
+    fn is_leader(&self) -> bool {
+        self.observed.as_ref().is_some_and(|spec| spec["holderIdentity"] == self.client.context.name.as_str())
+    }
+
+    fn is_valid(&self, now_us: u64) -> bool {
+        self.observed_us + LEASE_US > now_us
+    }
+}

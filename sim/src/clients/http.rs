@@ -1,0 +1,253 @@
+//! HTTP/1.1 of a client, written anew so that it shares no mistake with the server's.
+
+use crate::kernel::{Context, LinkId, Received};
+use memchr::memmem;
+
+/// A connection of a client, opened when it is needed.
+#[derive(Debug)]
+pub struct Http {
+    node: usize,
+    window: usize,
+    link: Option<LinkId>,
+    /// Bytes received and not read.
+    buffer: Vec<u8>,
+    /// What is left of the chunk that is being read; none before its head.
+    chunk_left: Option<usize>,
+}
+
+/// A response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// Status code.
+    pub status: u16,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+/// A request that has no answer: nobody knows whether it was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost;
+
+/// What comes next of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// One event.
+    Event(Vec<u8>),
+    /// The end, in order or not.
+    End,
+    /// Nothing in time.
+    Nothing,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request<'r> {
+    /// Method.
+    pub method: &'r str,
+    /// Path and query.
+    pub target: &'r str,
+    /// Media type of the body.
+    pub content_type: &'r str,
+    /// Body.
+    pub body: &'r str,
+}
+
+struct Head {
+    status: u16,
+    /// Length of the body; none if it is chunked.
+    length: Option<usize>,
+    closes: bool,
+}
+
+/// Bytes that may be unread on a connection that is read at once.
+const WINDOW: usize = 1 << 24;
+
+impl Http {
+    /// A client of a server.
+    #[must_use]
+    pub fn new(node: usize) -> Self {
+        Self::with_window(node, WINDOW)
+    }
+
+    /// A client that reads so much at a time.
+    #[must_use]
+    pub fn with_window(node: usize, window: usize) -> Self {
+        Self { node, window, link: None, buffer: Vec::new(), chunk_left: None }
+    }
+
+    /// Sends a request and waits for its answer, for so long.
+    ///
+    /// # Errors
+    /// [`Lost`]; the next request goes over a new connection.
+    pub async fn request(
+        &mut self,
+        context: &Context,
+        request: &Request<'_>,
+        within_us: u64,
+    ) -> Result<Response, Lost> {
+        let end_us = context.now_us() + within_us;
+        let head = self.send(context, request, end_us).await?;
+        let body = match head.length {
+            Some(length) => {
+                self.fill(context, length, end_us).await?;
+                self.buffer.drain(..length).collect()
+            }
+            None => {
+                let mut body = Vec::new();
+                while let Some(bytes) = self.chunk(context, end_us).await? {
+                    body.extend(bytes);
+                }
+                body
+            }
+        };
+        if head.closes {
+            self.close(context);
+        }
+        Ok(Response { status: head.status, body })
+    }
+
+    /// Begins a watch. Its events come by [`Http::line`] if the status is 200.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub async fn watch(&mut self, context: &Context, target: &str, within_us: u64) -> Result<Response, Lost> {
+        let end_us = context.now_us() + within_us;
+        let request = Request { method: "GET", target, content_type: "", body: "" };
+        let head = self.send(context, &request, end_us).await?;
+        let Some(length) = head.length else { return Ok(Response { status: head.status, body: Vec::new() }) };
+        self.fill(context, length, end_us).await?;
+        let body = self.buffer.drain(..length).collect();
+        if head.closes {
+            self.close(context);
+        }
+        Ok(Response { status: head.status, body })
+    }
+
+    /// The next event of a watch, waited for until `end_us`. `partial` keeps what has come of one that is not whole.
+    pub async fn line(&mut self, context: &Context, partial: &mut Vec<u8>, end_us: u64) -> Line {
+        loop {
+            if let Some(end) = memchr::memchr(b'\n', partial) {
+                let rest = partial.split_off(end + 1);
+                return Line::Event(std::mem::replace(partial, rest));
+            }
+            match self.chunk_or_nothing(context, end_us).await {
+                Ok(Some(bytes)) if bytes.is_empty() => return Line::Nothing,
+                Ok(Some(bytes)) => partial.extend(bytes),
+                Ok(None) | Err(Lost) => return Line::End,
+            }
+        }
+    }
+
+    /// Lets go of the connection.
+    pub fn close(&mut self, context: &Context) {
+        if let Some(link) = self.link.take() {
+            context.sim.hang_up(link);
+        }
+        self.buffer.clear();
+        self.chunk_left = None;
+    }
+
+    async fn send(&mut self, context: &Context, request: &Request<'_>, end_us: u64) -> Result<Head, Lost> {
+        let link = match self.link {
+            Some(link) if !context.sim.net.borrow().is_ended(link) && self.buffer.is_empty() => link,
+            _ => {
+                self.close(context);
+                context.sim.open(context.id, self.node, self.window)
+            }
+        };
+        self.link = Some(link);
+        let Request { method, target, content_type, body } = request;
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: sim\r\nUser-Agent: {}\r\n", context.name);
+        if !body.is_empty() {
+            text += &format!("Content-Type: {content_type}\r\nContent-Length: {}\r\n", body.len());
+        }
+        text += "\r\n";
+        text += body;
+        context.sim.send_to_server(link, text.into_bytes());
+        loop {
+            if let Some(end) = memmem::find(&self.buffer, b"\r\n\r\n") {
+                let head: Vec<u8> = self.buffer.drain(..end + 4).collect();
+                return parse_head(&head).ok_or(Lost);
+            }
+            self.more(context, end_us).await?;
+        }
+    }
+
+    /// Waits until so many bytes are there.
+    async fn fill(&mut self, context: &Context, bytes: usize, end_us: u64) -> Result<(), Lost> {
+        while self.buffer.len() < bytes {
+            self.more(context, end_us).await?;
+        }
+        Ok(())
+    }
+
+    async fn more(&mut self, context: &Context, end_us: u64) -> Result<(), Lost> {
+        let Some(link) = self.link else { return Err(Lost) };
+        match context.receive(link, end_us).await {
+            Received::Bytes(bytes) => {
+                self.buffer.extend(bytes);
+                Ok(())
+            }
+            Received::End | Received::Nothing => {
+                self.close(context);
+                Err(Lost)
+            }
+        }
+    }
+
+    /// A whole chunk; none at the end of the body.
+    async fn chunk(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
+        match self.chunk_or_nothing(context, end_us).await? {
+            Some(bytes) if bytes.is_empty() => {
+                self.close(context);
+                Err(Lost)
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// A part of a chunk: nothing if there was none in time, none at the end of the body.
+    async fn chunk_or_nothing(&mut self, context: &Context, end_us: u64) -> Result<Option<Vec<u8>>, Lost> {
+        loop {
+            if let Some(left) = self.chunk_left {
+                if self.buffer.len() >= left + 2 {
+                    let mut bytes: Vec<u8> = self.buffer.drain(..left + 2).collect();
+                    bytes.truncate(left);
+                    self.chunk_left = None;
+                    return Ok(if left == 0 { None } else { Some(bytes) });
+                }
+            } else if let Some(end) = memmem::find(&self.buffer, b"\r\n") {
+                let line: Vec<u8> = self.buffer.drain(..end + 2).collect();
+                let digits = str::from_utf8(&line).map_err(|_| Lost)?.trim();
+                self.chunk_left = Some(usize::from_str_radix(digits, 16).map_err(|_| Lost)?);
+                continue;
+            }
+            let Some(link) = self.link else { return Err(Lost) };
+            match context.receive(link, end_us).await {
+                Received::Bytes(bytes) => self.buffer.extend(bytes),
+                Received::Nothing => return Ok(Some(Vec::new())),
+                Received::End => {
+                    self.close(context);
+                    return Err(Lost);
+                }
+            }
+        }
+    }
+}
+
+fn parse_head(bytes: &[u8]) -> Option<Head> {
+    let text = str::from_utf8(bytes).ok()?;
+    let mut lines = text.split("\r\n");
+    let status = lines.next()?.split(' ').nth(1)?.parse().ok()?;
+    let mut head = Head { status, length: None, closes: false };
+    for line in lines {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("content-length") {
+            head.length = Some(value.parse().ok()?);
+        } else if name.eq_ignore_ascii_case("connection") {
+            head.closes = value.eq_ignore_ascii_case("close");
+        }
+    }
+    Some(head)
+}

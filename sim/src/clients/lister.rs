@@ -1,0 +1,73 @@
+//! A client that lists: the newest state, the state at a version, and page by page.
+
+use super::http::{Http, Request};
+use super::watcher::items;
+use super::{lease, version_of};
+use crate::check::history::{List, State};
+use crate::kernel::{Context, SECOND};
+use fastrand::Rng;
+use serde_json::Value;
+
+/// Microseconds after which a page is given up.
+const WITHIN_US: u64 = 20 * SECOND;
+
+/// What it does, for as long as it may.
+pub async fn run(context: Context, node: usize) {
+    let mut http = Http::new(node);
+    let mut last = None;
+    while !context.is_ending() {
+        let wait_us = context.random(|random| random.u64(SECOND..8 * SECOND));
+        context.sleep(wait_us).await;
+        let exact = last.filter(|_| context.random(Rng::bool));
+        let limit = context.random(|random| if random.bool() { random.usize(1..4) } else { 0 });
+        if let Some(list) = list(&context, &mut http, exact, limit).await {
+            last = Some(list.version);
+            context.sim.history.borrow_mut().lists.push(list);
+        }
+    }
+}
+
+/// A list of all Leases, of the newest state or at a version; none if it was refused or lost.
+pub async fn list(context: &Context, http: &mut Http, exact: Option<u64>, limit: usize) -> Option<List> {
+    let sent_us = context.now_us();
+    let mut list: Option<List> = None;
+    let mut token = String::new();
+    loop {
+        let mut target = format!("{}?limit={limit}", lease::ALL);
+        if !token.is_empty() {
+            target += &format!("&continue={token}");
+        } else if let Some(version) = exact {
+            target += &format!("&resourceVersion={version}&resourceVersionMatch=Exact");
+        }
+        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
+        let response = http.request(context, &request, WITHIN_US).await.ok()?;
+        context.say(|| format!("GET {target} → {}", response.status));
+        let page: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200)?;
+        let (version, items) = (version_of(&page)?, items(&page)?);
+        let list = list.get_or_insert_with(|| List {
+            namespace: None,
+            is_newest: exact.is_none(),
+            exact,
+            sent_us,
+            done_us: 0,
+            version,
+            items: Vec::new(),
+        });
+        if list.version != version {
+            let what = format!("{}: a page at {version} of a list at {}", context.name, list.version);
+            context.sim.history.borrow_mut().complaints.push(what);
+        }
+        list.items.extend(items);
+        list.done_us = context.now_us();
+        match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+            Some(next) => next.clone_into(&mut token),
+            None => return Some(list.clone()),
+        }
+    }
+}
+
+/// Namespaces and names in the order of the list, which are each there once.
+#[must_use]
+pub fn is_ordered(items: &[(crate::check::history::Key, State)]) -> bool {
+    items.is_sorted_by(|(one, _), (other, _)| one < other)
+}

@@ -1,0 +1,206 @@
+//! Clients: what they do is what real ones do, and all that they see goes into the history.
+
+pub mod auditor;
+pub mod crud;
+pub mod election;
+pub mod http;
+pub mod kubelet;
+pub mod lease;
+pub mod lister;
+pub mod watcher;
+
+use crate::check::history::{Base, Key, Kind, OpId, Outcome, State};
+use crate::kernel::Context;
+use http::{Http, Lost, Request};
+use serde_json::Value;
+
+/// A client that reads and writes single Leases, and writes down what it did.
+#[derive(Debug)]
+pub struct Client {
+    /// The world.
+    pub context: Context,
+    http: Http,
+    /// Microseconds after which a request is given up.
+    pub within_us: u64,
+    /// Body of the last answer, as it came.
+    last_body: Vec<u8>,
+}
+
+/// What came of a request.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The object that the server showed.
+    Object(Value),
+    /// Something else that is a success.
+    Done(Value),
+    /// A refusal.
+    Refused(u16),
+    /// Nobody knows.
+    Lost,
+}
+
+/// Media type of a merge patch.
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Media type of a Lease.
+pub const JSON: &str = "application/json";
+
+impl Client {
+    /// A client of a server.
+    #[must_use]
+    pub fn new(context: Context, node: usize, within_us: u64) -> Self {
+        Self { context, http: Http::new(node), within_us, last_body: Vec::new() }
+    }
+
+    /// Creates a Lease.
+    pub async fn create(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
+        let target = format!("{}{options}", lease::collection(&key.namespace));
+        let kind = if options.is_empty() { Kind::Create } else { Kind::Dry };
+        self.write("POST", &target, JSON, lease, (kind, key.clone(), tag, Base::Absent)).await
+    }
+
+    /// Replaces a Lease whose state names the version that it is made from, if one.
+    pub async fn put(&mut self, key: &Key, lease: &Value, tag: u64, options: &str) -> Answer {
+        let target = format!("{}{options}", lease::path(key));
+        let version = lease["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
+        let base = version.map_or(Base::Any, Base::Version);
+        let kind = if options.is_empty() { Kind::Put } else { Kind::Dry };
+        self.write("PUT", &target, JSON, lease, (kind, key.clone(), tag, base)).await
+    }
+
+    /// Renews a Lease by sending back the last answer, byte for byte, with another time. None if that is not of `base`.
+    pub async fn renew(&mut self, key: &Key, base: &Value, tag: u64) -> Option<Answer> {
+        let text = str::from_utf8(&self.last_body).ok()?;
+        let time = base["spec"]["renewTime"].as_str()?;
+        let version = version_of(base)?;
+        if !text.contains(&format!("\"resourceVersion\":\"{version}\"")) {
+            return None;
+        }
+        let body = text.replacen(
+            &format!("\"renewTime\":\"{time}\""),
+            &format!("\"renewTime\":\"{}\"", lease::micro_time(tag)),
+            1,
+        );
+        let target = lease::path(key);
+        let op = self.begin(Kind::Put, key.clone(), tag, Base::Version(version));
+        Some(self.finish(op, &Request { method: "PUT", target: &target, content_type: JSON, body: &body }).await)
+    }
+
+    /// Patches a Lease.
+    pub async fn patch(&mut self, key: &Key, patch: &Value, tag: u64, options: &str) -> Answer {
+        let target = format!("{}{options}", lease::path(key));
+        let kind = if options.is_empty() { Kind::Patch } else { Kind::Dry };
+        self.write("PATCH", &target, MERGE_PATCH, patch, (kind, key.clone(), tag, Base::Any)).await
+    }
+
+    /// Reads a Lease.
+    pub async fn get(&mut self, key: &Key) -> Answer {
+        let target = lease::path(key);
+        let op = self.begin(Kind::Get, key.clone(), 0, Base::Any);
+        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
+        self.finish(op, &request).await
+    }
+
+    /// Deletes a Lease.
+    pub async fn delete(&mut self, key: &Key, options: &str) -> Answer {
+        let target = format!("{}{options}", lease::path(key));
+        let kind = if options.is_empty() { Kind::Delete } else { Kind::Dry };
+        let op = self.begin(kind, key.clone(), 0, Base::Any);
+        let request = Request { method: "DELETE", target: &target, content_type: "", body: "" };
+        self.finish(op, &request).await
+    }
+
+    /// Deletes all Leases of a namespace.
+    pub async fn delete_collection(&mut self, namespace: &str) -> Answer {
+        let target = lease::collection(namespace);
+        let key = Key { namespace: namespace.to_owned(), name: String::new() };
+        let op = self.begin(Kind::DeleteCollection, key, 0, Base::Any);
+        let request = Request { method: "DELETE", target: &target, content_type: "", body: "" };
+        self.finish(op, &request).await
+    }
+
+    async fn write(
+        &mut self,
+        method: &str,
+        target: &str,
+        content_type: &str,
+        body: &Value,
+        (kind, key, tag, base): (Kind, Key, u64, Base),
+    ) -> Answer {
+        let op = self.begin(kind, key, tag, base);
+        let body = body.to_string();
+        self.finish(op, &Request { method, target, content_type, body: &body }).await
+    }
+
+    fn begin(&self, kind: Kind, key: Key, tag: u64, base: Base) -> OpId {
+        let now_us = self.context.now_us();
+        self.context.sim.history.borrow_mut().begin(self.context.id, kind, key, tag, base, now_us)
+    }
+
+    async fn finish(&mut self, op: OpId, request: &Request<'_>) -> Answer {
+        let response = self.http.request(&self.context, request, self.within_us).await;
+        let answer = match response {
+            Err(Lost) => Answer::Lost,
+            Ok(response) => match (response.status, serde_json::from_slice::<Value>(&response.body)) {
+                (200..=299, Ok(value)) if value["kind"] == "Lease" => {
+                    self.last_body = response.body;
+                    Answer::Object(value)
+                }
+                (200..=299, Ok(value)) => Answer::Done(value),
+                (200..=299, Err(_)) => Answer::Lost,
+                (status, _) => Answer::Refused(status),
+            },
+        };
+        let outcome = outcome(&answer);
+        if let Answer::Refused(status) = &answer {
+            self.context.sim.count(match status {
+                404 => "404",
+                409 => "409",
+                429 => "429",
+                503 => "503",
+                504 => "504",
+                507 => "507",
+                _ => "other refusals",
+            });
+        }
+        self.context.say(|| format!("{} {} → {}", request.method, request.target, shown(&answer)));
+        let name = match &answer {
+            Answer::Object(lease) => lease::key(lease),
+            Answer::Done(_) | Answer::Refused(_) | Answer::Lost => None,
+        };
+        self.context.sim.history.borrow_mut().end(op, outcome, name, self.context.now_us());
+        answer
+    }
+}
+
+fn outcome(answer: &Answer) -> Outcome {
+    match answer {
+        Answer::Object(lease) => lease::state(lease).map_or(Outcome::Unreadable, Outcome::State),
+        Answer::Done(value) if value["kind"] == "Status" => {
+            Outcome::Deleted(vec![value["details"]["uid"].as_str().unwrap_or_default().to_owned()])
+        }
+        Answer::Done(value) => {
+            let items = value["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+            Outcome::Deleted(items.iter().filter_map(|item| lease::state(item).map(|state| state.uid)).collect())
+        }
+        // The server says that it does not know either.
+        Answer::Refused(500 | 504) | Answer::Lost => Outcome::Unknown,
+        Answer::Refused(status) => Outcome::Refused(*status),
+    }
+}
+
+fn shown(answer: &Answer) -> String {
+    match answer {
+        Answer::Object(lease) => {
+            lease::state(lease).map_or_else(|| "?".to_owned(), |State { version, .. }| format!("version {version}"))
+        }
+        Answer::Done(value) => format!("done, {}", value["kind"]),
+        Answer::Refused(status) => format!("{status}"),
+        Answer::Lost => "no answer".to_owned(),
+    }
+}
+
+/// Version of an object that a server showed.
+#[must_use]
+pub fn version_of(value: &Value) -> Option<u64> {
+    value["metadata"]["resourceVersion"].as_str()?.parse().ok()
+}

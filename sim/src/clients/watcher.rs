@@ -1,0 +1,198 @@
+//! A watcher as a reflector is one (client-go `tools/cache`, `reflector.go`): it lists, watches from there, and resumes
+//! from the last version that it saw; after 410 it lists again.
+
+use super::http::{Http, Line, Request, Response};
+use super::lease;
+use crate::check::history::{Feed, Key, List, Seen, SeenKind, State};
+use crate::kernel::{Context, MS, SECOND};
+use fastrand::Rng;
+use serde_json::Value;
+
+/// Bytes that a slow reader takes at a time.
+const SLOW_WINDOW: usize = 700;
+
+/// Milliseconds without an answer after which a request is given up.
+const WITHIN_US: u64 = 20 * SECOND;
+
+struct Watcher {
+    context: Context,
+    http: Http,
+    namespace: Option<String>,
+    is_slow: bool,
+}
+
+/// Why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The version is too old.
+    Expired,
+    /// Any other reason: the watch is resumed.
+    Otherwise,
+}
+
+/// What it does, for ever. Of all namespaces, if `namespace` is none.
+pub async fn run(context: Context, node: usize, namespace: Option<String>, is_slow: bool) {
+    // An event with a long text takes some windows, and not hundreds.
+    let window = SLOW_WINDOW.max(context.sim.swarm.text_bytes);
+    let http = if is_slow { Http::with_window(node, window) } else { Http::new(node) };
+    let mut watcher = Watcher { context, http, namespace, is_slow };
+    let mut expired_at = None;
+    loop {
+        let Some(start) = watcher.list().await else {
+            watcher.wait().await;
+            continue;
+        };
+        let window = watcher.context.sim.swarm.window_events as u64;
+        if let Some(seen) = expired_at.filter(|seen| start.saturating_sub(*seen) < window) {
+            watcher.complain(format!("410 at version {seen}, which is in the window: the list after it is at {start}"));
+        }
+        let feed = watcher.begin(start);
+        let mut is_resumed = false;
+        while watcher.watch(feed, is_resumed).await == Ended::Otherwise {
+            watcher.wait().await;
+            is_resumed = true;
+        }
+        let mut history = watcher.context.sim.history.borrow_mut();
+        history.feeds[feed].is_open = false;
+        expired_at = Some(history.feeds[feed].seen);
+        *history.counts.entry("watches with 410").or_default() += 1;
+    }
+}
+
+impl Watcher {
+    fn path(&self) -> String {
+        self.namespace.as_deref().map_or_else(|| lease::ALL.to_owned(), lease::collection)
+    }
+
+    async fn wait(&self) {
+        let wait_us = self.context.random(|random| random.u64(50 * MS..800 * MS));
+        self.context.sleep(wait_us).await;
+    }
+
+    async fn list(&mut self) -> Option<u64> {
+        let sent_us = self.context.now_us();
+        // A reflector's first list takes any state; later ones do too, if it knows no newer one.
+        let is_newest = self.context.random(Rng::bool);
+        let target = if is_newest { self.path() } else { format!("{}?resourceVersion=0", self.path()) };
+        let request = Request { method: "GET", target: &target, content_type: "", body: "" };
+        let response = self.http.request(&self.context, &request, WITHIN_US).await.ok()?;
+        self.context.say(|| format!("GET {target} → {}", response.status));
+        let list: Value = serde_json::from_slice(&response.body).ok().filter(|_| response.status == 200)?;
+        let version = super::version_of(&list)?;
+        let done_us = self.context.now_us();
+        let items = items(&list)?;
+        let namespace = self.namespace.clone();
+        let list = List { namespace, is_newest, exact: None, sent_us, done_us, version, items };
+        self.context.sim.history.borrow_mut().lists.push(list);
+        Some(version)
+    }
+
+    fn begin(&self, start: u64) -> usize {
+        let mut history = self.context.sim.history.borrow_mut();
+        history.feeds.push(Feed {
+            client: self.context.id,
+            namespace: self.namespace.clone(),
+            start,
+            seen: start,
+            events: Vec::new(),
+            is_open: true,
+        });
+        history.feeds.len() - 1
+    }
+
+    async fn watch(&mut self, feed: usize, is_resumed: bool) -> Ended {
+        let from = self.context.sim.history.borrow().feeds[feed].seen;
+        let seconds = self.context.random(|random| random.u64(5..40));
+        let target =
+            format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={from}&timeoutSeconds={seconds}", self.path());
+        let Ok(Response { status, .. }) = self.http.watch(&self.context, &target, WITHIN_US).await else {
+            return Ended::Otherwise;
+        };
+        self.context.say(|| format!("GET {target} → {status}"));
+        if status != 200 {
+            return if status == 410 { Ended::Expired } else { Ended::Otherwise };
+        }
+        if is_resumed {
+            self.context.sim.count("watches resumed");
+        }
+        let mut partial = Vec::new();
+        // One that hears nothing for longer than it asked for has lost its connection.
+        let end_us = self.context.now_us() + (seconds + 30) * SECOND;
+        loop {
+            match self.http.line(&self.context, &mut partial, end_us).await {
+                Line::Event(line) => {
+                    if let Some(ended) = self.take(feed, &line) {
+                        self.http.close(&self.context);
+                        return ended;
+                    }
+                }
+                Line::Nothing => {
+                    self.complain(format!("a watch for {seconds} s did not end"));
+                    self.http.close(&self.context);
+                    return Ended::Otherwise;
+                }
+                Line::End => return Ended::Otherwise,
+            }
+            if self.is_slow {
+                let pause_us = self.context.random(|random| random.u64(0..300 * MS));
+                self.context.sleep(pause_us).await;
+            }
+        }
+    }
+
+    /// Takes in an event. Why the watch has ended, if it has.
+    fn take(&self, feed: usize, line: &[u8]) -> Option<Ended> {
+        let Ok(event) = serde_json::from_slice::<Value>(line) else {
+            self.complain(format!("an event that is no JSON: {}", String::from_utf8_lossy(line)));
+            return Some(Ended::Otherwise);
+        };
+        let object = &event["object"];
+        let kind = match event["type"].as_str() {
+            Some("ADDED") => SeenKind::Added,
+            Some("MODIFIED") => SeenKind::Modified,
+            Some("DELETED") => SeenKind::Deleted,
+            Some("BOOKMARK") => {
+                let mut history = self.context.sim.history.borrow_mut();
+                let feed = &mut history.feeds[feed];
+                let version = super::version_of(object)?;
+                if version < feed.seen {
+                    let what = format!("{}: a bookmark at {version} after {}", self.context.name, feed.seen);
+                    history.complaints.push(what);
+                } else {
+                    feed.seen = version;
+                }
+                return None;
+            }
+            Some("ERROR") if object["code"] == 410 => return Some(Ended::Expired),
+            _ => return Some(Ended::Otherwise),
+        };
+        let (Some(key), Some(state)) = (lease::key(object), lease::state(object)) else {
+            self.complain(format!("an event without a Lease: {event}"));
+            return Some(Ended::Otherwise);
+        };
+        self.context.say(|| format!("{kind:?} {}/{} version {}", key.namespace, key.name, state.version));
+        let at_us = self.context.now_us();
+        let mut history = self.context.sim.history.borrow_mut();
+        let feed = &mut history.feeds[feed];
+        let is_behind = state.version <= feed.seen;
+        let seen = std::mem::replace(&mut feed.seen, state.version);
+        let version = state.version;
+        feed.events.push(Seen { at_us, key, kind, state });
+        if is_behind {
+            let what = format!("{}: an event of version {version} after {seen}", self.context.name);
+            history.complaints.push(what);
+        }
+        None
+    }
+
+    fn complain(&self, what: String) {
+        let what = format!("{}: {what}", self.context.name);
+        self.context.sim.history.borrow_mut().complaints.push(what);
+    }
+}
+
+/// Leases of a list.
+#[must_use]
+pub fn items(list: &Value) -> Option<Vec<(Key, State)>> {
+    list["items"].as_array()?.iter().map(|item| Some((lease::key(item)?, lease::state(item)?))).collect()
+}

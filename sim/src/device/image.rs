@@ -1,0 +1,93 @@
+//! What a power cut leaves.
+
+use super::Unsynced;
+use fastrand::Rng;
+
+/// Which part of what was not synced survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PowerCut {
+    /// All: the process is killed, and the system goes on.
+    All,
+    /// All but one change.
+    AllButOne,
+    /// Any bytes of any changes.
+    AnyBytes,
+    /// Any changes, each as a whole.
+    AnyChanges,
+    /// Any sectors of any changes.
+    AnySectors,
+    /// None.
+    Nothing,
+    /// The first ones, and the one after them in part, cut at any byte.
+    Prefix,
+}
+
+impl PowerCut {
+    /// One of those in which the power fails.
+    #[must_use]
+    pub fn draw(random: &mut Rng) -> Self {
+        let all = [
+            Self::AllButOne,
+            Self::AnyBytes,
+            Self::AnyChanges,
+            Self::AnySectors,
+            Self::Nothing,
+            Self::Prefix,
+            Self::All,
+        ];
+        all[random.usize(..all.len())]
+    }
+}
+
+const SECTOR_BYTES: usize = 512;
+
+/// The file after a power cut.
+pub(super) fn image(random: &mut Rng, how: PowerCut, durable: &[u8], unsynced: &[Unsynced]) -> Vec<u8> {
+    let mut bytes = durable.to_vec();
+    let chosen = random.usize(..=unsynced.len());
+    for (index, change) in unsynced.iter().enumerate() {
+        let survives = match how {
+            PowerCut::All => true,
+            PowerCut::AllButOne => index != chosen,
+            PowerCut::AnyBytes | PowerCut::AnyChanges => random.bool(),
+            PowerCut::AnySectors => true,
+            PowerCut::Nothing => false,
+            PowerCut::Prefix => index <= chosen,
+        };
+        if !survives {
+            continue;
+        }
+        match change {
+            Unsynced::Bytes(offset, data) => match how {
+                PowerCut::AnyBytes => {
+                    let (one, other) = (random.usize(..=data.len()), random.usize(..=data.len()));
+                    part(&mut bytes, *offset, data, one.min(other), one.max(other));
+                }
+                PowerCut::AnySectors => {
+                    let mut start = 0;
+                    while start < data.len() {
+                        let end = (start + SECTOR_BYTES).min(data.len());
+                        if random.bool() {
+                            part(&mut bytes, *offset, data, start, end);
+                        }
+                        start = end;
+                    }
+                }
+                PowerCut::Prefix if index == chosen => {
+                    part(&mut bytes, *offset, data, 0, random.usize(..=data.len()));
+                }
+                PowerCut::All | PowerCut::AllButOne | PowerCut::AnyChanges | PowerCut::Nothing | PowerCut::Prefix => {
+                    change.apply(&mut bytes);
+                }
+            },
+            Unsynced::Length(_) => change.apply(&mut bytes),
+        }
+    }
+    bytes
+}
+
+fn part(bytes: &mut Vec<u8>, offset: usize, data: &[u8], start: usize, end: usize) {
+    if start < end {
+        Unsynced::Bytes(offset + start, data[start..end].to_vec()).apply(bytes);
+    }
+}

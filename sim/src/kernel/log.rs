@@ -1,0 +1,43 @@
+//! The readable log of a run.
+
+use std::fmt::Write;
+
+/// Lines of a run: virtual time, who, what. The same seed gives the same bytes.
+#[derive(Debug, Default)]
+pub struct Log {
+    text: Option<String>,
+}
+
+impl Log {
+    /// A log that keeps its lines.
+    #[must_use]
+    pub fn on() -> Self {
+        Self { text: Some(String::new()) }
+    }
+
+    /// A log that keeps nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Whether lines are kept.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.text.is_some()
+    }
+
+    /// Adds a line.
+    pub(super) fn push(&mut self, now_us: u64, who: &str, what: &str) {
+        if let Some(text) = &mut self.text {
+            let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
+            writeln!(text, "{seconds:>5}.{us:06}  {who:<14} {what}").expect("a String takes everything");
+        }
+    }
+
+    /// The lines.
+    #[must_use]
+    pub fn into_text(self) -> String {
+        self.text.unwrap_or_default()
+    }
+}

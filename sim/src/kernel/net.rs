@@ -1,0 +1,202 @@
+//! Connections: bytes that arrive later, in order, in pieces, or never.
+
+use super::{Event, Sim, TaskId};
+
+/// A connection, by the number of its opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub usize);
+
+/// What arrives at an end of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The other side has ended the connection.
+    End,
+}
+
+/// All connections of a run.
+#[derive(Debug, Default)]
+pub struct Net {
+    links: Vec<Link>,
+}
+
+#[derive(Debug)]
+struct Link {
+    owner: TaskId,
+    node: usize,
+    /// Start of the server that has the connection; none until something has arrived there.
+    epoch: Option<u64>,
+    /// Nothing arrives before these times, so that bytes stay in order.
+    to_server_us: u64,
+    to_client_us: u64,
+    /// Bytes that the client has not read.
+    inbox: Vec<u8>,
+    /// Bytes sent to the client that it has not read.
+    unread: usize,
+    /// Bytes that may be unread.
+    window: usize,
+    /// No more comes for the client.
+    is_ended: bool,
+    /// One of the ends has let go: what is on the way is lost.
+    is_gone: bool,
+    /// The server that had the connection is gone.
+    is_lost: bool,
+}
+
+impl Sim {
+    /// Opens a connection to a server. Whether the server is there turns out when something is sent.
+    pub fn open(&self, owner: TaskId, node: usize, window: usize) -> LinkId {
+        let mut net = self.net.borrow_mut();
+        net.links.push(Link {
+            owner,
+            node,
+            epoch: None,
+            to_server_us: 0,
+            to_client_us: 0,
+            inbox: Vec::new(),
+            unread: 0,
+            window,
+            is_ended: false,
+            is_gone: false,
+            is_lost: false,
+        });
+        LinkId(net.links.len() - 1)
+    }
+
+    /// Sends to the server, in pieces if the run has it so.
+    pub fn send_to_server(&self, link: LinkId, mut bytes: Vec<u8>) {
+        if self.swarm.cut_requests && bytes.len() > 1 && self.random(|random| random.u8(..4)) == 0 {
+            let rest = bytes.split_off(self.random(|random| random.usize(1..bytes.len())));
+            self.to_server(link, Inbound::Bytes(bytes));
+            self.to_server(link, Inbound::Bytes(rest));
+        } else {
+            self.to_server(link, Inbound::Bytes(bytes));
+        }
+    }
+
+    fn to_server(&self, link: LinkId, what: Inbound) {
+        let latency_us = self.latency_us();
+        let at_us = {
+            let place = &mut self.net.borrow_mut().links[link.0];
+            place.to_server_us = place.to_server_us.max(self.now_us() + latency_us);
+            place.to_server_us
+        };
+        self.schedule_at(at_us, Event::ToServer(link, what));
+    }
+
+    /// Sends to the client.
+    pub fn send_to_client(&self, link: LinkId, what: Inbound) {
+        let latency_us = self.latency_us();
+        let at_us = {
+            let place = &mut self.net.borrow_mut().links[link.0];
+            if let Inbound::Bytes(bytes) = &what {
+                place.unread += bytes.len();
+            }
+            place.to_client_us = place.to_client_us.max(self.now_us() + latency_us);
+            place.to_client_us
+        };
+        self.schedule_at(at_us, Event::ToClient(link, what));
+    }
+
+    /// Lets go of the client's end.
+    pub fn hang_up(&self, link: LinkId) {
+        let was_gone = std::mem::replace(&mut self.net.borrow_mut().links[link.0].is_gone, true);
+        if !was_gone {
+            self.to_server(link, Inbound::End);
+        }
+    }
+
+    fn latency_us(&self) -> u64 {
+        let max_us = self.swarm.latency_us_max;
+        self.random(|random| {
+            // Now and then something is on its way for long.
+            if self.swarm.has_slow_net && random.u16(..200) == 0 {
+                random.u64(..4 * super::SECOND)
+            } else {
+                random.u64(50..50 + max_us)
+            }
+        })
+    }
+}
+
+impl Net {
+    /// Takes in what has arrived at the client's end; gives whose it is.
+    pub fn arrive(&mut self, link: LinkId, what: Inbound) -> Option<TaskId> {
+        let link = &mut self.links[link.0];
+        if link.is_gone {
+            return None;
+        }
+        match what {
+            Inbound::Bytes(bytes) => link.inbox.extend(bytes),
+            Inbound::End => link.is_ended = true,
+        }
+        Some(link.owner)
+    }
+
+    /// Reads all that has arrived at the client's end. The server whose window was full, if it was.
+    pub fn read(&mut self, link: LinkId) -> (Vec<u8>, Option<(usize, u64)>) {
+        let link = &mut self.links[link.0];
+        let was_full = link.unread >= link.window;
+        let bytes = std::mem::take(&mut link.inbox);
+        link.unread -= bytes.len();
+        (bytes, link.epoch.filter(|_| was_full).map(|epoch| (link.node, epoch)))
+    }
+
+    /// Whether no more comes for the client.
+    #[must_use]
+    pub fn is_ended(&self, link: LinkId) -> bool {
+        self.links[link.0].is_ended
+    }
+
+    /// Bytes that the server may send now.
+    #[must_use]
+    pub fn room(&self, link: LinkId) -> usize {
+        let link = &self.links[link.0];
+        link.window.saturating_sub(link.unread)
+    }
+
+    /// Server that the connection goes to.
+    #[must_use]
+    pub fn node(&self, link: LinkId) -> usize {
+        self.links[link.0].node
+    }
+
+    /// Start of the server that has the connection; none if nothing has arrived.
+    #[must_use]
+    pub fn epoch(&self, link: LinkId) -> Option<u64> {
+        self.links[link.0].epoch
+    }
+
+    /// Takes note of the start of the server that has the connection.
+    pub fn accept(&mut self, link: LinkId, epoch: u64) {
+        self.links[link.0].epoch = Some(epoch);
+    }
+
+    /// Whether one of the ends has let go.
+    #[must_use]
+    pub fn is_gone(&self, link: LinkId) -> bool {
+        self.links[link.0].is_gone
+    }
+
+    /// Connections of a machine to starts of its server before `epoch`, which have not ended. They end now.
+    pub fn of_earlier(&mut self, node: usize, epoch: u64) -> Vec<LinkId> {
+        let is_lost = |link: &Link| {
+            link.node == node && !link.is_gone && !link.is_lost && link.epoch.is_some_and(|own| own < epoch)
+        };
+        let lost: Vec<_> =
+            self.links.iter().enumerate().filter(|(_, link)| is_lost(link)).map(|(i, _)| LinkId(i)).collect();
+        lost.iter().for_each(|link| self.links[link.0].is_lost = true);
+        lost
+    }
+
+    /// Cuts a connection that is open, in both directions: what is on the way is lost. One of `count`, by `choice`.
+    pub fn cut(&mut self, choice: usize) -> Option<(LinkId, TaskId)> {
+        let open: Vec<_> = self.links.iter().enumerate().filter(|(_, link)| !link.is_gone && !link.is_ended).collect();
+        let (index, link) = open.get(choice.checked_rem(open.len())?)?;
+        let (id, owner) = (LinkId(*index), link.owner);
+        let link = &mut self.links[id.0];
+        (link.is_gone, link.is_ended) = (true, true);
+        Some((id, owner))
+    }
+}

@@ -1,0 +1,140 @@
+//! Clients as tasks: straight code that waits for time and for the network, and nothing else.
+
+use super::{Event, LinkId, NodeEvent, Sim};
+use fastrand::Rng;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// Number of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskId(pub usize);
+
+/// A client, as far as it has come.
+pub struct Task(Option<Pin<Box<dyn Future<Output = ()>>>>);
+
+/// What a client has of the world.
+#[derive(Debug)]
+pub struct Context {
+    /// The world.
+    pub sim: Rc<Sim>,
+    /// Whose this is.
+    pub id: TaskId,
+    /// Name in the log.
+    pub name: String,
+    random: RefCell<Rng>,
+    /// When the task is woken next.
+    wake_us: Cell<u64>,
+}
+
+/// What came of waiting for bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// The end of the connection.
+    End,
+    /// Nothing in time.
+    Nothing,
+}
+
+impl Task {
+    /// A task that has not begun.
+    pub fn new(future: impl Future<Output = ()> + 'static) -> Self {
+        Self(Some(Box::pin(future)))
+    }
+
+    /// Goes on as far as possible.
+    pub fn poll(&mut self) {
+        let mut context = std::task::Context::from_waker(Waker::noop());
+        if let Some(future) = &mut self.0
+            && future.as_mut().poll(&mut context).is_ready()
+        {
+            self.0 = None;
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Task").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Context {
+    /// That of one task.
+    #[must_use]
+    pub fn new(sim: Rc<Sim>, id: TaskId, name: String, random: Rng) -> Self {
+        Self { sim, id, name, random: RefCell::new(random), wake_us: Cell::new(u64::MAX) }
+    }
+
+    /// The client's own chance.
+    pub fn random<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.random.borrow_mut())
+    }
+
+    /// True time in microseconds, which serves as the client's monotonic clock.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.sim.now_us()
+    }
+
+    /// Whether nothing more is to be begun.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.sim.is_ending()
+    }
+
+    /// Adds a line to the log.
+    pub fn say(&self, what: impl FnOnce() -> String) {
+        self.sim.say(&self.name, what);
+    }
+
+    /// Waits so long.
+    pub async fn sleep(&self, us: u64) {
+        let end_us = self.now_us() + us;
+        self.wake_at(end_us);
+        poll_fn(|_| {
+            if self.now_us() >= end_us {
+                return Poll::Ready(());
+            }
+            self.wake_at(end_us);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Waits for something of a connection, until `end_us` at the latest.
+    pub async fn receive(&self, link: LinkId, end_us: u64) -> Received {
+        poll_fn(|_| {
+            let (bytes, full) = self.sim.net.borrow_mut().read(link);
+            if let Some((node, epoch)) = full {
+                self.sim.schedule(0, Event::Node { node, epoch, what: NodeEvent::Turn });
+            }
+            if !bytes.is_empty() {
+                return Poll::Ready(Received::Bytes(bytes));
+            }
+            if self.sim.net.borrow().is_ended(link) {
+                return Poll::Ready(Received::End);
+            }
+            if self.now_us() >= end_us {
+                return Poll::Ready(Received::Nothing);
+            }
+            self.wake_at(end_us);
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn wake_at(&self, at_us: u64) {
+        // One that comes earlier finds nothing to do, and asks again.
+        let wake_us = self.wake_us.get();
+        if wake_us <= self.now_us() || at_us < wake_us {
+            self.wake_us.set(at_us);
+            self.sim.schedule_at(at_us, Event::Task(self.id));
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A deterministic simulator: the real service, journal and store in one thread and in virtual time, with clients,
+//! faults and a checker, all from one seed.
+//!
+//! ```text
+//!   clients ── HTTP ──► node::Server: Service, Journal ── Port ──► Worker, Disk ──► device::Device
+//!      │                                                                              ▲
+//!      └─► history ─► check                              faults ──────────────────────┘
+//! ```
+
+pub mod bugs;
+pub mod check;
+pub mod clients;
+pub mod device;
+pub mod faults;
+pub mod kernel;
+pub mod node;
+pub mod run;
+pub mod swarm;
+pub mod world;

@@ -1,0 +1,115 @@
+//! The command: runs seeds, replays one, tries deliberate bugs.
+
+mod args;
+
+use args::Args;
+use coordination_apiserver::cli;
+use sim::bugs;
+use sim::run::{Options, Report, run};
+use std::io::{self, IsTerminal, Write};
+use std::ops::RangeInclusive;
+use std::panic;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Name of the program, as it stands before its messages.
+const PROGRAM: &str = "sim";
+/// Complaints that are shown of a seed.
+const COMPLAINTS_SHOWN: usize = 5;
+/// Seeds after which progress is shown.
+const SEEDS_PER_LINE: u64 = 100;
+
+fn main() -> ExitCode {
+    let args: Args = match cli::parse_for(PROGRAM) {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    let mut out = io::stdout().lock();
+    let done = if args.list_bugs { list_bugs(&mut out) } else { simulate(&args, &mut out) };
+    // A reader that has gone away is no reason to fail.
+    done.unwrap_or(ExitCode::SUCCESS)
+}
+
+fn list_bugs(out: &mut impl Write) -> io::Result<ExitCode> {
+    for (_, name, what) in bugs::ALL {
+        writeln!(out, "{name:<24} {what}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
+    let options = Options { bug: args.bug, log: args.log, failed_syncs: args.failed_syncs };
+    if args.log {
+        let report = run(args.seed.unwrap_or_default(), options);
+        out.write_all(report.log.as_bytes())?;
+        return Ok(status(report.complaints.is_empty()));
+    }
+    // A panic is a complaint of its seed.
+    panic::set_hook(Box::new(|_| {}));
+    let seeds = args.seed.map_or_else(|| args.seeds.clone(), |seed| seed..=seed);
+    match args.bug {
+        Some(_) => find(options, seeds, out),
+        None => check(options, seeds, out),
+    }
+}
+
+/// Runs seeds until one finds the bug.
+fn find(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> io::Result<ExitCode> {
+    for (count, seed) in (1..).zip(seeds.clone()) {
+        let report = run(seed, options);
+        if let Some(complaint) = report.complaints.first() {
+            writeln!(out, "found by seed {seed}, the {count}. that was tried: {complaint}")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    writeln!(out, "not found by the seeds {} to {}", seeds.start(), seeds.end())?;
+    Ok(ExitCode::FAILURE)
+}
+
+fn check(options: Options, seeds: RangeInclusive<u64>, out: &mut impl Write) -> io::Result<ExitCode> {
+    let begun = Instant::now();
+    let mut total = Report::default();
+    let mut failed = Vec::new();
+    let count = seeds.end() - seeds.start() + 1;
+    let shows_progress = io::stderr().is_terminal();
+    for (done, seed) in (1..).zip(seeds) {
+        let report = run(seed, options);
+        if !report.complaints.is_empty() {
+            failed.push(seed);
+            writeln!(out, "seed {seed} failed; --seed {seed} --log shows how")?;
+            for complaint in report.complaints.iter().take(COMPLAINTS_SHOWN) {
+                writeln!(out, "    {complaint}")?;
+            }
+            let more = report.complaints.len().saturating_sub(COMPLAINTS_SHOWN);
+            if more > 0 {
+                writeln!(out, "    and {more} more")?;
+            }
+        }
+        total.add(&report);
+        if shows_progress && done % SEEDS_PER_LINE == 0 {
+            write!(io::stderr(), "\r{done} of {count} seeds, {} failed ", failed.len())?;
+        }
+    }
+    if shows_progress {
+        writeln!(io::stderr())?;
+    }
+    writeln!(
+        out,
+        "{count} seeds in {:.1} s, {} failed: {} requests, {} events",
+        begun.elapsed().as_secs_f64(),
+        failed.len(),
+        total.requests,
+        total.events,
+    )?;
+    for (what, times) in &total.counts {
+        writeln!(out, "    {what:<24} {times:>9}")?;
+    }
+    if !failed.is_empty() {
+        writeln!(out, "failed: {}", failed.iter().map(u64::to_string).collect::<Vec<_>>().join(" "))?;
+    }
+    Ok(status(failed.is_empty()))
+}
+
+fn status(is_clean: bool) -> ExitCode {
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,158 @@
+//! The server's end of a connection: what `conn` of the product does, without a socket.
+
+use crate::kernel::{Inbound, LinkId, Sim};
+use coordination_apiserver::auth::Credentials;
+use coordination_apiserver::buffer::{ByteBuf, Pool};
+use coordination_apiserver::clock::Now;
+use coordination_apiserver::http2::StreamKey;
+use coordination_apiserver::limits::QUEUED_BYTES_HIGH;
+use coordination_apiserver::serve::{AfterStep, Budget, Peer, Protocol, Served, Service, Turn};
+use coordination_apiserver::watch::{Fill, WatcherKey};
+use mio::Token;
+
+/// One connection.
+#[derive(Debug)]
+pub(super) struct Conn {
+    protocol: Protocol,
+    credentials: Credentials,
+    input: ByteBuf,
+    output: Vec<u8>,
+    /// Watches that have more to say than there was room for.
+    behind: Vec<WatcherKey>,
+    /// Whether the connection is to be looked at in the next turn.
+    pub(super) is_ready: bool,
+    /// The client has ended the connection.
+    is_ended: bool,
+    /// Nothing more is served.
+    pub(super) is_closing: bool,
+}
+
+impl Conn {
+    pub(super) fn new() -> Self {
+        Self {
+            protocol: Protocol::Undecided,
+            credentials: Credentials::insecure(),
+            input: ByteBuf::default(),
+            output: Vec::new(),
+            behind: Vec::new(),
+            is_ready: true,
+            is_ended: false,
+            is_closing: false,
+        }
+    }
+
+    /// Takes in what has arrived.
+    pub(super) fn receive(&mut self, what: Inbound, pool: &mut Pool) {
+        self.is_ready = true;
+        let bytes = match what {
+            Inbound::Bytes(bytes) => bytes,
+            Inbound::End => {
+                self.is_ended = true;
+                return;
+            }
+        };
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let spare = self.input.spare_mut(pool);
+            let (now, later) = rest.split_at(rest.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.input.fill(now.len());
+            rest = later;
+        }
+    }
+
+    /// Serves what is whole. `room` bounds the output, if the run bounds it more than the product.
+    pub(super) fn serve(&mut self, link: LinkId, service: &mut Service, room: Option<usize>, now: Now) {
+        if self.is_closing {
+            return;
+        }
+        let room = room.unwrap_or_else(|| service.room_for(&self.credentials));
+        let mut budget = Budget::for_turn(room);
+        let from = Peer { connection: Token(link.0), credentials: &self.credentials };
+        let turn = &mut Turn { service, from, now, output: &mut self.output };
+        match self.protocol.serve(turn, &mut self.input, &mut budget) {
+            Served::Close => self.is_closing = true,
+            Served::Busy => self.is_ready = true,
+            Served::Starved | Served::Streaming if self.is_ended => {
+                // All that was asked for whole has been answered, or will be; a watch has lost its reader.
+                self.is_closing = !self.protocol.is_waiting() && !self.protocol.has_job_step();
+            }
+            Served::Starved | Served::Streaming => {}
+        }
+    }
+
+    /// A step of a list or of the deletion of a collection, if there is room.
+    pub(super) fn step_job(&mut self, link: LinkId, service: &mut Service, now: Now) {
+        if self.is_closing || !self.protocol.has_job_step() || self.output.len() >= QUEUED_BYTES_HIGH {
+            return;
+        }
+        let from = Peer { connection: Token(link.0), credentials: &self.credentials };
+        match self.protocol.step_job(&mut Turn { service, from, now, output: &mut self.output }) {
+            AfterStep::Close => self.is_closing = true,
+            AfterStep::GoOn => self.is_ready = !self.protocol.is_waiting(),
+        }
+    }
+
+    /// Appends events to a watch.
+    pub(super) fn fill_watch(
+        &mut self,
+        stream: Option<StreamKey>,
+        key: WatcherKey,
+        service: &mut Service,
+        now: Now,
+    ) -> Option<Fill> {
+        if self.output.len() >= QUEUED_BYTES_HIGH {
+            service.watchers.park(key);
+            self.behind.push(key);
+            return Some(Fill::Idle);
+        }
+        let fill = self.protocol.fill_watch(service, stream, key, now, &mut self.output)?;
+        if let Fill::Ended(_) = fill {
+            self.is_ready = true;
+        }
+        Some(fill)
+    }
+
+    /// Sends what there is room for. Whether the connection is over.
+    pub(super) fn flush(&mut self, link: LinkId, service: &mut Service, sim: &Sim) -> bool {
+        let room = sim.net.borrow().room(link).min(self.output.len());
+        if room > 0 {
+            let bytes = self.output.drain(..room).collect();
+            sim.send_to_client(link, Inbound::Bytes(bytes));
+        }
+        if self.output.len() < QUEUED_BYTES_HIGH {
+            for key in self.behind.drain(..) {
+                service.watchers.unpark(key);
+            }
+        }
+        let is_over = self.is_closing && (self.output.is_empty() || sim.net.borrow().is_gone(link));
+        if is_over {
+            self.protocol.drop_work(&mut service.watchers);
+            sim.send_to_client(link, Inbound::End);
+        }
+        is_over
+    }
+
+    /// Lets go of what long responses hold whose time is over.
+    pub(super) fn end_late_jobs(&mut self, now: Now) {
+        self.protocol.end_late_jobs(now);
+    }
+
+    /// The server stops.
+    pub(super) fn stop(&mut self, service: &mut Service) {
+        let was_idle = self.protocol.is_idle(&self.input);
+        self.protocol.on_shutdown(service, &mut self.output);
+        self.is_ready = true;
+        self.is_closing |= was_idle;
+    }
+
+    /// Output that waits to be sent.
+    pub(super) fn output_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.output
+    }
+
+    /// Whether output waits for the client to read.
+    pub(super) fn has_output(&self) -> bool {
+        !self.output.is_empty()
+    }
+}

@@ -1,0 +1,281 @@
+//! A machine with a server: its device, its starts and its ends.
+
+mod conn;
+mod port;
+mod server;
+
+use crate::bugs::{Bug, Memory};
+use crate::device::{Device, FailedSyncs, PowerCut};
+use crate::kernel::{Event, Inbound, LinkId, MS, NodeEvent, SECOND, Sim};
+use server::Server;
+
+/// A machine.
+#[derive(Debug)]
+pub struct Node {
+    /// Index among the machines.
+    pub index: usize,
+    /// Device of the store.
+    pub device: Device,
+    /// Number of starts, which names the present one.
+    epoch: u64,
+    server: Option<Server>,
+    bug: Option<Bug>,
+    memory: Memory,
+    /// Microseconds that the next commit takes beside the usual ones.
+    pub stuck_us: u64,
+    /// Whether the server stopped in order, and so left a store that was closed.
+    pub is_closed: bool,
+    said_loaded: bool,
+}
+
+/// What became of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on.
+    GoesOn,
+    /// It has come to the end of an orderly stop.
+    Stopped,
+    /// The power failed in an operation of the device.
+    PowerFailed,
+    /// It ended by itself, and said why.
+    Ended(String),
+}
+
+impl Node {
+    /// A machine with an empty device.
+    #[must_use]
+    pub fn new(index: usize, bug: Option<Bug>, failed_syncs: FailedSyncs) -> Self {
+        let device = Device::default();
+        device.set_faults(|faults| faults.failed_syncs = failed_syncs);
+        if let Some(bug) = bug {
+            bug.prepare(&device);
+        }
+        Self {
+            index,
+            device,
+            epoch: 0,
+            server: None,
+            bug,
+            memory: Memory::default(),
+            stuck_us: 0,
+            is_closed: false,
+            said_loaded: false,
+        }
+    }
+
+    /// Whether a server runs.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Whether a server runs that has loaded its table.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.has_loaded)
+    }
+
+    fn name(&self) -> String {
+        format!("server-{}", self.index)
+    }
+
+    /// Starts the server.
+    pub fn start(&mut self, sim: &Sim) -> Fate {
+        self.epoch += 1;
+        self.said_loaded = false;
+        match Server::start(sim, &self.device, self.bug, &self.memory) {
+            Ok(server) => {
+                sim.say(&self.name(), || format!("start {}", self.epoch));
+                sim.count("starts");
+                self.server = Some(server);
+                self.is_closed = false;
+                self.wake(sim, 0);
+                Fate::GoesOn
+            }
+            Err(_) if self.device.set_faults(|faults| faults.has_crashed) => Fate::PowerFailed,
+            Err(error) => Fate::Ended(error.to_string()),
+        }
+    }
+
+    /// The server is gone at once, and the device is as `cut` says.
+    pub fn crash(&mut self, sim: &Sim, cut: Option<PowerCut>) {
+        self.device.detach();
+        self.count_end(sim);
+        self.stuck_us = 0;
+        // Before the power is cut: what the store does when it is dropped does not reach the device.
+        self.server = None;
+        self.epoch += 1;
+        self.is_closed = false;
+        match cut {
+            None => {
+                sim.count("kills");
+                sim.say(&self.name(), || "killed".to_owned());
+            }
+            Some(cut) => {
+                sim.count("power cuts");
+                sim.say(&self.name(), || format!("power cut: {cut:?}"));
+                sim.random(|random| self.device.cut_power(random, cut));
+            }
+        }
+    }
+
+    fn count_end(&self, sim: &Sim) {
+        if let Some(server) = &self.server {
+            sim.count_many("snapshots", server.snapshots());
+            if !server.has_loaded {
+                sim.count("ends while loading");
+            }
+        }
+    }
+
+    /// Begins an orderly stop.
+    pub fn stop(&mut self, sim: &Sim) {
+        let name = self.name();
+        if let Some(server) = &mut self.server {
+            sim.say(&name, || "stops".to_owned());
+            server.stop(sim);
+            self.wake(sim, 0);
+        }
+    }
+
+    /// Something has arrived on a connection.
+    pub fn receive(&mut self, sim: &Sim, link: LinkId, what: Inbound) {
+        let known = sim.net.borrow().epoch(link);
+        let is_lost = known.is_some_and(|epoch| epoch != self.epoch);
+        match &mut self.server {
+            Some(server) if !is_lost => {
+                sim.net.borrow_mut().accept(link, self.epoch);
+                server.receive(link, what, known.is_none());
+                let delay_us = sim.random(|random| random.u64(..300));
+                self.wake(sim, delay_us);
+            }
+            // Nobody is there, or nobody who knows the connection.
+            _ if what != Inbound::End => sim.send_to_client(link, Inbound::End),
+            _ => {}
+        }
+    }
+
+    /// Something happens to the server of this start.
+    pub fn on_event(&mut self, sim: &Sim, epoch: u64, what: NodeEvent) -> Fate {
+        if epoch != self.epoch {
+            return Fate::GoesOn;
+        }
+        let Some(server) = &mut self.server else { return Fate::GoesOn };
+        match what {
+            NodeEvent::Turn => {
+                if server.next_turn_us.is_some_and(|at_us| at_us <= sim.now_us()) {
+                    server.next_turn_us = None;
+                }
+                if let Err(error) = server.turn(sim) {
+                    return Fate::Ended(error.to_string());
+                }
+                if server.is_stopped(sim) {
+                    return self.finish(sim);
+                }
+                self.after_turn(sim)
+            }
+            NodeEvent::Work => {
+                let failure = server.work();
+                if self.device.set_faults(|faults| faults.has_crashed) {
+                    return Fate::PowerFailed;
+                }
+                if let Some(failure) = failure {
+                    sim.say(&self.name(), || format!("worker: {failure}"));
+                }
+                let delay_us = sim.random(|random| random.u64(10..2 * MS));
+                sim.schedule(delay_us, Event::Node { node: self.index, epoch, what: NodeEvent::Deliver });
+                Fate::GoesOn
+            }
+            NodeEvent::Deliver => {
+                server.deliver();
+                server.is_working = false;
+                self.wake(sim, 0);
+                Fate::GoesOn
+            }
+        }
+    }
+
+    fn after_turn(&mut self, sim: &Sim) -> Fate {
+        let Some(server) = &mut self.server else { return Fate::GoesOn };
+        if server.has_loaded && !self.said_loaded {
+            self.said_loaded = true;
+            let what = server.describe();
+            sim.say(&format!("server-{}", self.index), || format!("loaded: {what}"));
+        }
+        if server.has_command() && !server.is_working {
+            server.is_working = true;
+            let usual_us = sim.random(|random| random.u64(50..50 + sim.swarm.commit_us_max));
+            let in_us = usual_us + std::mem::take(&mut self.stuck_us);
+            sim.schedule(in_us, Event::Node { node: self.index, epoch: self.epoch, what: NodeEvent::Work });
+        }
+        if let Some(due_us) = server.due_us(sim) {
+            self.wake(sim, due_us.saturating_sub(sim.now_us()));
+        }
+        Fate::GoesOn
+    }
+
+    fn finish(&mut self, sim: &Sim) -> Fate {
+        let Some(server) = self.server.take() else { return Fate::GoesOn };
+        sim.count_many("snapshots", server.snapshots());
+        sim.count("orderly stops");
+        server.finish();
+        if self.device.set_faults(|faults| faults.has_crashed) {
+            return Fate::PowerFailed;
+        }
+        self.epoch += 1;
+        self.is_closed = true;
+        self.device.detach();
+        sim.say(&self.name(), || "stopped".to_owned());
+        Fate::Stopped
+    }
+
+    /// Ends the clients' connections to starts that are gone.
+    pub fn drop_links(&self, sim: &Sim) {
+        let lost = sim.net.borrow_mut().of_earlier(self.index, self.epoch);
+        for link in lost {
+            sim.send_to_client(link, Inbound::End);
+        }
+    }
+
+    fn wake(&mut self, sim: &Sim, in_us: u64) {
+        let Some(server) = &mut self.server else { return };
+        let at_us = sim.now_us() + in_us;
+        if server.next_turn_us.is_none_or(|turn_us| at_us < turn_us) {
+            server.next_turn_us = Some(at_us);
+            sim.schedule_at(at_us, Event::Node { node: self.index, epoch: self.epoch, what: NodeEvent::Turn });
+        }
+    }
+
+    /// Starts a server on a copy of the device with flipped bits, as far as it comes. Whether it has loaded, and to
+    /// which version.
+    ///
+    /// # Errors
+    /// What the server says, if it refuses.
+    pub fn try_copy(&self, sim: &Sim, flips: &[(usize, u8)]) -> Result<u64, String> {
+        let copy = self.device.copy();
+        for (byte, bit) in flips {
+            copy.flip(*byte, *bit);
+        }
+        let mut server = Server::start(sim, &copy, None, &Memory::default()).map_err(|error| error.to_string())?;
+        for _ in 0..COPY_TURNS_MAX {
+            server.turn(sim).map_err(|error| error.to_string())?;
+            if server.has_loaded {
+                return Ok(server.version());
+            }
+            while server.has_command() {
+                server.work();
+                server.deliver();
+            }
+        }
+        Err("it did not load".to_owned())
+    }
+}
+
+/// Turns in which a table of a run is loaded for sure.
+const COPY_TURNS_MAX: usize = 100_000;
+
+/// Microseconds that a machine is down, after its server has ended.
+#[must_use]
+pub fn downtime_us(sim: &Sim) -> u64 {
+    sim.random(|random| if random.u8(..6) == 0 { random.u64(..20 * SECOND) } else { random.u64(10 * MS..2 * SECOND) })
+}

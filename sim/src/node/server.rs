@@ -1,0 +1,249 @@
+//! One start of a server: the product's service, journal, worker and store, driven as the product's loop drives them.
+
+use super::conn::Conn;
+use super::port::SimPort;
+use crate::bugs::{self, Bug, Memory};
+use crate::device::Device;
+use crate::kernel::{Inbound, LinkId, Sim};
+use coordination_apiserver::api::{Api, Storage};
+use coordination_apiserver::buffer::Pool;
+use coordination_apiserver::clock::Now;
+use coordination_apiserver::engine::EngineError;
+use coordination_apiserver::engine::disk::Disk;
+use coordination_apiserver::journal::{Config, Event, Journal, Limits, Worker};
+use coordination_apiserver::resource::ResourceVersion;
+use coordination_apiserver::serve::Service;
+use coordination_apiserver::table::Table;
+use coordination_apiserver::timestamp::Time;
+use coordination_apiserver::tls::trust::Trust;
+use coordination_apiserver::watch::{Fill, StopKind};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A server that runs.
+#[derive(Debug)]
+pub(super) struct Server {
+    service: Service,
+    pool: Pool,
+    conns: BTreeMap<LinkId, Conn>,
+    port: SimPort,
+    worker: Worker,
+    front: bugs::front::Front,
+    started_us: u64,
+    /// The worker has a command, and when the loop turns next.
+    pub(super) is_working: bool,
+    pub(super) next_turn_us: Option<u64>,
+    /// Milliseconds at which a stop is no longer orderly.
+    stop_ms: Option<u64>,
+    pub(super) has_loaded: bool,
+}
+
+/// Bytes of events that a log keeps.
+const WINDOW_BYTES: usize = 1 << 24;
+/// States that are let go of in a turn.
+const DISCARDED_PER_TURN: usize = 64;
+/// Name of the store in messages.
+const STORE: &str = "store";
+
+impl Server {
+    /// Opens the store of `device` and begins to load.
+    ///
+    /// # Errors
+    /// The store cannot be opened.
+    pub(super) fn start(sim: &Sim, device: &Device, bug: Option<Bug>, memory: &Memory) -> Result<Self, EngineError> {
+        let (seed, writer) = sim.random(|random| (random.u64(..), random.u64(..)));
+        let disk = Disk::with_backend(Arc::new(device.attach()), STORE)?;
+        let worker = Worker::new(bugs::engine::wrap(disk, bug, memory, seed), STORE);
+        let port = SimPort::default();
+        let mut config = Config::new(STORE, sim.wall_us());
+        config.limits = Limits {
+            batch_changes_max: sim.swarm.batch_changes_max,
+            waiting_changes_max: sim.swarm.waiting_changes_max,
+            snapshot_bytes_min: sim.swarm.snapshot_bytes_min,
+            truncated_entries_max: 8,
+            dropped_chunks_max: 1,
+            ..Limits::default()
+        };
+        let mut api = Api::new().with_seed(seed);
+        let journal = Journal::new(bugs::port::wrap(port.clone(), bug), config, writer);
+        api.storage = Storage::Journal(Box::new(journal));
+        // The journal says where versions go on.
+        let table = Table::new(ResourceVersion(0), sim.swarm.window_events, WINDOW_BYTES);
+        Ok(Self {
+            service: Service::new(api, table, Arc::new(Trust::none())),
+            pool: Pool::default(),
+            conns: BTreeMap::new(),
+            port,
+            worker,
+            front: bugs::front::Front::new(bug),
+            started_us: sim.now_us(),
+            is_working: false,
+            next_turn_us: None,
+            stop_ms: None,
+            has_loaded: false,
+        })
+    }
+
+    fn now(&self, sim: &Sim) -> Now {
+        let wall = i64::try_from(sim.wall_us() / 1_000_000).unwrap_or(i64::MAX);
+        Now { ms: (sim.now_us() - self.started_us) / 1000, wall: Time(wall) }
+    }
+
+    /// Takes in what has arrived on a connection.
+    pub(super) fn receive(&mut self, link: LinkId, what: Inbound, is_new: bool) {
+        if is_new && self.stop_ms.is_none() && what != Inbound::End {
+            self.conns.insert(link, Conn::new());
+        }
+        if let Some(conn) = self.conns.get_mut(&link) {
+            let what = match what {
+                Inbound::Bytes(bytes) => Inbound::Bytes(self.front.request(link, bytes, &self.service.table)),
+                Inbound::End => Inbound::End,
+            };
+            conn.receive(what, &mut self.pool);
+        }
+    }
+
+    /// One turn of the loop, in the order of `server::Server::turn`.
+    ///
+    /// # Errors
+    /// The journal cannot go on: the process ends.
+    pub(super) fn turn(&mut self, sim: &Sim) -> Result<(), EngineError> {
+        let now = self.now(sim);
+        self.service.date.update(now.wall);
+        let conns = &mut self.conns;
+        let mut wake = |token: mio::Token| {
+            if let Some(conn) = conns.get_mut(&LinkId(token.0)) {
+                conn.is_ready = true;
+            }
+        };
+        self.service.advance_journal(now, sim.swarm.records_max, &mut wake)?;
+        self.service.waiters.wake_late(now.ms, &mut wake);
+        self.has_loaded = self.service.api.storage.journal().is_some_and(|journal| !journal.is_loading());
+        for (link, conn) in &mut self.conns {
+            if std::mem::take(&mut conn.is_ready) {
+                conn.serve(*link, &mut self.service, sim.swarm.room, now);
+            }
+        }
+        for (link, conn) in &mut self.conns {
+            conn.step_job(*link, &mut self.service, now);
+        }
+        self.service.send_changes(now);
+        self.fan_out(now);
+        let (service, front) = (&mut self.service, &mut self.front);
+        self.conns.retain(|link, conn| {
+            conn.end_late_jobs(now);
+            front.response(*link, conn.output_mut());
+            !conn.flush(*link, service, sim)
+        });
+        self.service.table.discard_step(DISCARDED_PER_TURN);
+        Ok(())
+    }
+
+    fn fan_out(&mut self, now: Now) {
+        self.service.watchers.notify(&self.service.table);
+        self.service.watchers.on_timeout(now);
+        let mut again = Vec::new();
+        while let Some((key, owner)) = self.service.watchers.pop_dirty() {
+            let Some(conn) = self.conns.get_mut(&LinkId(owner.connection.0)) else {
+                self.service.watchers.remove(key);
+                continue;
+            };
+            match conn.fill_watch(owner.stream, key, &mut self.service, now) {
+                None => self.service.watchers.remove(key),
+                Some(Fill::More) => again.push(key),
+                Some(Fill::Idle | Fill::Ended(_)) => {}
+            }
+        }
+        for key in again {
+            self.service.watchers.mark_dirty(key);
+        }
+        if !self.service.watchers.has_dirty() {
+            self.service.table.mark_delivered();
+        }
+    }
+
+    /// When the loop is to turn again by itself: true time in microseconds.
+    pub(super) fn due_us(&self, sim: &Sim) -> Option<u64> {
+        let journal = self.service.api.storage.journal();
+        let can_go_on = self
+            .conns
+            .iter()
+            .any(|(link, conn)| conn.is_ready && (!conn.has_output() || sim.net.borrow().room(*link) > 0));
+        let has_work = journal.is_some_and(Journal::has_work)
+            || self.service.watchers.has_dirty()
+            || self.service.table.discarded_len() > 0;
+        if can_go_on || has_work {
+            return Some(sim.now_us() + 10);
+        }
+        let due_ms = [
+            self.service.waiters.due_ms(),
+            self.service.watchers.due_ms(),
+            journal.and_then(Journal::due_ms),
+            self.stop_ms,
+        ];
+        let due_ms = due_ms.into_iter().flatten().min()?;
+        Some(self.started_us + (due_ms + 1) * 1000)
+    }
+
+    /// Whether the worker has something to do.
+    pub(super) fn has_command(&self) -> bool {
+        !self.port.0.borrow().commands.is_empty()
+    }
+
+    /// Has the worker do its next command. What it says is delivered later.
+    pub(super) fn work(&mut self) -> Option<String> {
+        let command = self.port.0.borrow_mut().commands.pop_front()?;
+        let event = self.worker.run(command);
+        let failure = match &event {
+            Event::Failed(error) => Some(error.to_string()),
+            _ => None,
+        };
+        self.port.0.borrow_mut().said.push_back(event);
+        failure
+    }
+
+    /// What the worker said reaches the loop.
+    pub(super) fn deliver(&mut self) {
+        let queue = &mut *self.port.0.borrow_mut();
+        queue.events.extend(queue.said.pop_front());
+    }
+
+    /// Begins an orderly stop.
+    pub(super) fn stop(&mut self, sim: &Sim) {
+        let now = self.now(sim);
+        self.service.api.health.begin_shutdown();
+        self.service.watchers.begin_shutdown(StopKind::Resumes);
+        self.stop_ms = Some(now.ms + coordination_apiserver::limits::SHUTDOWN_MS_MAX);
+        for conn in self.conns.values_mut() {
+            conn.stop(&mut self.service);
+        }
+    }
+
+    /// Whether an orderly stop has come to its end.
+    pub(super) fn is_stopped(&self, sim: &Sim) -> bool {
+        self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.now(sim).ms >= stop_ms)
+    }
+
+    /// Ends an orderly stop: the worker does what it was told, and closes the store.
+    pub(super) fn finish(mut self) {
+        while self.has_command() {
+            self.work();
+        }
+    }
+
+    /// Snapshots that this start has finished.
+    pub(super) fn snapshots(&self) -> u64 {
+        self.service.api.storage.journal().map_or(0, |journal| journal.stats().snapshots)
+    }
+
+    /// For the log.
+    pub(super) fn describe(&self) -> String {
+        let table = &self.service.table;
+        format!("{} Leases at version {}, log from {}", table.len(), table.version().0, table.log().floor().0)
+    }
+
+    /// Leases and version, to compare two loads of one store.
+    pub(super) fn version(&self) -> u64 {
+        self.service.table.version().0
+    }
+}

@@ -1,0 +1,156 @@
+//! What is on in a run. Each seed draws it, so that rare mixes of load and faults come up.
+
+use crate::device::FailedSyncs;
+use crate::kernel::{MS, SECOND};
+use fastrand::Rng;
+
+/// Load and faults of a run.
+#[derive(Clone, Debug)]
+pub struct Swarm {
+    /// Microseconds in which clients begin something.
+    pub duration_us: u64,
+    /// Locks, and candidates for each.
+    pub locks: usize,
+    /// Candidates for each lock.
+    pub candidates: usize,
+    /// Nodes whose kubelets renew.
+    pub kubelets: usize,
+    /// Seconds between two renewals of a kubelet.
+    pub renewal_us: u64,
+    /// Clients that do anything.
+    pub cruds: usize,
+    /// Names that those use.
+    pub crud_names: usize,
+    /// Microseconds between two requests of such a client, at the most.
+    pub crud_gap_us: u64,
+    /// Bytes of an annotation that such clients set.
+    pub text_bytes: usize,
+    /// Microseconds after which clients give up a request.
+    pub within_us: u64,
+    /// Watchers beside the one that sees everything.
+    pub watchers: usize,
+    /// Clients that list at versions, and page by page.
+    pub listers: usize,
+    /// Events that a server's log keeps.
+    pub window_events: usize,
+    /// Microseconds that bytes are on their way, at the most.
+    pub latency_us_max: u64,
+    /// Whether bytes are on their way for seconds now and then.
+    pub has_slow_net: bool,
+    /// Whether requests arrive in pieces.
+    pub cut_requests: bool,
+    /// Whether readers take little at a time.
+    pub has_slow_readers: bool,
+    /// Bytes of output above which a server serves no request of a connection; the usual number if none.
+    pub room: Option<usize>,
+    /// Microseconds of a commit, at the most.
+    pub commit_us_max: u64,
+    /// Bytes of entries since the last snapshot, below which there is no other.
+    pub snapshot_bytes_min: u64,
+    /// Changes of a batch.
+    pub batch_changes_max: usize,
+    /// Changes that wait for a batch.
+    pub waiting_changes_max: usize,
+    /// Records that a server loads or applies in a turn.
+    pub records_max: usize,
+    /// What becomes of the page cache when a sync fails.
+    pub failed_syncs: FailedSyncs,
+    /// Faults of each kind, for the whole run.
+    pub faults: FaultRates,
+}
+
+/// How often there are faults, in number for a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultRates {
+    /// Kills of the process.
+    pub kills: usize,
+    /// Power cuts between two events.
+    pub power_cuts: usize,
+    /// Power cuts in a write or a sync of the device.
+    pub crash_points: usize,
+    /// Orderly stops.
+    pub stops: usize,
+    /// Operations of the device that fail.
+    pub io_errors: usize,
+    /// Times in which the device is full.
+    pub full: usize,
+    /// Syncs that take seconds.
+    pub stuck: usize,
+    /// Connections that are cut.
+    pub resets: usize,
+    /// Jumps of the wall clock.
+    pub jumps: usize,
+    /// Bits that are flipped while a server is down: each in a copy, and after an orderly stop in the store itself.
+    pub flips: usize,
+}
+
+impl FaultRates {
+    /// No faults.
+    pub const NONE: Self = Self {
+        kills: 0,
+        power_cuts: 0,
+        crash_points: 0,
+        stops: 0,
+        io_errors: 0,
+        full: 0,
+        stuck: 0,
+        resets: 0,
+        jumps: 0,
+        flips: 0,
+    };
+}
+
+/// Up to `max` with one half of the chance, else 0.
+fn some(random: &mut Rng, max: usize) -> usize {
+    if random.bool() { random.usize(1..=max) } else { 0 }
+}
+
+fn one_of<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(..choices.len())]
+}
+
+impl Swarm {
+    /// What a seed draws.
+    #[must_use]
+    pub fn draw(random: &mut Rng) -> Self {
+        let locks = random.usize(0..=2);
+        Self {
+            duration_us: one_of(random, &[20, 20, 30, 30, 40, 100]) * SECOND,
+            locks,
+            candidates: random.usize(2..=3),
+            kubelets: random.usize(0..=5),
+            renewal_us: one_of(random, &[SECOND, 5 * SECOND, 10 * SECOND]),
+            cruds: random.usize(1..=3),
+            crud_names: random.usize(1..=6),
+            crud_gap_us: one_of(random, &[400 * MS, SECOND, 3 * SECOND]),
+            text_bytes: one_of(random, &[0, 0, 0, 0, 100, 2_000, 2_000, 20_000]),
+            within_us: one_of(random, &[2 * SECOND, 10 * SECOND, 10 * SECOND, 90 * SECOND]),
+            watchers: random.usize(0..=2),
+            listers: random.usize(0..=1),
+            window_events: one_of(random, &[4, 8, 32, 256, 4096, 4096]),
+            latency_us_max: one_of(random, &[200, 2 * MS, 50 * MS]),
+            has_slow_net: random.u8(..4) == 0,
+            cut_requests: random.u8(..3) == 0,
+            has_slow_readers: random.u8(..4) == 0,
+            room: one_of(random, &[None, None, None, Some(1)]),
+            commit_us_max: one_of(random, &[MS, 10 * MS, 100 * MS]),
+            snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 1 << 22]),
+            batch_changes_max: one_of(random, &[1, 2, 16_384, 16_384]),
+            waiting_changes_max: one_of(random, &[2, 131_072, 131_072, 131_072]),
+            records_max: one_of(random, &[1, 7, 16_384]),
+            failed_syncs: FailedSyncs::default(),
+            faults: FaultRates {
+                kills: some(random, 3),
+                power_cuts: some(random, 3),
+                crash_points: some(random, 4),
+                stops: some(random, 3),
+                io_errors: if random.u8(..4) == 0 { random.usize(1..=2) } else { 0 },
+                full: if random.u8(..3) == 0 { random.usize(1..=2) } else { 0 },
+                stuck: if random.u8(..3) == 0 { random.usize(1..=2) } else { 0 },
+                resets: some(random, 6),
+                jumps: some(random, 4),
+                flips: some(random, 3),
+            },
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One run: machines, clients and faults, until the clock has come to its end.
+
+use crate::bugs::Bug;
+use crate::clients::{Client, auditor, crud, election, kubelet, lister, watcher};
+use crate::device::{Operation, PowerCut};
+use crate::faults::{self, Fault};
+use crate::kernel::{Context, Event, Inbound, MS, SECOND, Sim, Task, TaskId};
+use crate::node::{Fate, Node, downtime_us};
+use std::rc::Rc;
+
+/// All there is in a run.
+#[derive(Debug)]
+pub struct World {
+    sim: Rc<Sim>,
+    nodes: Vec<Node>,
+    tasks: Vec<Task>,
+    /// What went wrong that no client can see.
+    complaints: Vec<String>,
+    /// Events that happened.
+    steps: u64,
+    /// Whether a commit has taken longer than a write may wait.
+    has_been_stuck: bool,
+}
+
+/// Microseconds of a commit that takes longer than a write may wait.
+const LONG_STUCK_US: std::ops::Range<u64> = 61 * SECOND..65 * SECOND;
+
+/// Microseconds from the end of all faults to the last look.
+const QUIET_US: u64 = 25 * SECOND;
+/// Microseconds in which the server must work again by then.
+const RECOVERY_US: u64 = 10 * SECOND;
+/// Microseconds in which watchers must have seen everything by then.
+const CATCH_UP_US: u64 = 40 * SECOND;
+
+impl World {
+    /// A run that has not begun.
+    #[must_use]
+    pub fn new(sim: Rc<Sim>, bug: Option<Bug>) -> Self {
+        // The present issue has one server; the next one has several over one journal.
+        let nodes = vec![Node::new(0, bug, sim.swarm.failed_syncs)];
+        let mut world = Self { sim, nodes, tasks: Vec::new(), complaints: Vec::new(), steps: 0, has_been_stuck: false };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        let swarm = self.sim.swarm.clone();
+        self.start(0);
+        self.spawn("auditor", |context| watcher::run(context, 0, None, false));
+        for index in 0..swarm.watchers {
+            let namespace = [Some(crud::NAMESPACE), Some(kubelet::NAMESPACE), None][index % 3].map(str::to_owned);
+            let is_slow = swarm.has_slow_readers;
+            self.spawn(&format!("watcher-{index}"), |context| watcher::run(context, 0, namespace, is_slow));
+        }
+        for lock in 0..swarm.locks {
+            for index in 0..swarm.candidates {
+                let name = format!("candidate-{lock}{}", char::from(b'a' + u8::try_from(index).unwrap_or(0)));
+                self.spawn(&name, |context| election::run(Client::new(context, 0, 5 * SECOND), lock));
+            }
+        }
+        for index in 0..swarm.kubelets {
+            let name = format!("kubelet-{index}");
+            self.spawn(&name, |context| kubelet::run(Client::new(context, 0, swarm.within_us), index));
+        }
+        for index in 0..swarm.cruds {
+            self.spawn(&format!("crud-{index}"), |context| crud::run(Client::new(context, 0, swarm.within_us)));
+        }
+        for index in 0..swarm.listers {
+            self.spawn(&format!("lister-{index}"), |context| lister::run(context, 0));
+        }
+        let at_us = swarm.duration_us + QUIET_US;
+        self.spawn("inspector", |context| {
+            auditor::run(Client::new(context, 0, 2 * SECOND), 0, at_us, at_us + RECOVERY_US)
+        });
+        faults::schedule(&self.sim, 0);
+    }
+
+    fn spawn<F: Future<Output = ()> + 'static>(&mut self, name: &str, run: impl FnOnce(Context) -> F) {
+        let id = TaskId(self.tasks.len());
+        let random = self.sim.random(fastrand::Rng::fork);
+        self.tasks.push(Task::new(run(Context::new(Rc::clone(&self.sim), id, name.to_owned(), random))));
+        self.sim.schedule(0, Event::Task(id));
+    }
+
+    /// Runs to the end. What went wrong that no client can see.
+    pub fn run(mut self) -> (Vec<String>, u64) {
+        let end_us = self.sim.swarm.duration_us + QUIET_US + CATCH_UP_US;
+        let sim = Rc::clone(&self.sim);
+        while let Some(event) = sim.next(end_us) {
+            self.steps += 1;
+            if self.steps > STEPS_MAX {
+                self.complaints.push(format!("{STEPS_MAX} steps and no end: something goes round in circles"));
+                break;
+            }
+            self.on_event(event);
+        }
+        (self.complaints, self.steps)
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Task(task) => self.tasks[task.0].poll(),
+            Event::ToClient(link, what) => {
+                let owner = self.sim.net.borrow_mut().arrive(link, what);
+                if let Some(owner) = owner {
+                    self.tasks[owner.0].poll();
+                }
+            }
+            Event::ToServer(link, what) => {
+                let (node, is_gone) = {
+                    let net = self.sim.net.borrow();
+                    (net.node(link), net.is_gone(link))
+                };
+                if !is_gone || what == Inbound::End {
+                    self.nodes[node].receive(&self.sim, link, what);
+                }
+            }
+            Event::Node { node, epoch, what } => {
+                let fate = self.nodes[node].on_event(&self.sim, epoch, what);
+                self.on_fate(node, fate);
+            }
+            Event::Fault(fault) => self.on_fault(fault),
+        }
+    }
+
+    fn on_fault(&mut self, fault: Fault) {
+        let sim = Rc::clone(&self.sim);
+        if !matches!(fault, Fault::Start(_)) {
+            sim.say("fault", || format!("{fault:?}"));
+        }
+        match fault {
+            Fault::CrashPoint(node) => {
+                let operations = sim.random(|random| random.u64(0..30));
+                self.nodes[node].device.set_faults(|faults| faults.crash_in = Some(operations));
+            }
+            Fault::Cut => {
+                let choice = sim.random(|random| random.usize(..));
+                let cut = sim.net.borrow_mut().cut(choice);
+                if let Some((link, owner)) = cut {
+                    sim.schedule(MS, Event::ToServer(link, Inbound::End));
+                    self.tasks[owner.0].poll();
+                }
+            }
+            Fault::Full(node) => {
+                self.nodes[node].device.set_faults(|faults| faults.is_full = true);
+                let for_us = sim.random(|random| random.u64(SECOND..15 * SECOND));
+                sim.history.borrow_mut().full.push((sim.now_us(), sim.now_us() + for_us));
+                sim.schedule(for_us, Event::Fault(Fault::Room(node)));
+            }
+            Fault::IoError(node, operation) => {
+                let soon = if operation == Operation::Sync { 2 } else { 10 };
+                let operations = sim.random(|random| random.u64(0..soon));
+                // A disk that fails often fails as a whole.
+                if sim.random(fastrand::Rng::bool) {
+                    let in_us = sim.random(|random| random.u64(10 * MS..2 * SECOND));
+                    sim.schedule(in_us, Event::Fault(Fault::PowerCut(node)));
+                }
+                self.nodes[node].device.set_faults(|faults| faults.error_in = Some((operations, operation)));
+            }
+            Fault::Jump => {
+                let hour_us = 3_600 * 1_000_000;
+                let by_us = sim.random(|random| if random.bool() { hour_us } else { -hour_us });
+                sim.jump_wall(by_us);
+            }
+            Fault::Kill(node) => self.crash(node, None),
+            Fault::PowerCut(node) => {
+                let cut = sim.random(PowerCut::draw);
+                self.crash(node, Some(cut));
+            }
+            Fault::Room(node) => self.nodes[node].device.set_faults(|faults| faults.is_full = false),
+            Fault::Start(node) => self.start(node),
+            Fault::Stop(node) => self.nodes[node].stop(&sim),
+            Fault::Stuck(node) => {
+                let is_early = sim.now_us() + LONG_STUCK_US.end < sim.swarm.duration_us + QUIET_US;
+                let is_long = is_early && !self.has_been_stuck && sim.random(fastrand::Rng::bool);
+                self.has_been_stuck |= is_long;
+                let stuck_us = if is_long { LONG_STUCK_US } else { SECOND..8 * SECOND };
+                self.nodes[node].stuck_us = sim.random(|random| random.u64(stuck_us));
+            }
+            Fault::Quiet => {
+                sim.end();
+                for node in &mut self.nodes {
+                    node.stuck_us = 0;
+                    node.device.set_faults(|faults| {
+                        (faults.is_full, faults.crash_in, faults.error_in) = (false, None, None);
+                    });
+                }
+                (0..self.nodes.len()).for_each(|node| self.start(node));
+            }
+        }
+    }
+
+    fn start(&mut self, node: usize) {
+        if self.nodes[node].is_up() {
+            return;
+        }
+        let flips = self.flips(node);
+        let is_closed = self.nodes[node].is_closed;
+        self.try_flips(node, &flips, is_closed);
+        // In the store itself only after an orderly stop: a damaged page that only the last commit used cannot be told
+        // from a torn one after a crash.
+        let flips = if is_closed { flips } else { Vec::new() };
+        flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
+        let fate = self.nodes[node].start(&self.sim);
+        if let (Fate::Ended(why), false) = (&fate, flips.is_empty()) {
+            self.sim.count("stores with flips refused");
+            self.sim.say("fault", || format!("refused: {why}; the bits are flipped back"));
+            flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
+            let fate = self.nodes[node].start(&self.sim);
+            return self.on_fate(node, fate);
+        }
+        self.on_fate(node, fate);
+    }
+
+    /// Bits of the store that are to be flipped before a start.
+    fn flips(&self, node: usize) -> Vec<(usize, u8)> {
+        let bytes = self.nodes[node].device.len();
+        let is_on = self.sim.swarm.faults.flips > 0 && bytes > 0 && !self.sim.is_ending();
+        if !is_on || self.sim.random(|random| random.u8(..3)) > 0 {
+            return Vec::new();
+        }
+        let count = self.sim.random(|random| random.usize(1..=self.sim.swarm.faults.flips));
+        self.sim.random(|random| (0..count).map(|_| (random.usize(..bytes), random.u8(..8))).collect())
+    }
+
+    /// Starts a server on a copy with flipped bits: it loads what was there, or says what is wrong.
+    fn try_flips(&mut self, node: usize, flips: &[(usize, u8)], is_closed: bool) {
+        if flips.is_empty() {
+            return;
+        }
+        self.sim.say("fault", || format!("bits flipped in a copy: {flips:?}"));
+        let whole = self.nodes[node].try_copy(&self.sim, &[]);
+        let flipped = self.nodes[node].try_copy(&self.sim, flips);
+        match (whole, flipped) {
+            (Ok(whole), Ok(flipped)) if flipped == whole || flipped < whole && !is_closed => {
+                self.sim.count("copies with flips loaded");
+            }
+            (Ok(whole), Ok(flipped)) => {
+                let what = format!("with flipped bits the table is at {flipped} and not at {whole}: {flips:?}");
+                self.complaints.push(what);
+            }
+            (_, Err(why)) => {
+                self.sim.count("copies with flips refused");
+                self.sim.say("fault", || format!("refused: {why}"));
+            }
+            (Err(why), Ok(_)) => self.sim.say("fault", || format!("without flips refused: {why}")),
+        }
+    }
+
+    fn crash(&mut self, node: usize, cut: Option<PowerCut>) {
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        self.nodes[node].crash(&self.sim, cut);
+        self.nodes[node].drop_links(&self.sim);
+        self.start_later(node);
+    }
+
+    fn start_later(&self, node: usize) {
+        let in_us = if self.sim.is_ending() { 100 * MS } else { downtime_us(&self.sim) };
+        self.sim.schedule(in_us, Event::Fault(Fault::Start(node)));
+    }
+
+    fn on_fate(&mut self, node: usize, fate: Fate) {
+        match fate {
+            Fate::GoesOn => {}
+            Fate::Stopped => {
+                self.nodes[node].drop_links(&self.sim);
+                self.start_later(node);
+            }
+            Fate::PowerFailed => {
+                self.sim.count("power cuts in an operation");
+                let cut = self.sim.random(PowerCut::draw);
+                self.nodes[node].crash(&self.sim, Some(cut));
+                self.nodes[node].drop_links(&self.sim);
+                self.start_later(node);
+            }
+            Fate::Ended(why) => self.on_end(node, why),
+        }
+    }
+
+    /// A server has ended by itself: with reason, or not.
+    fn on_end(&mut self, node: usize, why: String) {
+        self.sim.say(&format!("server-{node}"), || format!("ends: {why}"));
+        let device = &self.nodes[node].device;
+        // A server that serves goes on without room; one that starts may need some.
+        let is_serving = self.nodes[node].is_serving();
+        let is_explained = device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
+        if !is_explained {
+            self.complaints.push(format!("the server ended, and nothing was wrong: {why}"));
+        }
+        self.sim.count("ends by an error");
+        self.nodes[node].crash(&self.sim, None);
+        self.nodes[node].drop_links(&self.sim);
+        self.start_later(node);
+    }
+}
+
+/// Steps that no run needs.
+const STEPS_MAX: u64 = 2_000_000;

@@ -1,0 +1,49 @@
+//! Some seeds are clean, a seed always gives the same run, and every deliberate bug is found.
+//!
+//! `cargo test -p sim --profile sim` takes seconds; without the profile it takes minutes.
+
+use sim::bugs::{ALL, Bug};
+use sim::run::{Options, run};
+
+/// Seeds in which a bug must be found.
+const SEEDS_MAX: u64 = 200;
+
+#[test]
+fn seeds_are_clean() {
+    for seed in 1..=20 {
+        let report = run(seed, Options::default());
+        assert!(report.complaints.is_empty(), "seed {seed}: {:#?}", report.complaints);
+        assert!(report.requests > 10, "seed {seed} did next to nothing");
+    }
+}
+
+#[test]
+fn a_seed_gives_one_run() {
+    for seed in [3, 14, 15] {
+        let options = Options { log: true, ..Options::default() };
+        let (one, other) = (run(seed, options), run(seed, options));
+        assert!(one.log.len() > 1000, "seed {seed} has a log");
+        assert!(one == other, "seed {seed} gives two runs");
+        let quiet = run(seed, Options::default());
+        assert_eq!((one.requests, one.events, one.steps), (quiet.requests, quiet.events, quiet.steps), "seed {seed}");
+    }
+}
+
+#[test]
+fn every_bug_is_found() {
+    let missed: Vec<&str> = ALL.iter().filter(|(bug, ..)| !is_found(*bug)).map(|(_, name, _)| *name).collect();
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+fn is_found(bug: Bug) -> bool {
+    let options = Options { bug: Some(bug), ..Options::default() };
+    (1..=SEEDS_MAX).any(|seed| !run(seed, options).complaints.is_empty())
+}
+
+#[test]
+fn bugs_have_names_of_their_own() {
+    for (bug, name, _) in ALL {
+        assert_eq!(Bug::named(name), Some(*bug));
+    }
+    assert_eq!(Bug::named("none"), None);
+}
