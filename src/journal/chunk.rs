@@ -20,8 +20,8 @@ pub(super) const PIECE_BYTES: usize = 64 * 1024;
 /// Bytes of a chunk that no engine need hold more of.
 pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
 
-/// Bytes by which deflate makes what cannot be compressed longer, at the most, and those around it. The fixed code takes
-/// nine bits for a byte (RFC 1951 §3.2.6).
+/// Bytes by which deflate makes what cannot be compressed longer, at the most, and those around it. The fixed code
+/// takes nine bits for a byte (RFC 1951 §3.2.6).
 const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
 const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 

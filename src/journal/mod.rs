@@ -6,17 +6,17 @@
 //!   outcome, table ◄─ Table::apply ◄─ advance ◄─ Port ◄┘
 //! ```
 //!
-//! The event loop owns a [`Journal`], which sends what is to be stored through a [`Port`] to a [`Worker`]; that owns the
-//! [`Engine`](crate::engine::Engine) and may block. While one batch is made durable the next one fills. Here is no
-//! clock, no thread and no chance but what is handed in; only [`ThreadPort`] has a thread.
+//! The event loop owns a [`Journal`], which sends what is to be stored through a [`Port`] to a [`Worker`]. The worker
+//! owns the [`Engine`](crate::engine::Engine) and may block. While one batch is made durable the next one fills. Here
+//! is no clock, no thread and no chance but what is handed in; only [`ThreadPort`] has a thread.
 //!
-//! What is stored are entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and one
-//! `manifest`; each begins and ends as `seal` says. A Lease in them stands as `lease_form` says. All have a number of
-//! their format; a start refuses later ones.
+//! What is stored are entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and
+//! one `manifest`; each begins and ends as `seal` says. A Lease in them stands as `lease_form` says. All have a number
+//! of their format; a start refuses later ones.
 //!
-//! A start loads the base that the manifest names and applies every entry behind it. Each entry says what its writer had
-//! applied; where that differs from what the entries before it lead to, something is damaged, and the start ends with
-//! the place. A torn end is nothing that this module sees: an engine has a commit wholly or not at all.
+//! A start loads the base that the manifest names and applies every entry behind it. Each entry says what its writer
+//! had applied; where that differs from what the entries before it lead to, something is damaged, and the start ends
+//! with the place. A torn end is nothing that this module sees: an engine has a commit wholly or not at all.
 
 mod applied;
 mod batches;

@@ -123,7 +123,8 @@ impl Replaying {
         Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default() }))
     }
 
-    /// Applies the next changes, as many as `changes_max` says; gives how many. When the last one is, `applied` says so.
+    /// Applies the next changes, as many as `changes_max` says; gives how many. When the last one is, `applied` says
+    /// so.
     ///
     /// # Errors
     /// [`EngineError`] if what follows is damaged.

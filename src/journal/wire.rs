@@ -1,7 +1,8 @@
-//! Numbers and texts in bytes, in both directions. Reading is total: any bytes give a value, or an error with its place.
+//! Numbers and texts in bytes, in both directions. Reading is total: any bytes give a value, or an error with its
+//! place.
 //!
-//! A number is written in base 128, the lowest seven bits first; one with a sign is folded first, so that a small one is
-//! short on both sides of zero. Numbers of a fixed width have their lowest byte first.
+//! A number is written in base 128, the lowest seven bits first; one with a sign is folded first, so that a small one
+//! is short on both sides of zero. Numbers of a fixed width have their lowest byte first.
 
 use compact_str::CompactString;
 use std::fmt;

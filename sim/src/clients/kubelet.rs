@@ -1,5 +1,5 @@
-//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`): it renews with what it got last, and
-//! starts over when that fails.
+//! A kubelet's heartbeat (component-helpers `apimachinery/lease`, `controller.go`): it renews with what it got last,
+//! and starts over when that fails.
 
 use super::{Answer, Client, lease};
 use crate::check::history::Key;
