@@ -6,7 +6,7 @@ use super::job::Job;
 use super::key::check_key;
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::read::{ListStart, list_start, range_of};
-use super::{Api, Call, Reply, Verdict};
+use super::{Api, Call, Reply, Verdict, object_response};
 use crate::api_error::{ApiError, Status};
 use crate::codec::DeleteOptions;
 use crate::codec::Format;
@@ -47,7 +47,7 @@ impl Api {
                 let body = form.for_status().status_body(&Status::deleted(name, &current.metadata().uid));
                 let response = refused.map(|()| Response::new(200, form.content_type(), body));
                 if deletion.dry_run {
-                    return response.map(|response| Verdict::Reply(Reply::Response(response)));
+                    return response.map(Verdict::response);
                 }
                 return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
             }
@@ -117,7 +117,7 @@ fn reply_unless(
     call: &Call<'_>,
 ) -> Result<Verdict, ApiError> {
     refused?;
-    Reply::object(status, state, form, call.now).map(Verdict::Reply)
+    object_response(status, state, form, call.now).map(Verdict::response)
 }
 
 /// kube-apiserver's `deleteCollectionPageSize`. Here it only says that there is a limit.

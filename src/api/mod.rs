@@ -93,6 +93,7 @@ pub struct Api {
 #[derive(Debug)]
 struct Call<'r> {
     head: &'r RequestHead<'r>,
+    kind: RequestKind,
     /// In which version of the group it speaks of Leases.
     version: ApiVersion,
     query: Query<'r>,
@@ -107,16 +108,17 @@ struct Call<'r> {
 #[derive(Debug)]
 enum Verdict {
     /// An answer, which changes nothing.
-    Reply(Reply),
+    Reply(Box<Reply>),
     /// A wait, after which the request is served again.
     Wait(Until),
     /// A change, and the answer once the table has it.
     Write(Change, Answer),
 }
 
-impl From<Reply> for Verdict {
-    fn from(reply: Reply) -> Self {
-        Self::Reply(reply)
+impl Verdict {
+    /// A response that is at hand.
+    fn response(response: Response) -> Self {
+        Self::Reply(Box::new(Reply::Response(response)))
     }
 }
 
@@ -274,6 +276,7 @@ impl Api {
     }
 
     /// Serves one request that waited and is to be served [again](waiting::Resumed::Again).
+    #[inline]
     pub fn handle_again(
         &mut self,
         table: &mut Table,
@@ -286,19 +289,11 @@ impl Api {
         let Target { version, route } = Target::of(request.path);
         let verb = verb_of(request, &route);
         let kind = RequestKind::of(&route, verb, request);
-        let takes_gzip = || route.is_resource() && gzip::is_accepted(request.fields);
         let caller = check_timeout_parameter(request, verb).and_then(|()| credentials.caller(request.fields));
         let reply = caller.map(|caller| {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
-            let call = Call { head: request, version, query, caller: &caller, now, retry, warnings };
-            let reply = match self.dispatch(table, &call, &route, verb, body) {
-                Ok(Verdict::Reply(reply)) => Ok(reply),
-                Ok(Verdict::Write(change, answer)) => {
-                    self.write(table, change, answer, now, || Waiter { kind, version, takes_gzip: takes_gzip(), retry })
-                }
-                Ok(Verdict::Wait(until)) => self.wait(until, Waiter { kind, version, takes_gzip: takes_gzip(), retry }),
-                Err(error) => Err(error),
-            };
+            let call = Call { head: request, kind, version, query, caller: &caller, now, retry, warnings };
+            let reply = self.dispatch(table, &call, &route, verb, body);
             let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
             reply.with_warnings(call.warnings)
         });
@@ -306,7 +301,7 @@ impl Api {
         if let Err(error) = self.take_long_job_permit(table, &mut reply) {
             reply = Reply::Response(refusal(request, &error));
         }
-        if reply.may_be_compressed() && takes_gzip() {
+        if route.is_resource() && reply.may_be_compressed() && gzip::is_accepted(request.fields) {
             reply = self.compress(reply);
         }
         match (reply.status(), &mut reply) {
@@ -318,26 +313,24 @@ impl Api {
         reply
     }
 
-    /// Takes a change, and answers if the table has it at once.
+    /// Does what the rules say.
     ///
     /// # Errors
-    /// [`ApiError`] if the change is not taken, or its answer is not to be had.
+    /// [`ApiError`] if a change is not taken, if its answer is not to be had, or if too many requests wait.
     #[inline]
-    fn write(
-        &mut self,
-        table: &mut Table,
-        change: Change,
-        answer: Answer,
-        now: Now,
-        waiter: impl FnOnce() -> Waiter,
-    ) -> Result<Reply, ApiError> {
-        match self.storage.write(table, change, now.ms)? {
-            Written::Applied(object) => answer.into_reply(&object, now),
-            Written::Busy => self.wait(Until::KeyIsFree(self.storage.settled()), waiter()),
-            // The journal bounds how many there are.
-            Written::Submitted(ticket) => {
-                Ok(Reply::Waiting(Box::new(Waiting::new(Until::Settled(ticket, answer), waiter(), None))))
-            }
+    fn conclude(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
+        match verdict {
+            Verdict::Write(change, answer) => match self.storage.write(table, change, call.now.ms)? {
+                Written::Applied(object) => answer.into_reply(&object, call.now),
+                Written::Busy => self.wait(call, Until::KeyIsFree(self.storage.settled())),
+                // The journal bounds how many there are.
+                Written::Submitted(ticket) => {
+                    let waiting = Waiting::new(Until::Settled(ticket, answer), Waiter::of(call), None);
+                    Ok(Reply::Waiting(Box::new(waiting)))
+                }
+            },
+            Verdict::Reply(reply) => Ok(*reply),
+            Verdict::Wait(until) => self.wait(call, until),
         }
     }
 
@@ -345,13 +338,14 @@ impl Api {
     ///
     /// # Errors
     /// 429 if too many wait already.
-    fn wait(&self, until: Until, waiter: Waiter) -> Result<Reply, ApiError> {
+    #[cold]
+    fn wait(&self, call: &Call<'_>, until: Until) -> Result<Reply, ApiError> {
         let permits = match &until {
             Until::NamespaceIsKnown(_) => &self.namespace_permits,
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
         };
         let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
-        Ok(Reply::Waiting(Box::new(Waiting::new(until, waiter, Some(permit)))))
+        Ok(Reply::Waiting(Box::new(Waiting::new(until, Waiter::of(call), Some(permit)))))
     }
 
     /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.
@@ -412,6 +406,7 @@ impl Api {
     }
 
     /// Sees to it that the caller may do that, and does what route and method say.
+    #[inline]
     fn dispatch(
         &mut self,
         table: &mut Table,
@@ -419,28 +414,26 @@ impl Api {
         route: &Route<'_>,
         verb: Option<Verb>,
         body: &[u8],
-    ) -> Result<Verdict, ApiError> {
+    ) -> Result<Reply, ApiError> {
         let head = call.head;
         authorize(call.caller, head.method, head.path, route, verb)?;
         if route.is_resource() && self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
-        if let Route::Lease { namespace, name } = route
-            && head.method != Method::Get
-            && let Some(until) = self.hold_back(call, namespace, name)?
-        {
-            return Ok(Verdict::Wait(until));
-        }
-        match (route, head.method) {
-            (Route::Lease { namespace, name }, Method::Get) => {
-                read::get(table, call, namespace, name).map(Verdict::Reply)
+        let verdict = match (route, head.method) {
+            (Route::Lease { namespace, name }, Method::Get) => return read::get(table, call, namespace, name),
+            (Route::Lease { namespace, name }, Method::Put | Method::Patch | Method::Delete) => {
+                match self.hold_back(call, namespace, name)? {
+                    Some(until) => Verdict::Wait(until),
+                    None if head.method == Method::Put => self.update(table, call, body, namespace, name)?,
+                    None if head.method == Method::Patch => self.patch(table, call, body, namespace, name)?,
+                    None => self.delete(table, call, body, namespace, name)?,
+                }
             }
-            (Route::Lease { namespace, name }, Method::Put) => self.update(table, call, body, namespace, name),
-            (Route::Lease { namespace, name }, Method::Patch) => self.patch(table, call, body, namespace, name),
-            (Route::Lease { namespace, name }, Method::Delete) => self.delete(table, call, body, namespace, name),
-            (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace),
-            (route, _) => self.dispatch_reading(table, call, route, body).map(Verdict::Reply),
-        }
+            (Route::Namespace(namespace), Method::Post) => self.create(table, call, body, namespace)?,
+            (route, _) => return self.dispatch_reading(table, call, route, body),
+        };
+        self.conclude(table, call, verdict)
     }
 
     /// What a write of a Lease must wait for or end with before the rules look at it: another change of the same Lease

@@ -46,6 +46,7 @@ impl Storage {
     }
 
     /// Whether the table does not hold all Leases yet.
+    #[inline]
     pub(super) fn is_loading(&self) -> bool {
         self.journal().is_some_and(Journal::is_loading)
     }

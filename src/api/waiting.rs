@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::pending_request::PendingRequest;
 use super::storage::Storage;
 use super::warnings::Warnings;
-use super::{Api, Reply};
+use super::{Api, Call, Reply, gzip};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::cluster::Namespaces;
@@ -138,6 +138,14 @@ impl Waiting {
             Until::NamespaceIsKnown(namespace) => !namespaces.is_unknown(namespace),
             Until::Settled(ticket, _) => ticket.is_settled(),
         }
+    }
+}
+
+impl Waiter {
+    #[inline]
+    pub(super) fn of(call: &Call<'_>) -> Self {
+        let takes_gzip = gzip::is_accepted(call.head.fields);
+        Self { kind: call.kind, version: call.version, takes_gzip, retry: call.retry }
     }
 }
 

@@ -5,7 +5,7 @@ use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::{format_of_body, json_of_yaml};
 use super::waiting::Until;
 use super::warnings::Warnings;
-use super::{Api, Call, Reply, Verdict, object_response};
+use super::{Api, Call, Verdict, object_response};
 use crate::api_error::{ApiError, FieldError, InvalidSubject};
 use crate::auth::authorize_create;
 use crate::clock::Now;
@@ -216,7 +216,7 @@ impl Api {
         if is_finalized_by_update(&lease.metadata, &live.metadata) {
             let response = write.response(200, State::Loose(&lease, Some(current.version)));
             if dry_run {
-                return response.map(|response| Verdict::Reply(Reply::Response(response)));
+                return response.map(Verdict::response);
             }
             return Ok(Verdict::Write(Change::Delete(table.target(slot)), Answer::prepared(response)));
         }
@@ -300,7 +300,7 @@ impl<'w> Write<'w> {
 
     /// The answer of a write that changes nothing.
     fn reply(&self, status: u16, state: State<'_>) -> Result<Verdict, ApiError> {
-        self.response(status, state).map(|response| Verdict::Reply(Reply::Response(response)))
+        self.response(status, state).map(Verdict::response)
     }
 }
 
@@ -422,6 +422,7 @@ pub(super) fn valid(name: &str, causes: Vec<FieldError>) -> Result<(), ApiError>
 
 #[cfg(test)]
 mod tests {
+    use super::super::Reply;
     use super::*;
     use crate::auth::Credentials;
     use crate::clock::Now;

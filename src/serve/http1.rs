@@ -163,7 +163,15 @@ impl Http1 {
     }
 
     /// Goes on with what waits, if it can.
+    #[inline]
     fn resume(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
+        if !matches!(self.in_progress, InProgress::Nothing) {
+            self.resume_waiting(turn, input);
+        }
+    }
+
+    #[inline(never)]
+    fn resume_waiting(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
         match &mut self.in_progress {
             InProgress::Waiting(..) => {}
             InProgress::Begun(job, _) => return job.end_waiting(),

@@ -36,10 +36,21 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
 /// Opens a file of the folder for reading and writing; `None` if there is none.
 pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => Ok(Some(file)),
+        Ok(file) => read_from_disk(&file).map(|()| Some(file)).map_err(|cause| refused("cannot sync", path, cause)),
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(cause) => Err(refused("cannot open", path, cause)),
     }
+}
+
+/// Has later reads of the file come from the disk.
+///
+/// The process before this one may have ended because a sync failed. The kernel then takes pages for clean that are not
+/// on the disk, and goes on showing them. A store that builds on such pages is lost in the next power cut.
+fn read_from_disk(file: &File) -> io::Result<()> {
+    file.sync_all()?;
+    #[cfg(target_os = "linux")]
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(())
 }
 
 /// Creates an empty file in the folder, in place of any that an interrupted start left.

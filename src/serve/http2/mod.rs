@@ -344,6 +344,7 @@ impl Http2 {
     }
 
     /// Whether a request or a job waits.
+    #[inline]
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.waiting_jobs.is_empty()

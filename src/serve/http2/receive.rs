@@ -224,6 +224,7 @@ impl Http2 {
     }
 
     /// Takes the bytes of a request that is answered out of the count.
+    #[inline]
     fn give_back(&mut self, unserved: Box<Unserved>, turn: &mut Turn<'_>) {
         self.received_bytes -= unserved.bytes();
         turn.service.scratch.spare.give(unserved);
@@ -283,11 +284,16 @@ impl Http2 {
     }
 
     /// Goes on with requests and jobs that wait, as far as they can and there is room for the answers.
+    #[inline]
     pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        self.jobs.extend(self.waiting_jobs.drain(..));
-        if self.waiting.is_empty() {
-            return;
+        if self.is_waiting() {
+            self.resume_all(budget, turn);
         }
+    }
+
+    #[inline(never)]
+    fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+        self.jobs.extend(self.waiting_jobs.drain(..));
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|key| turn.output.len() >= budget.room || self.resume_one(*key, budget, turn));
         // Those that were served again meanwhile may wait again.
