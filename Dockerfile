@@ -12,6 +12,7 @@ WORKDIR /source
 COPY Cargo.toml Cargo.lock ./
 COPY src src
 COPY loadgen loadgen
+COPY crashtest crashtest
 COPY perf perf
 COPY sim sim
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

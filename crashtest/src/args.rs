@@ -1,0 +1,131 @@
+//! The command line.
+
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+/// Kills the server with SIGKILL under full write load, starts it again, and checks that nothing acknowledged is lost.
+///
+/// Many clients write and read through real connections; watchers resume after each kill. A checker compares all that
+/// was answered and watched: linearizable per Lease, nothing lost, nothing invented, no event missed or given twice.
+/// Exit status: 0 no violation; 1 violations, or the run failed; 2 wrong usage.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "crashtest", version, max_term_width = 120)]
+pub(crate) struct Args {
+    /// Operations of all clients together
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub(crate) operations: u64,
+
+    /// How often the server is killed
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) kills: u32,
+
+    /// Clients, of one connection each
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    pub(crate) clients: u32,
+
+    /// Leases of nodes [default: one for each 50 operations, at most 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) leases: Option<u32>,
+
+    /// Events that the server keeps for watches: fewer make it take more snapshots
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1_000..))]
+    pub(crate) watch_window_events: u32,
+
+    /// Seed of what is random: the operations of each client, and the moments of the kills [default: another each time]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+
+    /// A folder for the store and the log of the server, which is kept; it must be empty or missing [default: a
+    /// temporary one, kept if there are violations]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+
+    /// The server [default: the one that was built with this program]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
+
+    /// Besides the kills, a clean stop with SIGTERM now and then: the server must exit with 0
+    #[arg(long)]
+    pub(crate) faults: bool,
+
+    /// No bar
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    /// Make the server lose what it acknowledged, to see that the checker finds it
+    #[arg(long, value_name = "KIND", value_enum, hide = true)]
+    pub(crate) cheat: Option<Cheat>,
+}
+
+/// How a server is made to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cheat {
+    /// Between kill and start, the store goes back to a copy of an earlier moment.
+    LoseJournal,
+    /// The server has no store.
+    Memory,
+}
+
+impl Args {
+    /// How many Leases of nodes there are.
+    pub(crate) fn node_leases(&self) -> u32 {
+        self.leases.unwrap_or_else(|| u32::try_from(self.operations / 50).unwrap_or(u32::MAX).min(20_000)).max(1)
+    }
+
+    /// What clap cannot know.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if u64::from(self.kills) * OPERATIONS_PER_KILL_MIN > self.operations {
+            return Err(format!(
+                "--kills {} wants --operations {} or more: {OPERATIONS_PER_KILL_MIN} for each",
+                self.kills,
+                u64::from(self.kills) * OPERATIONS_PER_KILL_MIN
+            ));
+        }
+        if let Some(server) = &self.server
+            && !server.is_file()
+        {
+            return Err(format!("--server {}: not a file", server.display()));
+        }
+        let Some(dir) = &self.data_dir else { return Ok(()) };
+        match std::fs::read_dir(dir) {
+            Ok(mut entries) => match entries.next() {
+                None => Ok(()),
+                Some(_) => Err(format!("--data-dir {}: not empty", dir.display())),
+            },
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(format!("--data-dir {}: {e}", dir.display())),
+        }
+    }
+}
+
+/// With fewer there is no load in which to kill.
+const OPERATIONS_PER_KILL_MIN: u64 = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    fn parse(words: &[&str]) -> Args {
+        Args::try_parse_from(["crashtest"].iter().chain(words)).expect("a command line")
+    }
+
+    #[test]
+    fn the_command_is_consistent() {
+        Args::command().debug_assert();
+        assert_eq!(parse(&[]).node_leases(), 20_000);
+        assert!(parse(&[]).check().is_ok());
+    }
+
+    #[test]
+    fn flags_that_do_not_go_together_are_told() {
+        let told = parse(&["--operations=1000", "--kills=50"]).check().expect_err("too few operations");
+        assert!(told.contains("--operations 10000"), "{told}");
+        let folder = tempfile::tempdir().expect("a folder");
+        let flag = format!("--data-dir={}", folder.path().display());
+        assert!(parse(&[&flag]).check().is_ok());
+        std::fs::write(folder.path().join("x"), "").expect("a file");
+        assert!(parse(&[&flag]).check().expect_err("a file in it").contains("not empty"));
+        assert!(parse(&["--server=/nowhere/server"]).check().is_err());
+    }
+}

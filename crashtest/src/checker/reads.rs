@@ -1,0 +1,85 @@
+//! Reads and refusals: each is the truth of some moment between its request and its answer.
+
+use super::replay::Point;
+use super::{Checker, Epoch, Kind, Timelines, explain};
+use crate::history::{Action, Nanos, Op, Outcome};
+
+impl Checker {
+    /// Checks all answers that tell of a state.
+    pub(super) fn check_reads(&mut self, epoch: &Epoch, timelines: &Timelines) {
+        let global = known_versions(timelines);
+        for op in &epoch.ops {
+            if let Outcome::List { version, .. } = op.outcome {
+                self.check_list_time(op, version, &global);
+            }
+            let Some(points) = op.action.key().and_then(|key| timelines.get(&key)) else { continue };
+            // Those that somebody knew before the request: all but the last of them are the past.
+            let last_known = points.partition_point(|point| point.known < op.begin).saturating_sub(1);
+            let possible = points.get(last_known..).unwrap_or_default();
+            let mut possible = possible.iter().filter(|point| point.begin < op.end);
+            match (&op.outcome, op.action) {
+                (Outcome::Lease(seen), Action::Get(_))
+                    if !possible.any(|point| point.is_present && point.version == seen.version) =>
+                {
+                    self.complain_stale(op, points.get(last_known));
+                }
+                (Outcome::NotFound, _) if !possible.any(|point| !point.is_present) => {
+                    self.complain_stale(op, points.get(last_known));
+                }
+                (Outcome::Conflict, action) if !possible.any(|point| conflicts(point, action)) => {
+                    let text = format!("{}: but nothing was in its way", explain::op(op));
+                    self.complain(Kind::FalseRefusal, text);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn complain_stale(&mut self, op: &Op, last_known: Option<&Point>) {
+        let known = match last_known {
+            Some(point) if point.is_present => {
+                format!("version {} was known at {}", point.version, explain::at(point.known))
+            }
+            _ => "the Lease was known not to be there".to_owned(),
+        };
+        self.complain(Kind::StaleRead, format!("{}: but {known}", explain::op(op)));
+    }
+
+    /// A list has everything that was known before it was asked for.
+    fn check_list_time(&mut self, op: &Op, version: u64, global: &[(u64, Nanos)]) {
+        let known = global.partition_point(|(_, known)| *known < op.begin);
+        let least = known.checked_sub(1).and_then(|index| global.get(index)).map_or(0, |(version, _)| *version);
+        let least = least.max(self.boundary);
+        if version < least {
+            let text = format!("{}: but version {least} was known before", explain::op(op));
+            self.complain(Kind::StaleRead, text);
+        }
+    }
+}
+
+/// Whether a write is refused with 409 in this state.
+fn conflicts(point: &Point, action: Action) -> bool {
+    match action {
+        Action::Create(_) => point.is_present,
+        Action::Put { from, .. } => !point.is_present || point.version != from,
+        Action::Delete { uid, from, .. } => {
+            !point.is_present || point.uid != uid || from.is_some_and(|from| from != point.version)
+        }
+        // One that others overtake again and again is given up.
+        Action::Patch(_) => true,
+        _ => false,
+    }
+}
+
+/// All versions of the epoch, each with the time when somebody knew of it or of a higher one.
+fn known_versions(timelines: &Timelines) -> Vec<(u64, Nanos)> {
+    let points = timelines.values().flat_map(|points| points.iter().skip(1));
+    let mut global: Vec<_> = points.map(|point| (point.version, point.known)).collect();
+    global.sort_unstable();
+    let mut known = Nanos::MAX;
+    for entry in global.iter_mut().rev() {
+        known = known.min(entry.1);
+        entry.1 = known;
+    }
+    global
+}

@@ -1,0 +1,118 @@
+//! All states of an epoch, from whoever had them: one version has one content.
+
+use super::{Checker, Epoch, Kind, Map, explain};
+use crate::history::{Action, EventKind, Nanos, Op, Outcome, Seen, Watched};
+use std::collections::hash_map::Entry;
+
+/// A state, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) seen: Seen,
+    /// None if only reads had it.
+    pub(super) kind: Option<EventKind>,
+    /// When somebody had it first.
+    pub(super) known: Nanos,
+}
+
+/// Where a state was seen.
+struct Source<'a> {
+    name: &'a dyn Fn() -> String,
+    kind: Option<EventKind>,
+    at: Nanos,
+}
+
+impl Checker {
+    /// All states of the epoch by version. What is older is compared with what was known of it.
+    pub(super) fn gather(&mut self, epoch: &Epoch) -> Vec<State> {
+        let mut states = Map::<u64, State>::default();
+        for op in &epoch.ops {
+            match &op.outcome {
+                Outcome::Lease(seen) => {
+                    let kind = match op.action {
+                        Action::Create(_) => Some(EventKind::Added),
+                        Action::Put { .. } | Action::Patch(_) => Some(EventKind::Modified),
+                        _ => None,
+                    };
+                    self.note(&mut states, *seen, &Source { name: &|| explain::op(op), kind, at: op.end });
+                    self.check_answer(op, seen);
+                }
+                Outcome::List { items, .. } => {
+                    for seen in items {
+                        self.note(&mut states, *seen, &Source { name: &|| explain::op(op), kind: None, at: op.end });
+                    }
+                }
+                _ => {}
+            }
+        }
+        let watchers = std::mem::take(&mut self.watchers);
+        for cursor in &watchers {
+            for entry in &cursor.pending {
+                let Watched::Event(event) = entry else { continue };
+                if event.seen.version > epoch.boundary {
+                    break;
+                }
+                if event.seen.version <= self.boundary {
+                    // The watcher had it before: its own check says so.
+                    continue;
+                }
+                let name = || format!("the watcher of {}, at {}", cursor.scope, explain::at(event.at));
+                self.note(&mut states, event.seen, &Source { name: &name, kind: Some(event.kind), at: event.at });
+            }
+        }
+        self.watchers = watchers;
+        let mut states: Vec<_> = states.into_values().collect();
+        states.sort_unstable_by_key(|state| state.seen.version);
+        states
+    }
+
+    /// The answer to a write holds what was written.
+    fn check_answer(&mut self, op: &Op, seen: &Seen) {
+        let is_own = match op.action {
+            Action::Create(key) | Action::Put { key, .. } => {
+                (seen.key, seen.op, seen.holder) == (key, op.id, op.client)
+            }
+            Action::Patch(key) => (seen.key, seen.op) == (key, op.id),
+            _ => op.action.key() == Some(seen.key),
+        };
+        if !is_own {
+            self.complain(Kind::Invented, format!("{}: the answer is {}", explain::op(op), explain::state(seen)));
+        }
+    }
+
+    fn note(&mut self, states: &mut Map<u64, State>, seen: Seen, source: &Source<'_>) {
+        if seen.version <= self.boundary {
+            let fact = self.facts.get(&seen.version);
+            let is_same = fact.is_some_and(|fact| (fact.key, fact.hash) == (seen.key, seen.hash));
+            let (kind, found) = match (fact, source.kind) {
+                (Some(_), None) if is_same => return,
+                (Some(_), None) => (Kind::TwoContents, "the version had another content before"),
+                (Some(_), Some(_)) => (Kind::VersionOrder, "the version was given out before"),
+                (None, _) => (Kind::Invented, "nobody had this version, and higher ones are known"),
+            };
+            self.complain(kind, format!("{}: {}; {found}", (source.name)(), explain::state(&seen)));
+            return;
+        }
+        match states.entry(seen.version) {
+            Entry::Vacant(entry) => {
+                entry.insert(State { seen, kind: source.kind, known: source.at });
+            }
+            Entry::Occupied(mut entry) => {
+                let state = entry.get_mut();
+                let same_kind = state.kind.is_none() || source.kind.is_none() || state.kind == source.kind;
+                if state.seen != seen || !same_kind {
+                    let (one, other) = (explain::state(&state.seen), explain::state(&seen));
+                    let (first, second) = (state.kind, source.kind);
+                    let text = format!(
+                        "version {} has two contents: {one}, {first:?}, and {other}, {second:?}, by {}",
+                        seen.version,
+                        (source.name)()
+                    );
+                    self.complain(Kind::TwoContents, text);
+                    return;
+                }
+                state.kind = state.kind.or(source.kind);
+                state.known = state.known.min(source.at);
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! An honest history has no violation, and one that is wrong in any way has.
+
+use super::*;
+use crate::history::{Action, Event, EventKind, Outcome, Space};
+
+const A: Key = Key { space: Space::Locks, number: 0 };
+const B: Key = Key { space: Space::Locks, number: 1 };
+const UID_A: u128 = 0xa;
+const UID_B: u128 = 0xb;
+
+fn seen(key: Key, version: u64, op: u64, holder: u32) -> Seen {
+    let uid = if key == A { UID_A } else { UID_B };
+    Seen { key, version, uid, op, holder, hash: version * 31 }
+}
+
+fn event(kind: EventKind, seen: Seen, at: Nanos) -> Watched {
+    Watched::Event(Event { kind, seen, at })
+}
+
+/// What a test breaks.
+struct History {
+    epoch: Epoch,
+    watched: [Vec<Watched>; 2],
+}
+
+impl History {
+    /// A is created by client 1, taken by client 2, and patched without an answer. B is created and deleted.
+    fn honest() -> Self {
+        let op = |id, client, action, begin, outcome| {
+            let end = if outcome == Outcome::Unknown { 200 } else { begin + 10 };
+            Op { id, client, action, begin, end, outcome }
+        };
+        let list = Outcome::List { version: 15, items: vec![seen(A, 15, 6, 2)] };
+        let ops = vec![
+            op(1, 1, Action::Create(A), 10, Outcome::Lease(seen(A, 11, 1, 1))),
+            op(2, 2, Action::Put { key: A, from: 11 }, 30, Outcome::Lease(seen(A, 12, 2, 2))),
+            op(3, 3, Action::Get(A), 50, Outcome::Lease(seen(A, 12, 2, 2))),
+            op(4, 1, Action::Create(B), 70, Outcome::Lease(seen(B, 13, 4, 1))),
+            op(5, 1, Action::Delete { key: B, uid: UID_B, from: Some(13) }, 90, Outcome::Deleted),
+            op(6, 3, Action::Patch(A), 110, Outcome::Unknown),
+            op(7, 1, Action::Get(B), 130, Outcome::NotFound),
+            op(8, 1, Action::Put { key: A, from: 11 }, 130, Outcome::Conflict),
+            op(Op::BOUNDARY, 0, Action::List(None), 300, list),
+        ];
+        let all = vec![
+            Watched::Listed { last: 0, version: 10, is_gone: false },
+            event(EventKind::Added, seen(A, 11, 1, 1), 21),
+            event(EventKind::Modified, seen(A, 12, 2, 2), 41),
+            event(EventKind::Added, seen(B, 13, 4, 1), 81),
+            event(EventKind::Deleted, seen(B, 14, 4, 1), 101),
+            event(EventKind::Modified, seen(A, 15, 6, 2), 125),
+        ];
+        let one = all.iter().filter(|entry| !matches!(entry, Watched::Event(e) if e.seen.key == B)).cloned();
+        let one = one.collect();
+        Self { epoch: Epoch { ops, boundary: 15, log_line: String::new() }, watched: [all, one] }
+    }
+
+    fn op(&mut self, id: u64) -> &mut Op {
+        self.epoch.ops.iter_mut().find(|op| op.id == id).expect("an operation")
+    }
+
+    fn list(&mut self) -> &mut Vec<Seen> {
+        match &mut self.op(Op::BOUNDARY).outcome {
+            Outcome::List { items, .. } => items,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn add(&mut self, op: Op) {
+        self.epoch.ops.insert(0, op);
+    }
+
+    fn check(self) -> Checker {
+        let mut checker = Checker::new(&[Scope::All, Scope::One(A)], 2);
+        for (number, entries) in self.watched.into_iter().enumerate() {
+            checker.watched(number, entries);
+        }
+        checker.check(&self.epoch);
+        checker
+    }
+}
+
+/// Kinds of violations of an honest history that was broken.
+#[track_caller]
+fn assert_found(kind: Kind, breaks: impl FnOnce(&mut History)) {
+    let mut history = History::honest();
+    breaks(&mut history);
+    let checker = history.check();
+    assert!(checker.violations.iter().any(|(found, ..)| found == kind), "{kind:?}: {:#?}", checker.violations);
+}
+
+fn op(id: u64, action: Action, begin: Nanos, end: Nanos, outcome: Outcome) -> Op {
+    Op { id, client: 1, action, begin, end, outcome }
+}
+
+#[test]
+fn an_honest_history_has_no_violation() {
+    let checker = History::honest().check();
+    assert!(checker.violations.is_empty(), "{:#?}", checker.violations);
+    assert_eq!((checker.counts.states, checker.counts.events, checker.counts.unknown_done), (5, 8, 1));
+}
+
+#[test]
+fn an_unknown_operation_may_have_done_nothing() {
+    let mut history = History::honest();
+    history.watched.iter_mut().for_each(|entries| drop(entries.pop()));
+    *history.list() = vec![seen(A, 12, 2, 2)];
+    // Then nobody has version 15.
+    history.epoch.boundary = 14;
+    history.op(Op::BOUNDARY).outcome = Outcome::List { version: 14, items: vec![seen(A, 12, 2, 2)] };
+    let checker = history.check();
+    assert!(checker.violations.is_empty(), "{:#?}", checker.violations);
+}
+
+#[test]
+fn what_was_acknowledged_and_is_lost_is_found() {
+    assert_found(Kind::Lost, |history| history.list().clear());
+    assert_found(Kind::Lost, |history| *history.list() = vec![seen(A, 12, 2, 2)]);
+    // The deletion.
+    assert_found(Kind::Lost, |history| history.list().push(seen(B, 13, 4, 1)));
+    assert_found(Kind::Lost, |history| drop(history.watched[0].remove(4)));
+    assert_found(Kind::Lost, |history| {
+        let all = Action::DeleteCollection(Space::Locks);
+        history.add(op(9, all, 280, 290, Outcome::Deleted));
+    });
+}
+
+#[test]
+fn what_nobody_wrote_is_found() {
+    let other = Key { number: 9, ..A };
+    assert_found(Kind::Invented, |history| history.list().push(seen(other, 9, 9, 1)));
+    assert_found(Kind::Invented, |history| history.op(6).outcome = Outcome::Conflict);
+    assert_found(Kind::Invented, |history| history.op(5).outcome = Outcome::NotFound);
+    // A patch must keep the holder.
+    assert_found(Kind::Invented, |history| history.op(2).client = 1);
+    // An operation that was done before it was sent.
+    assert_found(Kind::Invented, |history| history.op(6).begin = 126);
+    // An operation that was done twice.
+    assert_found(Kind::Invented, |history| {
+        let again = seen(A, 16, 6, 2);
+        history.watched.iter_mut().for_each(|entries| entries.push(event(EventKind::Modified, again, 130)));
+        history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items: vec![again] };
+        history.epoch.boundary = 16;
+    });
+    // An answer with what another client wrote.
+    assert_found(Kind::Invented, |history| history.op(2).outcome = Outcome::Lease(seen(A, 12, 7, 2)));
+}
+
+#[test]
+fn two_contents_of_one_version_are_found() {
+    let other = Seen { hash: 1, ..seen(A, 12, 2, 2) };
+    assert_found(Kind::TwoContents, |history| history.op(3).outcome = Outcome::Lease(other));
+    assert_found(Kind::TwoContents, |history| history.watched[1][2] = event(EventKind::Modified, other, 41));
+    assert_found(Kind::TwoContents, |history| {
+        history.watched[1][2] = event(EventKind::Added, seen(A, 12, 2, 2), 41);
+    });
+}
+
+#[test]
+fn versions_against_the_order_of_time_are_found() {
+    assert_found(Kind::VersionOrder, |history| (history.op(2).begin, history.op(2).end) = (1, 5));
+}
+
+#[test]
+fn reads_of_the_past_are_found() {
+    assert_found(Kind::StaleRead, |history| history.op(3).outcome = Outcome::Lease(seen(A, 11, 1, 1)));
+    assert_found(Kind::StaleRead, |history| history.op(3).outcome = Outcome::NotFound);
+    assert_found(Kind::StaleRead, |history| history.op(7).outcome = Outcome::Lease(seen(B, 13, 4, 1)));
+    assert_found(Kind::StaleRead, |history| {
+        let old = Outcome::List { version: 12, items: vec![seen(A, 12, 2, 2)] };
+        history.add(op(9, Action::List(Some(Space::Locks)), 85, 90, old));
+    });
+}
+
+#[test]
+fn writes_past_their_precondition_are_found() {
+    assert_found(Kind::Precondition, |history| history.op(2).action = Action::Put { key: A, from: 10 });
+    // Two deletions of one Lease.
+    assert_found(Kind::Precondition, |history| {
+        let again = Op { id: 9, ..history.op(5).clone() };
+        history.add(again);
+    });
+    // A creation of what is there.
+    assert_found(Kind::Precondition, |history| {
+        history.op(2).action = Action::Create(A);
+        history.watched.iter_mut().for_each(|entries| {
+            entries[2] = event(EventKind::Added, seen(A, 12, 2, 2), 41);
+        });
+    });
+}
+
+#[test]
+fn a_uid_that_comes_again_is_found() {
+    assert_found(Kind::OldUid, |history| {
+        let again = seen(B, 16, 9, 1);
+        history.add(op(9, Action::Create(B), 150, 160, Outcome::Lease(again)));
+        history.watched[0].push(event(EventKind::Added, again, 161));
+        let items = vec![seen(A, 15, 6, 2), again];
+        history.op(Op::BOUNDARY).outcome = Outcome::List { version: 16, items };
+        history.epoch.boundary = 16;
+    });
+    // A change of what was deleted.
+    assert_found(Kind::OldUid, |history| {
+        let again = seen(B, 16, 9, 1);
+        history.add(op(9, Action::Patch(B), 150, 160, Outcome::Lease(again)));
+        history.epoch.boundary = 16;
+    });
+}
+
+#[test]
+fn refusals_without_a_reason_are_found() {
+    assert_found(Kind::FalseRefusal, |history| history.op(8).action = Action::Put { key: A, from: 15 });
+    assert_found(Kind::FalseRefusal, |history| history.op(8).action = Action::Create(B));
+}
+
+#[test]
+fn watchers_that_miss_or_repeat_are_found() {
+    assert_found(Kind::Missed, |history| drop(history.watched[1].remove(2)));
+    assert_found(Kind::Missed, |history| drop(history.watched[1].pop()));
+    assert_found(Kind::Twice, |history| {
+        let again = history.watched[1][2].clone();
+        history.watched[1].insert(3, again);
+    });
+    assert_found(Kind::Twice, |history| history.watched[0].swap(1, 2));
+    assert_found(Kind::Gone, |history| {
+        history.watched[1][3] = Watched::Listed { last: 13, version: 15, is_gone: true };
+    });
+    let mut history = History::honest();
+    history.watched[1][3] = Watched::Listed { last: 12, version: 15, is_gone: true };
+    let checker = history.check();
+    assert_eq!((checker.violations.is_empty(), checker.counts.gone_beyond_window), (true, 1));
+}
+
+#[test]
+fn what_was_before_a_restart_counts_after_it() {
+    let next = |ops: Vec<Op>, boundary| {
+        let mut checker = History::honest().check();
+        checker.check(&Epoch { ops, boundary, log_line: "loaded".to_owned() });
+        checker.violations.iter().map(|(kind, ..)| kind).collect::<Vec<_>>()
+    };
+    let get = |seen| vec![op(21, Action::Get(A), 400, 410, Outcome::Lease(seen))];
+    assert_eq!(next(get(seen(A, 15, 6, 2)), 15), []);
+    assert_eq!(next(get(seen(A, 12, 2, 2)), 15), [Kind::StaleRead]);
+    assert_eq!(next(get(Seen { hash: 1, ..seen(A, 15, 6, 2) }), 15), [Kind::TwoContents]);
+    let create = |version| vec![op(21, Action::Create(B), 400, 410, Outcome::Lease(seen(B, version, 21, 1)))];
+    assert!(next(create(14), 15).contains(&Kind::VersionOrder), "a version is given out again");
+    assert!(next(create(16), 16).contains(&Kind::OldUid), "a deleted Lease comes back");
+}

@@ -1,0 +1,107 @@
+//! Watchers: each has every state of its scope, once, and in order, over all restarts.
+
+use super::states::State;
+use super::{Checker, Kind, Pending, explain};
+use crate::history::{Scope, Watched};
+
+/// How far a watcher was checked.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    pub(super) scope: Scope,
+    pub(super) pending: Pending,
+    /// All up to this version was given; none before the first list.
+    last: Option<u64>,
+}
+
+impl Cursor {
+    pub(super) fn new(scope: Scope) -> Self {
+        Self { scope, pending: Pending::new(), last: None }
+    }
+}
+
+impl Checker {
+    /// Compares all watchers with the states up to the boundary.
+    pub(super) fn check_watchers(&mut self, states: &[State], boundary: u64) {
+        let mut watchers = std::mem::take(&mut self.watchers);
+        for (number, cursor) in watchers.iter_mut().enumerate() {
+            self.check_watcher(number, cursor, states, boundary);
+        }
+        self.watchers = watchers;
+    }
+
+    fn check_watcher(&mut self, number: usize, cursor: &mut Cursor, states: &[State], boundary: u64) {
+        let name = format!("watcher {number} of {}", cursor.scope);
+        let mut due = states.iter().filter(|state| cursor.scope.has(state.seen.key)).peekable();
+        while let Some(entry) = cursor.pending.front() {
+            match entry {
+                Watched::Event(event) => {
+                    let seen = event.seen;
+                    if seen.version > boundary {
+                        break;
+                    }
+                    let last = cursor.last.unwrap_or(0);
+                    if seen.version <= last {
+                        let text = format!("{name}: {} after version {last}", explain::state(&seen));
+                        self.complain(Kind::Twice, text);
+                    }
+                    if !cursor.scope.has(seen.key) {
+                        self.complain(Kind::Invented, format!("{name}: {} is not in it", explain::state(&seen)));
+                    }
+                    while let Some(state) = due.next_if(|state| state.seen.version < seen.version) {
+                        self.complain_missed(&name, state, last, seen.version);
+                    }
+                    due.next_if(|state| state.seen.version == seen.version);
+                    self.counts.events += 1;
+                    cursor.last = Some(last.max(seen.version));
+                }
+                &Watched::Listed { last, version, is_gone } => {
+                    if version > boundary {
+                        // What it had to give before is not known yet.
+                        return;
+                    }
+                    if is_gone {
+                        self.check_gone(&name, last, version, states);
+                    }
+                    while due.next_if(|state| state.seen.version <= version).is_some() {}
+                    cursor.last = Some(version);
+                }
+                Watched::Wrong(text) => {
+                    let text = format!("{name}: {text}");
+                    self.complain(Kind::Server, text);
+                }
+            }
+            cursor.pending.pop_front();
+        }
+        let last = cursor.last.unwrap_or(0);
+        for state in due {
+            self.complain_missed(&name, state, last, boundary);
+        }
+        cursor.last = cursor.last.map(|last| last.max(boundary));
+    }
+
+    fn complain_missed(&mut self, name: &str, state: &State, last: u64, next: u64) {
+        if state.seen.version <= last {
+            return;
+        }
+        let text = format!(
+            "{name}: {} was {:?} and known at {}, but the watcher went from version {last} to {next}",
+            explain::state(&state.seen),
+            state.kind,
+            explain::at(state.known)
+        );
+        self.complain(Kind::Missed, text);
+    }
+
+    /// 410 is right only for a version that the window has lost.
+    fn check_gone(&mut self, name: &str, last: u64, version: u64, states: &[State]) {
+        let is_between = |other: &u64| (last + 1..=version).contains(other);
+        let before = self.versions.iter().rev().take_while(|other| **other > last).filter(|v| is_between(v)).count();
+        let events = before + states.iter().filter(|state| is_between(&state.seen.version)).count();
+        if events > self.window {
+            self.counts.gone_beyond_window += 1;
+        } else {
+            let text = format!("{name}: 410 for version {last}, only {events} events before version {version}");
+            self.complain(Kind::Gone, text);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! A client: a thread with one connection, which sends one request after another.
+
+use crate::gate::Gate;
+use crate::history::{Action, Key, Nanos, Op, Outcome, Seen, Space};
+use crate::http::Connection;
+use crate::request;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Client {
+    number: u32,
+    rng: fastrand::Rng,
+    /// Leases of nodes that are this client's.
+    own: Vec<Known>,
+    locks: Vec<Known>,
+    shared: Vec<Known>,
+    ops: Vec<Op>,
+    complaints: Sender<String>,
+}
+
+/// What a client knows of a Lease.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    key: Key,
+    state: Knowledge,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Knowledge {
+    Nothing,
+    Absent,
+    Present(Seen),
+}
+
+impl Client {
+    /// The client of this number out of `clients`.
+    pub(crate) fn new(number: u32, clients: u32, nodes: u32, seed: u64, complaints: Sender<String>) -> Self {
+        let known = |space, number| Known { key: Key { space, number }, state: Knowledge::Absent };
+        Self {
+            number,
+            rng: fastrand::Rng::with_seed(seed.wrapping_add(u64::from(number))),
+            own: (0..nodes).filter(|node| node % clients == number).map(|node| known(Space::Nodes, node)).collect(),
+            locks: (0..LOCKS).map(|lock| known(Space::Locks, lock)).collect(),
+            shared: (0..SHARED).map(|lease| known(Space::Shared, lease)).collect(),
+            ops: Vec::new(),
+            complaints,
+        }
+    }
+
+    /// Works until the run is over.
+    pub(crate) fn run(mut self, gate: &Gate) {
+        let mut generation = 0;
+        while let Some(next) = gate.enter(generation) {
+            generation = next;
+            self.work(gate);
+            gate.park(&mut self.ops);
+        }
+    }
+
+    /// Works while the gate is open and there are operations left.
+    fn work(&mut self, gate: &Gate) {
+        let mut connection = None;
+        while gate.is_open() {
+            let Some(mut open) = connection.take().or_else(|| Connection::open(gate.port).ok()) else {
+                std::thread::sleep(PAUSE);
+                continue;
+            };
+            let Some(id) = gate.next_operation() else { return };
+            let (action, from) = self.choose(gate);
+            let begin = gate.now();
+            let done = request::perform(&mut open, self.number, id, action, from.as_ref());
+            // Without an answer, the end is when the server is dead; the run knows that.
+            let (mut end, mut outcome) = (Nanos::MAX, Outcome::Unknown);
+            match done {
+                Ok((Ok(answered), keeps)) => {
+                    if answered != Outcome::Unknown {
+                        end = gate.now();
+                    }
+                    outcome = answered;
+                    connection = keeps.then_some(open);
+                }
+                Ok((Err(complaint), _)) => _ = self.complaints.send(complaint),
+                Err(_) => {}
+            }
+            self.learn(action, &outcome);
+            if matches!(outcome, Outcome::Refused(_)) {
+                std::thread::sleep(PAUSE);
+            }
+            self.ops.push(Op { id, client: self.number, action, begin, end, outcome });
+        }
+    }
+
+    /// The next operation, and for a PUT the state from which it goes.
+    fn choose(&mut self, gate: &Gate) -> (Action, Option<Seen>) {
+        let dice = self.rng.u32(0..1_000);
+        let (known, space) = match dice {
+            0..550 => (&self.own, Space::Nodes),
+            550..730 => (&self.locks, Space::Locks),
+            730..930 => (&self.shared, Space::Shared),
+            930..970 => {
+                let number = gate.next_sweep_name();
+                return (Action::Create(Key { space: Space::Sweep, number }), None);
+            }
+            970..972 => return (Action::DeleteCollection(Space::Sweep), None),
+            972..985 => return (Action::List(Some(Space::Locks)), None),
+            985..993 => return (Action::List(Some(Space::Shared)), None),
+            _ => return (Action::List(Some(Space::Sweep)), None),
+        };
+        let Some(known) = self.rng.choice(known) else { return (Action::Get(LOCK_0), None) };
+        let key = known.key;
+        match (known.state, space) {
+            (Knowledge::Nothing, Space::Shared) if self.rng.bool() => (Action::Patch(key), None),
+            (Knowledge::Nothing, _) => (Action::Get(key), None),
+            (Knowledge::Absent, _) => (Action::Create(key), None),
+            (Knowledge::Present(seen), Space::Shared) => match self.rng.u32(0..100) {
+                0..60 => (Action::Patch(key), None),
+                60..70 => (Action::Put { key, from: seen.version }, Some(seen)),
+                70..85 => (Action::Get(key), None),
+                85..95 => (Action::Delete { key, uid: seen.uid, from: None }, None),
+                _ => (Action::Delete { key, uid: seen.uid, from: Some(seen.version) }, None),
+            },
+            (Knowledge::Present(seen), _) => match self.rng.u32(0..100) {
+                0..90 => (Action::Put { key, from: seen.version }, Some(seen)),
+                90..99 => (Action::Get(key), None),
+                _ => (Action::Delete { key, uid: seen.uid, from: Some(seen.version) }, None),
+            },
+        }
+    }
+
+    /// Remembers what the outcome tells.
+    fn learn(&mut self, action: Action, outcome: &Outcome) {
+        let Some(key) = action.key() else { return };
+        let known = match key.space {
+            Space::Nodes => &mut self.own,
+            Space::Locks => &mut self.locks,
+            Space::Shared => &mut self.shared,
+            Space::Sweep => return,
+        };
+        let Some(known) = known.iter_mut().find(|known| known.key == key) else { return };
+        known.state = match outcome {
+            Outcome::Lease(seen) => Knowledge::Present(*seen),
+            Outcome::Deleted | Outcome::NotFound => Knowledge::Absent,
+            Outcome::Refused(_) => known.state,
+            Outcome::Conflict | Outcome::Unknown | Outcome::List { .. } => Knowledge::Nothing,
+        };
+    }
+}
+
+/// Locks that all clients want.
+const LOCKS: u32 = 8;
+/// Leases that all clients patch, create and delete.
+const SHARED: u32 = 32;
+/// The lock that has watchers of its own.
+pub(crate) const LOCK_0: Key = Key { space: Space::Locks, number: 0 };
+/// Before a connection is tried again, or a request that was refused.
+const PAUSE: Duration = Duration::from_millis(2);

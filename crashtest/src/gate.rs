@@ -1,0 +1,155 @@
+//! What clients share: when to work, how many operations there are, and where records go.
+
+use crate::history::{Nanos, Op};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    begun: Instant,
+    pub(crate) port: u16,
+    operations_max: u64,
+    operations: AtomicU64,
+    sweep_names: AtomicU64,
+    /// Whether clients are to work: false from the moment that the server is dead.
+    is_open: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    generation: u64,
+    is_over: bool,
+    /// Clients that have entered and not parked.
+    working: u32,
+    ops: Vec<Op>,
+}
+
+impl Gate {
+    /// A gate that is closed.
+    pub(crate) fn new(port: u16, operations_max: u64) -> Self {
+        Self {
+            begun: Instant::now(),
+            port,
+            operations_max,
+            operations: AtomicU64::new(0),
+            sweep_names: AtomicU64::new(0),
+            is_open: AtomicBool::new(false),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Time since the run began.
+    pub(crate) fn now(&self) -> Nanos {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Number of the next operation, if there is one.
+    pub(crate) fn next_operation(&self) -> Option<u64> {
+        let number = self.operations.fetch_add(1, Ordering::Relaxed);
+        (number < self.operations_max).then_some(number)
+    }
+
+    /// Number of a Lease that was never there.
+    pub(crate) fn next_sweep_name(&self) -> u32 {
+        u32::try_from(self.sweep_names.fetch_add(1, Ordering::Relaxed)).unwrap_or(u32::MAX)
+    }
+
+    /// Operations that were begun.
+    pub(crate) fn operations(&self) -> u64 {
+        self.operations.load(Ordering::Relaxed).min(self.operations_max)
+    }
+
+    /// Whether clients are to work.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client waits until it is to work, after the generation that it had. None is the end.
+    pub(crate) fn enter(&self, last: u64) -> Option<u64> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            if state.generation > last && self.is_open() {
+                state.working += 1;
+                return Some(state.generation);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A client does nothing more in this generation.
+    pub(crate) fn park(&self, ops: &mut Vec<Op>) {
+        let mut state = self.lock();
+        state.ops.append(ops);
+        state.working = state.working.saturating_sub(1);
+        self.changed.notify_all();
+    }
+
+    /// Lets all clients work.
+    pub(crate) fn open(&self) {
+        let mut state = self.lock();
+        state.generation += 1;
+        self.is_open.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Stops all clients. One that has not entered yet does not enter.
+    pub(crate) fn close(&self) {
+        let _state = self.lock();
+        self.is_open.store(false, Ordering::Release);
+    }
+
+    /// Waits until all clients do nothing, and gives what they recorded. The gate is closed.
+    pub(crate) fn wait_parked(&self) -> Vec<Op> {
+        let mut state = self.lock();
+        while state.working > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::take(&mut state.ops)
+    }
+
+    /// Ends all clients.
+    pub(crate) fn end(&self) {
+        self.lock().is_over = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_gate_that_closes_at_once_waits_for_nobody_who_has_not_entered() {
+        let gate = Arc::new(Gate::new(1, 1));
+        let client = {
+            let gate = gate.clone();
+            std::thread::spawn(move || {
+                let mut generation = 0;
+                while let Some(next) = gate.enter(generation) {
+                    generation = next;
+                    gate.park(&mut Vec::new());
+                }
+            })
+        };
+        for _ in 0..1_000 {
+            gate.open();
+            gate.close();
+            assert!(gate.wait_parked().is_empty());
+        }
+        gate.end();
+        client.join().expect("the client ends");
+    }
+}

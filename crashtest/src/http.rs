@@ -1,0 +1,107 @@
+//! One connection of HTTP/1.1 to the server, blocking. A request is sent and its answer read, or a watch is followed.
+
+use coordination_apiserver::http1::client::{Piece, ResponseParser};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// A connection. After an error it is of no more use.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    parser: ResponseParser,
+    buf: Vec<u8>,
+}
+
+/// A status and a body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) body: Vec<u8>,
+}
+
+/// A piece of a watch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Chunk {
+    Status(u16),
+    /// Bytes were appended to the body.
+    Body,
+    End,
+}
+
+impl Connection {
+    /// Connects to this port of 127.0.0.1.
+    pub(crate) fn open(port: u16) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { stream, parser: ResponseParser::new(usize::MAX), buf: Vec::new() })
+    }
+
+    /// Sends a request. An empty `media_type` says that there is no body.
+    pub(crate) fn send(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<()> {
+        let head = if media_type.is_empty() {
+            format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
+        } else {
+            format!(
+                "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\
+                 Content-Type: {media_type}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        self.stream.write_all(head.as_bytes())
+    }
+
+    /// Sends a request and waits for the answer. The flag says whether the connection can be used again.
+    pub(crate) fn ask(&mut self, method: &str, path: &str, media_type: &str, body: &str) -> io::Result<(Answer, bool)> {
+        self.send(method, path, media_type, body)?;
+        loop {
+            match self.parser.poll_whole(&mut self.buf, false).map_err(io::Error::other)? {
+                Some(whole) => {
+                    let body = self.buf.get(whole.body).unwrap_or_default().to_vec();
+                    self.buf.drain(..whole.consumed);
+                    return Ok((Answer { status: whole.head.status, body }, whole.head.keep_alive));
+                }
+                None => self.fill()?,
+            }
+        }
+    }
+
+    /// The next piece of a watch. Its bytes are appended to `body`.
+    pub(crate) fn next_chunk(&mut self, body: &mut Vec<u8>) -> io::Result<Chunk> {
+        loop {
+            let (piece, consumed) = self.parser.poll_piece(&mut self.buf, false).map_err(io::Error::other)?;
+            let chunk = match piece {
+                Some(Piece::Head(head)) => Some(Chunk::Status(head.status)),
+                Some(Piece::Body(range)) => {
+                    body.extend_from_slice(self.buf.get(range).unwrap_or_default());
+                    Some(Chunk::Body)
+                }
+                Some(Piece::End) => Some(Chunk::End),
+                None => None,
+            };
+            self.buf.drain(..consumed);
+            match chunk {
+                Some(chunk) => return Ok(chunk),
+                None if consumed == 0 => self.fill()?,
+                None => {}
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        let mut read = [0; READ_BYTES];
+        match self.stream.read(&mut read)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                self.buf.extend_from_slice(read.get(..count).unwrap_or_default());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Bytes of one read.
+const READ_BYTES: usize = 64 * 1024;
+/// A server that is silent for so long is stuck: it gives up a write after 10 s, and sends bookmarks each minute.
+const PATIENCE: Duration = Duration::from_secs(90);

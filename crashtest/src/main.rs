@@ -1,0 +1,101 @@
+//! Kills the real server under full write load, again and again, and checks that nothing acknowledged is lost.
+//!
+//! ```text
+//!   plan ──► run ──► process      starts and kills the server
+//!             ├────► client   ─┐  write and read, over http, what request makes of an action
+//!             ├────► watcher  ─┤  watch, and resume
+//!             └────► audit     └─► history ──► checker
+//! ```
+//!
+//! [`history`] is what is recorded, [`gate`] what the clients share, and [`checker`] knows neither sockets nor the
+//! clock.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod audit;
+mod cheat;
+mod checker;
+mod client;
+mod gate;
+mod history;
+mod http;
+mod object;
+mod plan;
+mod process;
+mod progress;
+mod request;
+mod run;
+mod summary;
+mod watcher;
+
+use args::Args;
+use coordination_apiserver::cli::{PROGRAM, USAGE, one_line, parse_for};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+fn main() -> ExitCode {
+    let args: Args = match parse_for("crashtest") {
+        Ok(args) => args,
+        Err(status) => return status,
+    };
+    if let Err(words) = args.check() {
+        complain(&words);
+        return ExitCode::from(USAGE);
+    }
+    match run(args) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(words) => {
+            complain(&words);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs and reports; true if there is no violation.
+fn run(args: Args) -> Result<bool, String> {
+    // The first Ctrl-C ends the run with its results, the second one at once.
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 1, interrupted.clone())
+            .and_then(|_| signal_hook::flag::register(signal, interrupted.clone()))
+            .map_err(|e| format!("cannot handle signals: {e}"))?;
+    }
+    let server = match &args.server {
+        Some(file) => file.clone(),
+        None => beside_this_program()?,
+    };
+    let told = |e: std::io::Error| format!("cannot make a folder: {e}");
+    let temporary = match &args.data_dir {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).map_err(told)?;
+            None
+        }
+        None => Some(tempfile::tempdir().map_err(told)?),
+    };
+    let folder = args.data_dir.clone().or_else(|| Some(temporary.as_ref()?.path().to_owned())).unwrap_or_default();
+    let summary = run::run(args, &server, &folder, interrupted)?;
+    let mut text = summary.text();
+    let is_fine = summary.violations.is_empty();
+    if let Some(temporary) = temporary
+        && !is_fine
+    {
+        text.push_str(&format!("{:14} {}\n", "evidence", temporary.keep().display()));
+    }
+    // A reader that has gone away is no reason to fail.
+    _ = std::io::stdout().write_all(text.as_bytes());
+    Ok(is_fine)
+}
+
+fn beside_this_program() -> Result<PathBuf, String> {
+    let file = std::env::current_exe().map_err(|e| e.to_string())?.with_file_name(PROGRAM);
+    if file.is_file() { Ok(file) } else { Err(format!("{}: not built; or name one with --server", file.display())) }
+}
+
+fn complain(words: &str) {
+    _ = writeln!(std::io::stderr(), "crashtest: {}", one_line(words));
+}

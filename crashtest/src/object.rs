@@ -1,0 +1,219 @@
+//! Leases as JSON: what is sent, and what of an answer is recorded.
+//!
+//! Each write has a `renewTime` of its own, which names the operation. So a state tells who wrote it.
+
+use crate::history::{Event, EventKind, Key, Nanos, Seen};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::hash::BuildHasher as _;
+
+/// What an object is, and where it stands.
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+    #[serde(borrow, default)]
+    spec: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Cow<'a, str>,
+    #[serde(borrow, default)]
+    uid: Cow<'a, str>,
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    holder_identity: Cow<'a, str>,
+    #[serde(borrow)]
+    renew_time: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow)]
+    items: Vec<Object<'a>>,
+}
+
+#[derive(Deserialize)]
+struct WatchLine<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    code: u16,
+}
+
+/// A line of a watch.
+#[derive(Debug)]
+pub(crate) enum Line {
+    Event(Event),
+    Bookmark(u64),
+    /// The watch has ended with this code.
+    Error(u16),
+}
+
+/// The Lease in a body.
+pub(crate) fn lease(body: &[u8]) -> Result<Seen, String> {
+    seen(&serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?)
+}
+
+/// The version and the Leases of a list.
+pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
+    let list: List<'_> = serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?;
+    let items = list.items.iter().map(seen).collect::<Result<_, _>>()?;
+    Ok((version(&list.metadata)?, items))
+}
+
+/// A line of a watch that arrived at `at`.
+pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
+    let read = |e: serde_json::Error| wrong(body, &e.to_string());
+    let line: WatchLine<'_> = serde_json::from_slice(body).map_err(read)?;
+    let kind = match &*line.kind {
+        "ADDED" => EventKind::Added,
+        "MODIFIED" => EventKind::Modified,
+        "DELETED" => EventKind::Deleted,
+        "BOOKMARK" => {
+            let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
+            let meta: Meta<'_> = serde_json::from_str(object.metadata.get()).map_err(read)?;
+            return Ok(Line::Bookmark(version(&meta)?));
+        }
+        "ERROR" => return Ok(Line::Error(serde_json::from_str::<Status>(line.object.get()).map_err(read)?.code)),
+        _ => return Err(wrong(body, "no such type of event")),
+    };
+    let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
+    Ok(Line::Event(Event { kind, seen: seen(&object)?, at }))
+}
+
+fn seen(object: &Object<'_>) -> Result<Seen, String> {
+    let raw = object.metadata.get();
+    let read = |e: serde_json::Error| wrong(raw.as_bytes(), &e.to_string());
+    let meta: Meta<'_> = serde_json::from_str(raw).map_err(read)?;
+    let spec_raw = object.spec.map_or("{}", RawValue::get);
+    let spec: Spec<'_> = serde_json::from_str(spec_raw).map_err(|e| wrong(spec_raw.as_bytes(), &e.to_string()))?;
+    let part = |value: Option<u64>, what: &str| value.ok_or_else(|| wrong(raw.as_bytes(), what));
+    let holder = spec.holder_identity.strip_prefix("client-").and_then(|number| number.parse().ok());
+    Ok(Seen {
+        key: Key::parse(&meta.namespace, &meta.name).ok_or_else(|| wrong(raw.as_bytes(), "a name that nobody gave"))?,
+        version: version(&meta)?,
+        uid: parse_uid(&meta.uid).ok_or_else(|| wrong(raw.as_bytes(), "no uid"))?,
+        op: part(parse_time(&spec.renew_time), &format!("renewTime {}", spec.renew_time))?,
+        holder: holder.ok_or_else(|| wrong(spec_raw.as_bytes(), "a holder that nobody named"))?,
+        hash: foldhash::fast::FixedState::default().hash_one((raw, spec_raw)),
+    })
+}
+
+fn version(meta: &Meta<'_>) -> Result<u64, String> {
+    meta.resource_version.parse().map_err(|_| format!("resourceVersion {:?}", meta.resource_version))
+}
+
+fn parse_uid(text: &str) -> Option<u128> {
+    u128::from_str_radix(&text.replace('-', ""), 16).ok()
+}
+
+/// A uid as the server spells it.
+pub(crate) fn uid_text(uid: u128) -> String {
+    let digits = format!("{uid:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|range| digits.get(range).unwrap_or_default());
+    parts.join("-")
+}
+
+/// The `renewTime` of an operation: that many microseconds after midnight, over the days of a month.
+fn time_text(op: u64) -> String {
+    let (seconds, micros) = (op / 1_000_000, op % 1_000_000);
+    let (day, second) = (seconds / 86_400 % 28 + 1, seconds % 86_400);
+    format!("2030-01-{day:02}T{:02}:{:02}:{:02}.{micros:06}Z", second / 3_600, second / 60 % 60, second % 60)
+}
+
+fn parse_time(text: &str) -> Option<u64> {
+    let rest = text.strip_prefix("2030-01-")?.strip_suffix('Z')?;
+    let number = |range: std::ops::Range<usize>| rest.get(range)?.parse::<u64>().ok();
+    let seconds =
+        (number(0..2)?.checked_sub(1)?) * 86_400 + number(3..5)? * 3_600 + number(6..8)? * 60 + number(9..11)?;
+    Some(seconds * 1_000_000 + number(12..18)?)
+}
+
+/// The body of a POST, or of a PUT of the state `from`.
+pub(crate) fn body(key: Key, client: u32, op: u64, from: Option<&Seen>) -> String {
+    let owned = from.map_or_else(String::new, |seen| {
+        format!(r#","uid":"{}","resourceVersion":"{}""#, uid_text(seen.uid), seen.version)
+    });
+    format!(
+        concat!(
+            r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"{}","namespace":"{}"{}}},"#,
+            r#""spec":{{"holderIdentity":"client-{}","leaseDurationSeconds":40,"renewTime":"{}"}}}}"#
+        ),
+        key.name(),
+        key.space.name(),
+        owned,
+        client,
+        time_text(op)
+    )
+}
+
+/// A merge patch of the time alone.
+pub(crate) fn patch(op: u64) -> String {
+    format!(r#"{{"spec":{{"renewTime":"{}"}}}}"#, time_text(op))
+}
+
+/// `DeleteOptions` with preconditions.
+pub(crate) fn delete_options(uid: u128, from: Option<u64>) -> String {
+    let version = from.map_or_else(String::new, |version| format!(r#","resourceVersion":"{version}""#));
+    format!(r#"{{"apiVersion":"v1","kind":"DeleteOptions","preconditions":{{"uid":"{}"{version}}}}}"#, uid_text(uid))
+}
+
+fn wrong(body: &[u8], why: &str) -> String {
+    /// So much of a body is shown.
+    const SHOWN_BYTES: usize = 600;
+    let shown = String::from_utf8_lossy(body.get(..SHOWN_BYTES).unwrap_or(body));
+    format!("{why}: {shown}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Space;
+
+    #[test]
+    fn an_operation_is_read_back_from_what_it_wrote() {
+        let key = Key { space: Space::Locks, number: 7 };
+        for op in [0, 1, 999_999, 1_000_000, 86_400_000_000, 123_456_789_012] {
+            let from = Seen { key, version: 42, uid: 0x0123_4567_89ab_cdef, op: 0, holder: 0, hash: 0 };
+            let body = body(key, 3, op, Some(&from));
+            let seen = lease(body.as_bytes()).expect("a Lease");
+            assert_eq!((seen.key, seen.version, seen.uid, seen.op, seen.holder), (key, 42, from.uid, op, 3));
+        }
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_told() {
+        let body = body(Key { space: Space::Locks, number: 7 }, 3, 5, None);
+        assert!(lease(body.as_bytes()).is_err(), "no version");
+        let told = lease(body.replace("lease-7", "other").as_bytes()).expect_err("a name");
+        assert!(told.contains("nobody gave"), "{told}");
+    }
+
+    #[test]
+    fn lines_of_a_watch_are_told_apart() {
+        let bookmark = br#"{"type":"BOOKMARK","object":{"kind":"Lease","metadata":{"resourceVersion":"9"},"spec":{}}}"#;
+        assert!(matches!(line(bookmark, 1), Ok(Line::Bookmark(9))));
+        let gone = br#"{"type":"ERROR","object":{"kind":"Status","code":410}}"#;
+        assert!(matches!(line(gone, 1), Ok(Line::Error(410))));
+    }
+}

@@ -1,0 +1,69 @@
+//! When the server is killed next, and how.
+
+use crate::gate::Gate;
+use crate::process::Server;
+use std::time::{Duration, Instant};
+
+/// The moment of a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moment {
+    /// Under full load, after some operations.
+    Load,
+    /// So soon after a start that the server may still read its store.
+    Start,
+    /// While a snapshot is written.
+    Snapshot,
+    /// SIGTERM under full load.
+    Stop,
+}
+
+/// Draws the moment of the next kill. Before the first one there must be load.
+pub(crate) fn draw(rng: &mut fastrand::Rng, is_first: bool, with_stops: bool) -> Moment {
+    match rng.u32(0..100) {
+        0..20 if !is_first => Moment::Start,
+        20..45 => Moment::Snapshot,
+        45..65 if with_stops => Moment::Stop,
+        _ => Moment::Load,
+    }
+}
+
+/// Waits for the moment. `kills_left` kills share the operations that are left; one that waits for a snapshot waits for
+/// twice its share at most.
+pub(crate) fn wait(
+    moment: Moment,
+    gate: &Gate,
+    server: &mut Server,
+    rng: &mut fastrand::Rng,
+    operations_max: u64,
+    kills_left: u32,
+    show: &mut dyn FnMut(),
+) {
+    if moment == Moment::Start {
+        std::thread::sleep(Duration::from_micros(rng.u64(0..START_US_MAX)));
+        return;
+    }
+    let begun = gate.operations();
+    let share = operations_max.saturating_sub(begun) / u64::from(kills_left + 1);
+    let target = begun + share * if moment == Moment::Snapshot { 200 } else { rng.u64(20..150) } / 100;
+    let started = Instant::now();
+    while gate.operations() < target && server.is_running() && started.elapsed() < WAIT_MAX {
+        if moment == Moment::Snapshot && server.is_taking_snapshot() {
+            std::thread::sleep(Duration::from_micros(rng.u64(0..SNAPSHOT_US_MAX)));
+            return;
+        }
+        show();
+        std::thread::sleep(LOOK);
+    }
+    // Anywhere between two writes of the server.
+    std::thread::sleep(Duration::from_micros(rng.u64(0..JITTER_US_MAX)));
+}
+
+/// A start with few Leases takes less.
+const START_US_MAX: u64 = 80_000;
+/// A snapshot of 20,000 Leases takes ten times as long on a busy machine, one of a thousand a tenth.
+const SNAPSHOT_US_MAX: u64 = 50_000;
+const JITTER_US_MAX: u64 = 5_000;
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(2);
+/// A server that does nothing for so long is killed too.
+const WAIT_MAX: Duration = Duration::from_secs(300);

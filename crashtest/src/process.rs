@@ -1,0 +1,157 @@
+//! The server as a process: started, asked whether it is ready, killed. Only processes that were started here are
+//! ended.
+
+use crate::http::Connection;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) file: PathBuf,
+    pub(crate) port: u16,
+    /// None is `--storage memory`.
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) log: PathBuf,
+    /// `--watch-window-events`.
+    pub(crate) window: u32,
+}
+
+/// A running server, killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    started: Instant,
+    port: u16,
+    log: PathBuf,
+    /// Bytes of the log from before this start.
+    log_start: u64,
+}
+
+impl Program {
+    /// Starts the server, and does not wait until it is ready. The signals of a terminal do not reach it.
+    pub(crate) fn start(&self) -> Result<Server, String> {
+        let told = |e: std::io::Error| format!("{}: {e}", self.log.display());
+        let mut log = OpenOptions::new().create(true).append(true).open(&self.log).map_err(told)?;
+        writeln!(log, "---- start").map_err(told)?;
+        let log_start = log.metadata().map_err(told)?.len();
+        let mut command = Command::new(&self.file);
+        command.args(["--secure-port", "0", "--insecure-port", &self.port.to_string()]);
+        command.args(["--watch-window-events", &self.window.to_string()]);
+        match &self.data {
+            Some(data) => command.args(["--storage", "disk", "--data-dir"]).arg(data),
+            None => command.args(["--storage", "memory"]),
+        };
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        let started = Instant::now();
+        let child = command.spawn().map_err(|e| format!("{}: {e}", self.file.display()))?;
+        Ok(Server { child, started, port: self.port, log: self.log.clone(), log_start })
+    }
+}
+
+impl Server {
+    /// Waits until `/readyz` says so, and gives the time from the start.
+    pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
+        loop {
+            let answer = Connection::open(self.port).and_then(|mut c| c.ask("GET", "/readyz", "", ""));
+            if answer.is_ok_and(|(answer, _)| answer.status == 200) {
+                return Ok(self.started.elapsed());
+            }
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("the server ended with {status}: {}", self.last_lines()));
+            }
+            if self.started.elapsed() > READY_MAX {
+                return Err(format!("the server is not ready after {READY_MAX:?}: {}", self.last_lines()));
+            }
+            std::thread::sleep(READY_EVERY);
+        }
+    }
+
+    /// Whether it runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Whether its log says that it has begun a snapshot and not finished it.
+    pub(crate) fn is_taking_snapshot(&self) -> bool {
+        let text = self.log_text();
+        text.matches("snapshot begun").count() > text.matches("snapshot finished").count()
+    }
+
+    /// Kills it with SIGKILL and waits for its end. Gives whether it was taking a snapshot.
+    pub(crate) fn kill(mut self) -> Result<bool, String> {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(format!("the server had ended by itself with {status}: {}", self.last_lines()));
+        }
+        self.child.kill().and_then(|()| self.child.wait()).map_err(|e| e.to_string())?;
+        Ok(self.is_taking_snapshot())
+    }
+
+    /// Asks it to end with SIGTERM, and waits for that.
+    pub(crate) fn terminate(mut self) -> Result<ExitStatus, String> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("no such process")?;
+        kill_process(pid, Signal::TERM).map_err(|e| e.to_string())?;
+        let begun = Instant::now();
+        while begun.elapsed() < TERM_MAX {
+            if let Some(status) = self.child.try_wait().map_err(|e| e.to_string())? {
+                return Ok(status);
+            }
+            std::thread::sleep(READY_EVERY);
+        }
+        Err(format!("the server runs {TERM_MAX:?} after SIGTERM"))
+    }
+
+    /// What it said of its store at this start: in one line.
+    pub(crate) fn store_line(&self) -> String {
+        let text = self.log_text();
+        text.lines().find(|line| STORE_WORDS.iter().any(|word| line.contains(word))).unwrap_or_default().to_owned()
+    }
+
+    fn last_lines(&self) -> String {
+        let text = self.log_text();
+        let lines: Vec<_> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(3)..).unwrap_or_default().join("; ")
+    }
+
+    /// The log of this start.
+    fn log_text(&self) -> String {
+        log_from(&self.log, self.log_start).unwrap_or_default()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn log_from(path: &Path, start: u64) -> std::io::Result<String> {
+    use std::io::{Read as _, Seek as _, SeekFrom};
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A port of 127.0.0.1 that was free a moment ago.
+pub(crate) fn free_port() -> std::io::Result<u16> {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// How often it is asked whether it is ready.
+const READY_EVERY: Duration = Duration::from_millis(1);
+/// A start takes less, whatever the store holds.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// A clean stop takes less.
+const TERM_MAX: Duration = Duration::from_secs(30);
+/// What the lines about the store at a start have.
+const STORE_WORDS: [&str; 2] = ["journal loaded", "new store"];

@@ -1,0 +1,63 @@
+//! One operation over one connection: the request of an action, and what the answer means.
+
+use crate::history::{Action, Outcome, Seen, Space};
+use crate::http::{Answer, Connection};
+use crate::object;
+use std::io;
+
+/// Asks, and gives the outcome with whether the connection can be used again.
+///
+/// # Errors
+/// The connection died.
+pub(crate) fn perform(
+    connection: &mut Connection,
+    client: u32,
+    id: u64,
+    action: Action,
+    from: Option<&Seen>,
+) -> io::Result<(Result<Outcome, String>, bool)> {
+    const JSON: &str = "application/json";
+    const MERGE: &str = "application/merge-patch+json";
+    let one = action.key().map(|key| format!("{}/{}", leases(Some(key.space)), key.name())).unwrap_or_default();
+    let (method, path, media_type, body) = match action {
+        Action::Create(key) => ("POST", leases(Some(key.space)), JSON, object::body(key, client, id, None)),
+        Action::Put { key, .. } => ("PUT", one, JSON, object::body(key, client, id, from)),
+        Action::Patch(_) => ("PATCH", one, MERGE, object::patch(id)),
+        Action::Delete { uid, from, .. } => ("DELETE", one, JSON, object::delete_options(uid, from)),
+        Action::DeleteCollection(space) => ("DELETE", leases(Some(space)), "", String::new()),
+        Action::Get(_) => ("GET", one, "", String::new()),
+        Action::List(space) => ("GET", leases(space), "", String::new()),
+    };
+    let (answer, keeps) = connection.ask(method, &path, media_type, &body)?;
+    Ok((outcome(action, &answer), keeps))
+}
+
+/// The path of a collection.
+pub(crate) fn leases(space: Option<Space>) -> String {
+    match space {
+        Some(space) => format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", space.name()),
+        None => "/apis/coordination.k8s.io/v1/leases".to_owned(),
+    }
+}
+
+/// What an answer says; an error is one that no server may send.
+fn outcome(action: Action, answer: &Answer) -> Result<Outcome, String> {
+    let wrong = || format!("{action:?}: {} {}", answer.status, String::from_utf8_lossy(&answer.body));
+    Ok(match answer.status {
+        200..=202 => match action {
+            Action::Delete { .. } | Action::DeleteCollection(_) => Outcome::Deleted,
+            Action::List(_) => {
+                let (version, items) = object::list(&answer.body)?;
+                Outcome::List { version, items }
+            }
+            _ => Outcome::Lease(object::lease(&answer.body)?),
+        },
+        404 => Outcome::NotFound,
+        409 => Outcome::Conflict,
+        // Nothing was done: busy, not ready, no room.
+        status @ (429 | 503 | 507) => Outcome::Refused(status),
+        // It may be done.
+        500..=599 => Outcome::Unknown,
+        _ => return Err(wrong()),
+    })
+}

@@ -1,0 +1,86 @@
+//! What a run has found, for people.
+
+use crate::checker::{Counts, Violations};
+use crate::history::Outcome;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Counts of a run, and its violations.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) seed: u64,
+    pub(crate) operations: u64,
+    pub(crate) elapsed: Duration,
+    pub(crate) kills: u32,
+    pub(crate) kills_at_start: u32,
+    pub(crate) kills_in_snapshot: u32,
+    pub(crate) stops: u32,
+    /// Time from each start until the server was ready, if it was let live so long.
+    pub(crate) starts: Vec<Duration>,
+    pub(crate) acknowledged: u64,
+    pub(crate) unknown: u64,
+    /// 404, 409 and so on, by status.
+    pub(crate) refused: BTreeMap<u16, u64>,
+    pub(crate) resumed: u64,
+    pub(crate) gone: u64,
+    pub(crate) checked: Counts,
+    pub(crate) violations: Violations,
+}
+
+impl Summary {
+    /// Counts an outcome.
+    pub(crate) fn count(&mut self, outcome: &Outcome) {
+        let status = match outcome {
+            Outcome::Lease(_) | Outcome::Deleted | Outcome::List { .. } => {
+                self.acknowledged += 1;
+                return;
+            }
+            Outcome::Unknown => {
+                self.unknown += 1;
+                return;
+            }
+            Outcome::NotFound => 404,
+            Outcome::Conflict => 409,
+            Outcome::Refused(status) => *status,
+        };
+        *self.refused.entry(status).or_default() += 1;
+    }
+
+    /// The summary as text.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        let mut line = |name: &str, text: String| _ = writeln!(out, "{name:14} {text}");
+        let seconds = self.elapsed.as_secs_f64();
+        line("seed", self.seed.to_string());
+        line("operations", format!("{} in {seconds:.1} s", self.operations));
+        let (start, snapshot) = (self.kills_at_start, self.kills_in_snapshot);
+        line("kills", format!("{} ({start} soon after a start, {snapshot} during a snapshot)", self.kills));
+        if self.stops > 0 {
+            line("clean stops", self.stops.to_string());
+        }
+        line("restarts", (self.kills + self.stops).to_string());
+        let mut starts = self.starts.clone();
+        starts.sort_unstable();
+        let ms = |index: usize| starts.get(index).map_or(0.0, |took| took.as_secs_f64() * 1_000.0);
+        let (p50, max) = (ms(starts.len() / 2), ms(starts.len().saturating_sub(1)));
+        line("time to ready", format!("p50 {p50:.1} ms, max {max:.1} ms"));
+        line("acknowledged", self.acknowledged.to_string());
+        line("unknown", format!("{} ({} were done)", self.unknown, self.checked.unknown_done));
+        let refused: Vec<_> = self.refused.iter().map(|(status, count)| format!("{count} x {status}")).collect();
+        line("refused", if refused.is_empty() { "0".to_owned() } else { refused.join(", ") });
+        let Counts { states, events, lists, gone_beyond_window, .. } = self.checked;
+        line("checked", format!("{states} states, {events} events of watchers, {lists} lists"));
+        let beyond =
+            if gone_beyond_window > 0 { format!(" ({gone_beyond_window} beyond the window)") } else { "".into() };
+        line("watches", format!("{} resumed, {} answered with 410{beyond}", self.resumed, self.gone));
+        let kinds: Vec<_> = self.violations.iter().map(|(kind, count, _)| format!("{count} x {kind:?}")).collect();
+        line("violations", if kinds.is_empty() { "0".to_owned() } else { kinds.join(", ") });
+        for (kind, _, texts) in self.violations.iter() {
+            for text in texts {
+                _ = writeln!(out, "  {kind:?}: {text}");
+            }
+        }
+        out
+    }
+}

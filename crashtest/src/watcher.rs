@@ -1,0 +1,188 @@
+//! A watcher: a thread that lists once and then watches, as a reflector does. After a lost connection it goes on from
+//! the last version that it had.
+
+use crate::gate::Gate;
+use crate::history::{Nanos, Scope, Watched};
+use crate::http::{Chunk, Connection};
+use crate::object::{self, Line};
+use crate::request::leases;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What a watcher shares with the run.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    pub(crate) scope: Scope,
+    bookmarks: bool,
+    /// The last version of an event or bookmark; 0 before the first list.
+    progress: AtomicU64,
+    /// Watches that gave something after a restart, from the version before it.
+    pub(crate) resumed: AtomicU64,
+    /// Watches that were answered with 410.
+    pub(crate) gone: AtomicU64,
+    records: Mutex<Vec<Watched>>,
+    is_over: AtomicBool,
+}
+
+/// How a watch ended.
+enum End {
+    Lost,
+    Gone,
+}
+
+impl Watcher {
+    /// A watcher that has not begun.
+    pub(crate) fn new(scope: Scope, bookmarks: bool) -> Self {
+        Self {
+            scope,
+            bookmarks,
+            progress: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            records: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// All up to this version was given.
+    pub(crate) fn progress(&self) -> u64 {
+        self.progress.load(Ordering::Acquire)
+    }
+
+    /// What was recorded since the last call.
+    pub(crate) fn take(&self) -> Vec<Watched> {
+        std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends it when the connection ends.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    fn record(&self, entry: Watched) {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+    }
+
+    /// Watches until the run is over.
+    pub(crate) fn run(&self, gate: &Gate) {
+        let mut last = None;
+        // Not after a list: that watch goes on from no earlier one.
+        let mut is_resume = false;
+        while !self.is_over.load(Ordering::Acquire) {
+            let ended = match last {
+                None => self.list(gate, &mut last, 0, false),
+                Some(_) => {
+                    let ended = self.watch(gate, &mut last, is_resume);
+                    is_resume = true;
+                    ended
+                }
+            };
+            match ended {
+                Ok(End::Lost) => {}
+                Ok(End::Gone) => {
+                    is_resume = false;
+                    self.gone.fetch_add(1, Ordering::Relaxed);
+                    let before = last.take().unwrap_or(0);
+                    while last.is_none() && !self.is_over.load(Ordering::Acquire) {
+                        if self.list(gate, &mut last, before, true).is_err() {
+                            std::thread::sleep(PAUSE);
+                        }
+                    }
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn path(&self, query: &str) -> String {
+        let (space, selector) = match self.scope {
+            Scope::All => (None, String::new()),
+            Scope::Space(space) => (Some(space), String::new()),
+            Scope::One(key) => (Some(key.space), format!("&fieldSelector=metadata.name%3D{}", key.name())),
+        };
+        format!("{}?{query}{selector}", leases(space))
+    }
+
+    fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
+        let mut connection = Connection::open(gate.port)?;
+        let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;
+        if answer.status != 200 {
+            return Err(io::Error::other("not ready"));
+        }
+        match object::list(&answer.body) {
+            Ok((version, _)) => {
+                self.record(Watched::Listed { last: before, version, is_gone });
+                self.progress.store(version, Ordering::Release);
+                *last = Some(version);
+            }
+            Err(complaint) => self.record(Watched::Wrong(complaint)),
+        }
+        Ok(End::Lost)
+    }
+
+    fn watch(&self, gate: &Gate, last: &mut Option<u64>, is_resume: bool) -> io::Result<End> {
+        let version = last.unwrap_or(0);
+        let bookmarks = if self.bookmarks { "&allowWatchBookmarks=true" } else { "" };
+        let mut connection = Connection::open(gate.port)?;
+        connection.send("GET", &self.path(&format!("watch=1&resourceVersion={version}{bookmarks}")), "", "")?;
+        match connection.next_chunk(&mut Vec::new())? {
+            Chunk::Status(200) => {}
+            Chunk::Status(410) => return Ok(End::Gone),
+            _ => return Err(io::Error::other("not ready")),
+        }
+        let mut is_first = is_resume;
+        let mut body = Vec::new();
+        loop {
+            if connection.next_chunk(&mut body)? != Chunk::Body {
+                return Ok(End::Lost);
+            }
+            let at = gate.now();
+            let mut done = 0;
+            while let Some(rest) = body.get(done..)
+                && let Some(len) = memchr::memchr(b'\n', rest)
+            {
+                let line = rest.get(..len).unwrap_or_default();
+                done += len + 1;
+                if let Some(end) = self.on_line(line, at, last) {
+                    return Ok(end);
+                }
+                if std::mem::take(&mut is_first) {
+                    self.resumed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            body.drain(..done);
+        }
+    }
+
+    fn on_line(&self, line: &[u8], at: Nanos, last: &mut Option<u64>) -> Option<End> {
+        let version = match object::line(line, at) {
+            Ok(Line::Event(event)) => {
+                self.record(Watched::Event(event));
+                event.seen.version
+            }
+            Ok(Line::Bookmark(version)) => {
+                if last.is_some_and(|last| version < last) {
+                    self.record(Watched::Wrong(format!("a bookmark of {version} after version {last:?}")));
+                }
+                version
+            }
+            Ok(Line::Error(410)) => return Some(End::Gone),
+            Ok(Line::Error(code)) => {
+                self.record(Watched::Wrong(format!("an ERROR event of code {code}")));
+                return Some(End::Lost);
+            }
+            Err(complaint) => {
+                self.record(Watched::Wrong(complaint));
+                return None;
+            }
+        };
+        *last = Some(version);
+        self.progress.fetch_max(version, Ordering::AcqRel);
+        None
+    }
+}
+
+/// Before a connection is tried again.
+const PAUSE: Duration = Duration::from_millis(2);

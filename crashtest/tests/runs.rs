@@ -1,0 +1,55 @@
+//! Short runs with real processes: an honest server has no violation, and one that lies is found out.
+//!
+//! The server is the one that was built beside this program. `cargo test --workspace` builds it; `cargo test -p
+//! crashtest` alone does not, and then these tests say so and do nothing.
+
+#![allow(clippy::print_stderr, reason = "a test that does nothing has to say so")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A run with these flags; none if there is no server.
+fn run(flags: &[&str]) -> Option<Output> {
+    let program = Path::new(env!("CARGO_BIN_EXE_crashtest"));
+    let server = program.with_file_name("coordination-apiserver");
+    if !server.is_file() {
+        eprintln!("nothing is tested: {} is not built", server.display());
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("run");
+    let mut command = Command::new(program);
+    command.args(["--operations=6000", "--kills=2", "--clients=16", "--seed=5", "--quiet"]).args(flags);
+    Some(command.arg("--data-dir").arg(data).output().expect("the program runs"))
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn an_honest_server_has_no_violation() {
+    let Some(output) = run(&["--faults"]) else { return };
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_server_whose_journal_goes_back_is_found_out() {
+    let Some(output) = run(&["--cheat=lose-journal"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("Lost: "), "{}", text(&output));
+}
+
+#[test]
+fn a_server_without_a_store_is_found_out() {
+    let Some(output) = run(&["--cheat=memory"]) else { return };
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("Lost: "), "{}", text(&output));
+}
+
+#[test]
+fn wrong_flags_are_told_in_one_line() {
+    let output = Command::new(env!("CARGO_BIN_EXE_crashtest")).arg("--kils=3").output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output).lines().count(), 1, "{}", text(&output));
+}
