@@ -168,26 +168,17 @@ impl Batches {
     /// If a change of its key is on the way: the second would be rejected, and nobody could say why.
     #[inline]
     pub(super) fn submit(&mut self, table: &Table, change: Change) -> Ticket {
-        let (key, bytes) = match &change {
-            Change::Create(lease) => (self.hash(&lease.metadata.namespace, &lease.metadata.name), lease.text_bytes()),
-            Change::Replace(target, lease) => (self.hash_in(table, *target), lease.text_bytes()),
-            Change::Renew(target, _) | Change::Delete(target) => (self.hash_in(table, *target), 0),
-        };
+        let (namespace, name) = table.names_of(&change);
+        let key = self.hash(namespace, name);
         assert!(!self.has_key(key), "a change of this key is in flight");
         self.keys.insert_unique(key, key, |key| *key);
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
-        self.waiting_bytes += SHORT_CHANGE_BYTES + bytes;
+        self.waiting_bytes += estimate(&change);
         self.submitted += 1;
         let (ticket, settle) = Ticket::new(self.submitted);
         self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
         ticket
-    }
-
-    #[inline]
-    fn hash_in(&self, table: &Table, target: crate::table::change::Target) -> u64 {
-        let (namespace, name) = table.key(target.slot).parts();
-        self.hash(namespace, name)
     }
 
     /// Makes a batch of changes that wait, as many as it may hold.
@@ -300,6 +291,7 @@ fn remove_key(keys: &mut HashTable<u64>, key: u64) {
     found.expect("the key of a change in flight").remove();
 }
 
+/// Estimate of the bytes that a change takes in an entry.
 fn estimate(change: &Change) -> usize {
     match change {
         Change::Create(lease) | Change::Replace(_, lease) => SHORT_CHANGE_BYTES + lease.text_bytes(),

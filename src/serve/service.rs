@@ -106,12 +106,11 @@ impl Service {
     ) -> Result<bool, EngineError> {
         let Self { api, table, waiters, .. } = self;
         let Some(journal) = api.storage.journal_mut() else { return Ok(false) };
-        let settled = journal.settled();
-        let Advanced { has_loaded, .. } = journal.advance(table, now.ms, records_max)?;
+        let Advanced { settled, has_loaded } = journal.advance(table, now.ms, records_max)?;
         for commit in journal.take_commits() {
             api.metrics.count_commit(commit);
         }
-        if journal.settled() != settled {
+        if settled > 0 {
             waiters.wake_settled(journal.settled(), wake);
         }
         Ok(has_loaded)

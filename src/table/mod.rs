@@ -221,6 +221,7 @@ impl Table {
     }
 
     /// Namespace and name of the Lease that a change is about.
+    #[inline]
     #[must_use]
     pub fn names_of<'t>(&'t self, change: &'t Change) -> (&'t str, &'t str) {
         match change {
