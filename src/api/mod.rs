@@ -48,6 +48,7 @@ use crate::watch::{WatchSpec, WatchStart};
 use answer::Answer;
 pub use discovery::health;
 use gzip::Gzip;
+pub use gzip::is_accepted as is_gzip_accepted;
 use health::HealthChecks;
 use job::Job;
 use key::NO_NAMESPACE;
@@ -351,8 +352,8 @@ impl Api {
     /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.
     fn compress(&self, reply: Reply) -> Reply {
         match self.gzip_permits.take() {
-            Some(permit) if reply.may_be_compressed() => reply.compressed(Gzip::new(permit)),
-            _ => reply,
+            Some(permit) => reply.compressed(Gzip::new(permit)),
+            None => reply,
         }
     }
 

@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::pending_request::PendingRequest;
 use super::storage::Storage;
 use super::warnings::Warnings;
-use super::{Api, Call, Reply, gzip};
+use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::cluster::Namespaces;
@@ -46,7 +46,6 @@ pub struct Waiting {
 pub(super) struct Waiter {
     pub(super) kind: RequestKind,
     pub(super) version: ApiVersion,
-    pub(super) takes_gzip: bool,
     pub(super) retry: Retry,
 }
 
@@ -144,8 +143,7 @@ impl Waiting {
 impl Waiter {
     #[inline]
     pub(super) fn of(call: &Call<'_>) -> Self {
-        let takes_gzip = gzip::is_accepted(call.head.fields);
-        Self { kind: call.kind, version: call.version, takes_gzip, retry: call.retry }
+        Self { kind: call.kind, version: call.version, retry: call.retry }
     }
 }
 
@@ -157,8 +155,9 @@ impl Retry {
 }
 
 impl Api {
-    /// Goes on with a request that waits, if it can.
-    pub fn resume(&mut self, waiting: Box<Waiting>, now: Now) -> Resumed {
+    /// Goes on with a request that waits, if it can. `takes_gzip` says whether the client takes gzip. Only a long answer
+    /// asks it.
+    pub fn resume(&mut self, waiting: Box<Waiting>, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
         if !is_over && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
@@ -181,7 +180,7 @@ impl Api {
         match replied {
             Ok(reply) => {
                 let mut reply = reply.with_warnings(warnings);
-                if of.takes_gzip {
+                if reply.may_be_compressed() && takes_gzip() {
                     reply = self.compress(reply);
                 }
                 match (reply.status(), &mut reply) {

@@ -2,9 +2,9 @@
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Owner, Served, Service, Turn};
-use crate::api::Reply;
 use crate::api::job::{Job, JobError};
 use crate::api::waiting::{Resumed, Retry, Waiting};
+use crate::api::{Reply, is_gzip_accepted};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -178,7 +178,8 @@ impl Http1 {
             _ => return,
         }
         let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
-        self.in_progress = match turn.service.resume(waiting, turn.from.connection, turn.now) {
+        let takes_gzip = || self.parser.refused_head(input).is_some_and(|head| is_gzip_accepted(head.fields));
+        self.in_progress = match turn.service.resume(waiting, turn.from.connection, turn.now, takes_gzip) {
             Resumed::Again(retry) => InProgress::Again(retry),
             Resumed::Reply(reply) => {
                 self.parser.consume_kept(input);

@@ -145,8 +145,14 @@ impl Service {
     }
 
     /// Goes on with a request that waits, if it can.
-    pub(super) fn resume(&mut self, waiting: Box<Waiting>, connection: Token, now: Now) -> Resumed {
-        let resumed = self.api.resume(waiting, now);
+    pub(super) fn resume(
+        &mut self,
+        waiting: Box<Waiting>,
+        connection: Token,
+        now: Now,
+        takes_gzip: impl FnOnce() -> bool,
+    ) -> Resumed {
+        let resumed = self.api.resume(waiting, now, takes_gzip);
         match &resumed {
             // One that waits for its own change stays noted until that is settled.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {

@@ -6,8 +6,8 @@
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
-use crate::api::Reply;
 use crate::api::waiting::{Resumed, Retry, Waiting};
+use crate::api::{Reply, is_gzip_accepted};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -306,7 +306,9 @@ impl Http2 {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting(..));
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
         let Some(StreamWork { work: Work::Waiting(waiting, head, unserved), .. }) = stream else { return false };
-        match turn.service.resume(waiting, turn.from.connection, turn.now) {
+        let lines = Lines { fields: &unserved.fields, head };
+        let takes_gzip = || lines.request().is_some_and(|request| is_gzip_accepted(request.fields));
+        match turn.service.resume(waiting, turn.from.connection, turn.now, takes_gzip) {
             Resumed::Waits(waiting) => {
                 self.put(key, Work::Waiting(waiting, head, unserved));
                 return true;
@@ -318,7 +320,6 @@ impl Http2 {
             // A write is no HEAD.
             Resumed::Reply(reply) => self.respond(key, reply, false, turn),
             Resumed::Refused(refused) => {
-                let lines = Lines { fields: &unserved.fields, head };
                 let response = turn.service.refuse_waiting(lines.request().as_ref(), *refused);
                 self.respond(key, Reply::Response(response), false, turn);
             }
