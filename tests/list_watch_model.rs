@@ -189,7 +189,7 @@ impl World {
             fields: &NoLines,
         };
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        self.api.handle(&mut self.table, &head, &body, &self.credentials, self.now)
+        self.api.handle(&mut self.table, &head, &body, None, &self.credentials, self.now)
     }
 
     /// One random write.

@@ -146,14 +146,21 @@ impl Reply {
         object_response(status, state, form, now).map(Self::Response)
     }
 
-    /// The same, with what else the client is told.
-    fn with_warnings(mut self, warnings: Warnings) -> Self {
-        match &mut self {
+    /// Adds `Warning` fields. Most requests have none.
+    #[inline]
+    fn warn(&mut self, warnings: Warnings) {
+        if !warnings.is_empty() {
+            self.add_warnings(warnings);
+        }
+    }
+
+    #[cold]
+    fn add_warnings(&mut self, warnings: Warnings) {
+        match self {
             Self::Response(response) => response.warnings = warnings.into_fields(),
             Self::Waiting(waiting) => waiting.warn(warnings),
             Self::Job(_) | Self::Watch(_) => {}
         }
-        self
     }
 
     /// Whether its body is long enough to be compressed, as far as that is known.
@@ -264,29 +271,17 @@ impl Api {
         }
     }
 
-    /// Serves one request.
+    /// Serves one request. `retry` is that of a request that waited and is served [again](waiting::Resumed::Again).
     pub fn handle(
         &mut self,
         table: &mut Table,
         request: &RequestHead<'_>,
         body: &[u8],
+        retry: Option<Retry>,
         credentials: &Credentials,
         now: Now,
     ) -> Reply {
-        self.handle_again(table, request, body, credentials, now, Retry::first(now.ms))
-    }
-
-    /// Serves one request that waited and is to be served [again](waiting::Resumed::Again).
-    #[inline]
-    pub fn handle_again(
-        &mut self,
-        table: &mut Table,
-        request: &RequestHead<'_>,
-        body: &[u8],
-        credentials: &Credentials,
-        now: Now,
-        retry: Retry,
-    ) -> Reply {
+        let retry = retry.unwrap_or_else(|| Retry::first(now.ms));
         let Target { version, route } = Target::of(request.path);
         let verb = verb_of(request, &route);
         let kind = RequestKind::of(&route, verb, request);
@@ -295,8 +290,9 @@ impl Api {
             let (query, warnings) = (Query::new(request.query), Warnings::default());
             let call = Call { head: request, kind, version, query, caller: &caller, now, retry, warnings };
             let reply = self.dispatch(table, &call, &route, verb, body);
-            let reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
-            reply.with_warnings(call.warnings)
+            let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
+            reply.warn(call.warnings);
+            reply
         });
         let mut reply = reply.unwrap_or_else(|error| Reply::Response(refusal(request, &error)));
         if let Err(error) = self.take_long_job_permit(table, &mut reply) {

@@ -270,7 +270,7 @@ mod tests {
         };
         let mut table = Table::new(ResourceVersion(100), 10, usize::MAX);
         let now = Now { ms: 0, wall: Time(0) };
-        match Api::new().handle(&mut table, &head, &[], &Credentials::insecure(), now) {
+        match Api::new().handle(&mut table, &head, &[], None, &Credentials::insecure(), now) {
             Reply::Watch(spec) => *spec,
             other => panic!("{query}: {other:?}"),
         }

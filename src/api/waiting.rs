@@ -155,8 +155,8 @@ impl Retry {
 }
 
 impl Api {
-    /// Goes on with a request that waits, if it can. `takes_gzip` says whether the client takes gzip. Only a long answer
-    /// asks it.
+    /// Goes on with a request that waits, if it can. `takes_gzip` says whether the client takes gzip. Only a long
+    /// answer needs it.
     pub fn resume(&mut self, waiting: Box<Waiting>, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
         if !is_over && now.ms < waiting.due_ms {
@@ -178,8 +178,8 @@ impl Api {
             },
         };
         match replied {
-            Ok(reply) => {
-                let mut reply = reply.with_warnings(warnings);
+            Ok(mut reply) => {
+                reply.warn(warnings);
                 if reply.may_be_compressed() && takes_gzip() {
                     reply = self.compress(reply);
                 }

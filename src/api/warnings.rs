@@ -16,13 +16,16 @@ impl Warnings {
         }
     }
 
+    /// Whether there is nothing to tell.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     /// Each as a whole `warn-value` (RFC 7234 §5.5). If they are long altogether, each is cut, and the last of very
     /// many are left out (apiserver `endpoints/filters/warning.go`).
     pub(super) fn into_fields(self) -> Vec<String> {
         let texts = self.0.into_inner();
-        if texts.is_empty() {
-            return texts;
-        }
         // What cannot stand in a field is not told.
         let told = || texts.iter().filter(|text| !text.contains(char::is_control));
         if told().map(|text| text.chars().count()).sum::<usize>() <= CHARS_MAX {

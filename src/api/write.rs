@@ -449,7 +449,7 @@ mod tests {
             fields: &NoLines,
         };
         let now = Now { ms: 0, wall: Time(1_795_219_345) };
-        match api.handle(table, &head, body.as_bytes(), &Credentials::insecure(), now) {
+        match api.handle(table, &head, body.as_bytes(), None, &Credentials::insecure(), now) {
             Reply::Response(response) => response,
             other => panic!("{other:?}"),
         }

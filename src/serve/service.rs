@@ -133,10 +133,7 @@ impl Service {
         now: Now,
     ) -> Reply {
         let (api, table, credentials) = (&mut self.api, &mut self.table, from.credentials);
-        let reply = match retry {
-            None => api.handle(table, request, body, credentials, now),
-            Some(retry) => api.handle_again(table, request, body, credentials, now, retry),
-        };
+        let reply = api.handle(table, request, body, retry, credentials, now);
         self.pace.count(is_plain(request.method, body.len(), &reply));
         if let Reply::Waiting(waiting) = &reply {
             self.note_waiting(waiting, from.connection);

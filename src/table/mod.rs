@@ -232,6 +232,7 @@ impl Table {
 
     /// The present state in `slot`, as the origin of a change.
     #[must_use]
+    #[inline]
     pub fn target(&self, slot: Slot) -> Target {
         let object = self.object(slot);
         Target { slot, number: object.number(), from: object.version }

@@ -113,7 +113,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
         fields: &NoLines,
     };
     let now = Now { ms: 0, wall: Time(0) };
-    match Api::new().handle(table, &request, &Vec::from("{}"), &Credentials::insecure(), now) {
+    match Api::new().handle(table, &request, &Vec::from("{}"), None, &Credentials::insecure(), now) {
         Reply::Job(job) => job,
         other => panic!("{other:?}"),
     }

@@ -81,7 +81,7 @@ impl Side {
             fields: &NoLines,
         };
         let body = sent.body.clone();
-        self.api.handle(&mut self.table, &request, &body, &Credentials::insecure(), now)
+        self.api.handle(&mut self.table, &request, &body, None, &Credentials::insecure(), now)
     }
 
     fn answer(&mut self, sent: &Sent, now: Now) -> Answer {
