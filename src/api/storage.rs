@@ -85,16 +85,14 @@ impl Storage {
 }
 
 fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
-    let (namespace, name) = table.names_of(&change);
-    if journal.is_in_flight(namespace, name) {
-        return Ok(Written::Busy);
+    match journal.submit(table, change, now_ms) {
+        Ok(ticket) => Ok(Written::Submitted(ticket)),
+        Err(Refusal::Busy) => Ok(Written::Busy),
+        Err(Refusal::Full) => Err(ApiError::TooManyRequests),
+        Err(Refusal::Loading) => Err(ApiError::Loading),
+        Err(Refusal::NoSpace) => Err(ApiError::InsufficientStorage),
+        Err(Refusal::Stopped) => Err(ApiError::ServiceUnavailable { message: "the journal has stopped".into() }),
     }
-    journal.submit(table, change, now_ms).map(Written::Submitted).map_err(|refusal| match refusal {
-        Refusal::Full => ApiError::TooManyRequests,
-        Refusal::Loading => ApiError::Loading,
-        Refusal::NoSpace => ApiError::InsufficientStorage,
-        Refusal::Stopped => ApiError::ServiceUnavailable { message: "the journal has stopped".into() },
-    })
 }
 
 #[cold]

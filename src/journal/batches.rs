@@ -123,9 +123,9 @@ impl Batches {
         usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
     }
 
-    /// Whether changes wait to be sent.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    /// Changes that wait to be sent.
+    pub(super) fn waiting_len(&self) -> usize {
+        self.waiting.len()
     }
 
     pub(super) fn is_applying(&self) -> bool {
@@ -162,15 +162,14 @@ impl Batches {
         state.finish()
     }
 
-    /// Takes a change in.
-    ///
-    /// # Panics
-    /// If a change of its key is on the way: the second would be rejected, and nobody could say why.
+    /// Takes a change in, unless a change of its key is in flight: the second would be rejected.
     #[inline]
-    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Ticket {
+    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Option<Ticket> {
         let (namespace, name) = table.names_of(&change);
         let key = self.hash(namespace, name);
-        assert!(!self.has_key(key), "a change of this key is in flight");
+        if self.has_key(key) {
+            return None;
+        }
         self.keys.insert_unique(key, key, |key| *key);
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
@@ -178,7 +177,7 @@ impl Batches {
         self.submitted += 1;
         let (ticket, settle) = Ticket::new(self.submitted);
         self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
-        ticket
+        Some(ticket)
     }
 
     /// Makes a batch of changes that wait, as many as it may hold.

@@ -18,6 +18,10 @@ pub struct Config {
 pub struct Limits {
     /// Changes of a batch.
     pub batch_changes_max: usize,
+    /// Least number of changes in a batch that is held back while more come.
+    pub gathered_changes_min: usize,
+    /// Longest time for which a batch is held back, in ms.
+    pub gather_ms_max: u64,
     /// Bytes of an entry with more than one change.
     pub batch_bytes_max: usize,
     /// Changes that wait for a batch.
@@ -57,6 +61,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             batch_changes_max: 16 * 1024,
+            gathered_changes_min: 16,
+            gather_ms_max: 4,
             batch_bytes_max: 1024 * 1024,
             waiting_changes_max: 128 * 1024,
             waiting_bytes_max: 64 * 1024 * 1024,

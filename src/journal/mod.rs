@@ -36,7 +36,7 @@ mod seal;
 mod stats;
 mod taking;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod ticket;
@@ -78,6 +78,7 @@ pub struct Journal {
     delivered: VecDeque<Entry>,
     /// The commit that the worker has.
     under_way: Option<UnderWay>,
+    gathering: Option<Gathering>,
     /// When writes are tried again, if the last commit found no room.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
@@ -105,6 +106,15 @@ struct UnderWay {
     batch_again: Option<Vec<u8>>,
 }
 
+/// A batch that is held back while turns bring more changes for it.
+#[derive(Clone, Copy, Debug)]
+struct Gathering {
+    /// Changes in the batch at the end of the last turn.
+    changes: usize,
+    /// When the batch was first held back, in ms.
+    since_ms: u64,
+}
+
 /// What a call of [`Journal::advance`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advanced {
@@ -128,6 +138,7 @@ impl Journal {
             applied: Applied::default(),
             delivered: VecDeque::new(),
             under_way: None,
+            gathering: None,
             no_space_until_ms: None,
             is_stopped: false,
             counts: Counts::default(),
@@ -275,7 +286,7 @@ impl Journal {
             Phase::Ready(upkeep) => {
                 self.batches.is_applying()
                     || !self.delivered.is_empty()
-                    || self.under_way.is_none() && (self.batches.has_waiting() || upkeep.has_work())
+                    || self.under_way.is_none() && (self.batches.waiting_len() > 0 || upkeep.has_work())
             }
             Phase::Failed => false,
         }
@@ -298,16 +309,13 @@ impl Journal {
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
-    ///
-    /// # Panics
-    /// If a change of the key is in flight.
     #[inline]
     pub fn submit(&mut self, table: &Table, change: Change, now_ms: u64) -> Result<Ticket, Refusal> {
         self.check_open(now_ms)?;
         if self.batches.is_full(&self.config.limits) {
             return Err(Refusal::Full);
         }
-        Ok(self.batches.submit(table, change))
+        self.batches.submit(table, change).ok_or(Refusal::Busy)
     }
 
     #[inline]
@@ -340,9 +348,12 @@ impl Journal {
         if self.under_way.is_some() || self.batches.is_applying() || !self.delivered.is_empty() {
             return;
         }
+        if self.gathers(now_ms) {
+            return;
+        }
         let Phase::Ready(upkeep) = &mut self.phase else { return };
         let is_trying_again = self.no_space_until_ms.is_some_and(|until| now_ms >= until);
-        if is_trying_again && !self.batches.has_waiting() {
+        if is_trying_again && self.batches.waiting_len() == 0 {
             let probe = upkeep.probe();
             return self.send(probe, UnderWay::default());
         }
@@ -362,6 +373,20 @@ impl Journal {
         if has_upkeep || under_way.changes > 0 {
             self.send(commit, under_way);
         }
+    }
+
+    /// Holds a batch of many changes back for some milliseconds while each turn brings more of them. The cost of a
+    /// commit hardly depends on its length, so a loop that is never idle commits less often. A few changes go at once.
+    fn gathers(&mut self, now_ms: u64) -> bool {
+        let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
+        let changes = self.batches.waiting_len();
+        let Gathering { changes: before, since_ms } =
+            self.gathering.take().unwrap_or(Gathering { changes: 0, since_ms: now_ms });
+        let is_worth_it = (gathered_changes_min..batch_changes_max).contains(&changes);
+        if is_worth_it && changes > before && now_ms.saturating_sub(since_ms) < gather_ms_max {
+            self.gathering = Some(Gathering { changes, since_ms });
+        }
+        self.gathering.is_some()
     }
 
     fn send(&mut self, commit: Commit, under_way: UnderWay) {

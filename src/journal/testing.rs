@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a store holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub(super) manifest: Option<Vec<u8>>,
-    pub(super) chunks: BTreeMap<(SnapshotId, u32), Vec<u8>>,
-    pub(super) entries: BTreeMap<Position, Vec<u8>>,
+pub(crate) struct Stored {
+    pub(crate) manifest: Option<Vec<u8>>,
+    pub(crate) chunks: BTreeMap<(SnapshotId, u32), Vec<u8>>,
+    pub(crate) entries: BTreeMap<Position, Vec<u8>>,
 }
 
 /// A store that outlives its engines. A clone is another handle of the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Store(Arc<Mutex<State>>);
+pub(crate) struct Store(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Store {
-    pub(super) fn of(stored: Stored) -> Self {
+    pub(crate) fn of(stored: Stored) -> Self {
         let store = Self::default();
         store.state().stored = stored;
         store
@@ -42,40 +42,40 @@ impl Store {
         self.0.lock().expect("no test panics with the lock")
     }
 
-    pub(super) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> Stored {
         self.state().stored.clone()
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut Stored)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Stored)) {
         change(&mut self.state().stored);
     }
 
-    pub(super) fn keep_history(&self) {
+    pub(crate) fn keep_history(&self) {
         self.state().history = Some(Vec::new());
     }
 
-    pub(super) fn history(&self) -> Vec<Stored> {
+    pub(crate) fn history(&self) -> Vec<Stored> {
         self.state().history.clone().expect("history is kept")
     }
 
-    pub(super) fn commits(&self) -> Vec<Vec<Write>> {
+    pub(crate) fn commits(&self) -> Vec<Vec<Write>> {
         self.state().commits.clone()
     }
 
-    pub(super) fn commit_count(&self) -> usize {
+    pub(crate) fn commit_count(&self) -> usize {
         self.state().commits.len()
     }
 
     /// The next commits find no room.
-    pub(super) fn fill(&self, commits: u32) {
+    pub(crate) fn fill(&self, commits: u32) {
         self.state().no_space = commits;
     }
 
-    pub(super) fn fill_for_chunks(&self, is_full: bool) {
+    pub(crate) fn fill_for_chunks(&self, is_full: bool) {
         self.state().no_space_for_chunks = is_full;
     }
 
-    pub(super) fn break_down(&self) {
+    pub(crate) fn break_down(&self) {
         self.state().is_broken = true;
     }
 }

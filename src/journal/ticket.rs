@@ -37,6 +37,8 @@ pub enum Failure {
 /// Why a change is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
+    /// A change of the same Lease is in flight.
+    Busy,
     /// Too many changes wait.
     Full,
     /// The table is not loaded yet.

@@ -83,11 +83,10 @@ const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 /// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short
 /// as a Lease's. `body_bytes` are those of the request.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
-    let Reply::Response(response) = reply else { return false };
-    match method {
+    match (method, reply) {
         // The answer is about as long as the body.
-        Method::Put => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
-        Method::Get => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
+        (Method::Put, Reply::Response(_) | Reply::Waiting(_)) => body_bytes <= PLAIN_REQUEST_BYTES_MAX,
+        (Method::Get, Reply::Response(response)) => body_bytes.max(response.body.len_max()) <= PLAIN_REQUEST_BYTES_MAX,
         _ => false,
     }
 }
