@@ -282,7 +282,8 @@ impl Conn {
             // Requests behind it, or the end of the connection, have waited for that.
             AfterStep::GoOn if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             AfterStep::GoOn if !self.has_room() => self.stopped = Stopped::Room,
-            AfterStep::GoOn => {}
+            // The changes wake the connection.
+            AfterStep::Wait | AfterStep::GoOn => {}
         }
     }
 

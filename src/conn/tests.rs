@@ -1,8 +1,10 @@
 //! A connection over a real socket, with a clock that the test moves.
 
 use super::*;
-use crate::api::Api;
+use crate::api::{Api, Storage};
 use crate::cluster::NamespaceChange;
+use crate::journal::testing::Store;
+use crate::journal::{self, CallPort, Journal, Worker};
 use crate::lease::Lease;
 use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
 use crate::resource::ResourceVersion;
@@ -42,6 +44,28 @@ impl World {
         let table = Table::new(ResourceVersion(1), 16, 1 << 16);
         let service = Service::new(Api::new(), table, Arc::new(Trust::none()));
         Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
+    }
+
+    /// One whose Leases are kept in a journal.
+    fn with_journal() -> Self {
+        let mut world = Self::new();
+        let worker = Worker::new(Box::new(Store::default()), "memory");
+        let mut journal = Journal::new(Box::new(CallPort::new(worker)), journal::Config::new("memory", 1), 1);
+        while journal.is_loading() {
+            journal.advance(&mut world.service.table, world.now.ms, 100).expect("a new store");
+        }
+        world.service.api.storage = Storage::Journal(Box::new(journal));
+        world
+    }
+
+    /// Settles the changes that the journal has, and says how often the connection is woken.
+    fn settle(&mut self) -> u32 {
+        // The first call may hold the batch back for more.
+        self.service.send_changes(self.now);
+        self.service.send_changes(self.now);
+        let mut woken = 0;
+        self.service.advance_journal(self.now, usize::MAX, |_| woken += 1).expect("a store without faults");
+        woken
     }
 
     fn wait(&mut self) {
@@ -148,6 +172,79 @@ fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
     }
     assert_eq!(answered, asked);
     assert_ne!(world.conn.phase, Phase::Open);
+}
+
+/// Creates a Lease on a stream of HTTP/2.
+fn create_lease(stream: u32) -> Vec<u8> {
+    let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+    let body = format!(r#"{{"metadata":{{"name":"lease-{stream}"}}}}"#);
+    // POST, http, and :path and :authority as literals (RFC 7541 §6.2.2 and appendix A).
+    let block =
+        [b"\x83\x86\x04", &[u8::try_from(path.len()).expect("short")][..], path.as_bytes(), b"\x01\x01h"].concat();
+    let frame = |frame_type, flags, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).expect("short");
+        [&[0, 0, length, frame_type, flags][..], &stream.to_be_bytes(), payload].concat()
+    };
+    [frame(1, 0x04, &block), frame(0, 0x01, body.as_bytes())].concat()
+}
+
+/// One batch settles them all, the output takes a part of the answers at once, and no frame of the peer reminds of the
+/// others.
+#[test]
+fn settled_writes_are_answered_although_the_peer_sends_no_more() {
+    const WRITES: u32 = 100;
+    let mut world = World::with_journal();
+    // A crowd leaves little room.
+    world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
+    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    for n in 0..WRITES {
+        world.peer.write_all(&create_lease(2 * n + 1)).expect("room in the kernel");
+    }
+    while world.service.waiters.len() < WRITES as usize {
+        world.turn();
+    }
+    assert_eq!((world.settle(), world.service.waiters.len()), (WRITES, 0));
+    while {
+        world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
+        world.conn.flush(&mut world.service, &mut world.pool, world.now) == Next::Again
+    } {}
+    let mut answers = vec![0; 1 << 20];
+    let read = world.peer.read(&mut answers).expect("answers");
+    assert!(read > QUEUED_BYTES_LOW, "all of it had room: {read}");
+    let heads = types(&answers[..read]).into_iter().filter(|frame_type| *frame_type == 1).count();
+    assert_eq!(heads, WRITES as usize);
+}
+
+#[test]
+fn a_deletion_of_a_collection_that_waits_for_the_journal_takes_no_turns() {
+    let mut world = World::with_journal();
+    let target = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
+    let body = r#"{"metadata":{"name":"a"}}"#;
+    let creation = format!("POST {target} HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    world.peer.write_all(creation.as_bytes()).expect("room in the kernel");
+    while world.service.waiters.is_empty() {
+        world.turn();
+    }
+    assert_eq!(world.settle(), 1);
+    world.turn();
+    world.peer.write_all(format!("DELETE {target} HTTP/1.1\r\nHost: h\r\n\r\n").as_bytes()).expect("room");
+    let step = |world: &mut World| {
+        while world.conn.has_job_step() {
+            world.conn.step_job(Token(0), &mut world.service, &mut world.pool, world.now);
+        }
+        world.conn.flush(&mut world.service, &mut world.pool, world.now)
+    };
+    while world.service.waiters.is_empty() {
+        world.turn();
+        assert_eq!(step(&mut world), Next::Wait);
+    }
+    assert_eq!(world.service.table.len(), 1);
+    assert_eq!(world.settle(), 1);
+    assert_eq!(world.service.table.len(), 0);
+    world.turn();
+    step(&mut world);
+    assert!(!world.conn.protocol.is_waiting());
 }
 
 /// The types of the frames that `bytes` hold.

@@ -201,6 +201,9 @@ impl Http1 {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
                 self.in_progress = begin_job(job, after, turn);
+                if self.is_waiting() {
+                    return AfterStep::Wait;
+                }
                 if after.keep_alive || self.is_streaming() { AfterStep::GoOn } else { AfterStep::Close }
             }
             InProgress::Job(mut job, framing) => match continue_job(&mut job, framing, turn) {
@@ -406,7 +409,7 @@ fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InPr
     let (head, body) = match job_steps::begin(&mut job, turn.service, turn.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
             if job.is_waiting() {
-                turn.service.note_waiting_job(turn.from.connection, turn.now);
+                turn.service.note_waiting_job(&job, turn.from.connection, turn.now);
             }
             return InProgress::Begun(job, after);
         }

@@ -76,6 +76,8 @@ pub enum Served {
 pub enum AfterStep {
     /// As before.
     GoOn,
+    /// Once changes that the job has made are settled.
+    Wait,
     /// Not at all: close when the output is sent.
     Close,
 }

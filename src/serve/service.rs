@@ -4,6 +4,7 @@ use super::http2::Spare;
 use super::pace::{Pace, is_plain};
 use super::waiters::Waiters;
 use super::{Owner, Peer};
+use crate::api::job::Job;
 use crate::api::waiting::{Refused, Resumed, Retry, Waiting, WakeUp};
 use crate::api::{Api, Reply};
 use crate::api_error::ApiError;
@@ -15,7 +16,7 @@ use crate::hpack::FieldBuf;
 use crate::http::{Method, RequestHead};
 use crate::journal::Advanced;
 use crate::limits::{
-    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, JOB_MS_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
+    BODY_BYTES_MAX, CONNECTION_BODIES_MAX, QUEUED_BYTES_HIGH, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH,
     RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
 };
 use crate::table::Table;
@@ -170,8 +171,8 @@ impl Service {
     }
 
     /// Notes that a job on `connection` waits for changes that it has made.
-    pub(super) fn note_waiting_job(&mut self, connection: Token, now: Now) {
-        self.waiters.add(WakeUp::AnyChange, now.ms + JOB_MS_MAX, connection);
+    pub(super) fn note_waiting_job(&mut self, job: &Job, connection: Token, now: Now) {
+        self.waiters.add(WakeUp::AnyChange, job.late_ms(now), connection);
     }
 
     fn note_waiting(&mut self, waiting: &Waiting, connection: Token) {

@@ -89,7 +89,8 @@ impl Conn {
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
         match self.protocol.step_job(&mut Turn { service, from, now, output: &mut self.output }) {
             AfterStep::Close => self.is_closing = true,
-            AfterStep::GoOn => self.is_ready = !self.protocol.is_waiting(),
+            AfterStep::GoOn => self.is_ready = true,
+            AfterStep::Wait => {}
         }
     }
 

@@ -446,6 +446,12 @@ impl Job {
         }
     }
 
+    /// When a step finds the job late, in ms.
+    #[must_use]
+    pub fn late_ms(&self, now: Now) -> u64 {
+        self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
+    }
+
     fn is_late(&mut self, now: Now) -> bool {
         now.ms.saturating_sub(*self.since_ms.get_or_insert(now.ms)) > JOB_MS_MAX
     }

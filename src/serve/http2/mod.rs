@@ -94,7 +94,7 @@ impl Http2 {
 
     /// Serves what is in `input` as far as the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
-        self.resume(budget, turn);
+        let is_cut_short = self.resume(budget, turn);
         self.serve_long_due(budget, turn);
         let mut has_more = loop {
             let is_starved = match self.receive(input, budget, turn) {
@@ -130,7 +130,7 @@ impl Http2 {
         self.check_invariants();
         self.send_more(turn);
         // The windows of those that found no room in the output are open: no frame will come to remind of them.
-        has_more |= self.connection.has_writable();
+        has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
         }
@@ -145,8 +145,15 @@ impl Http2 {
 
     /// One step of a list or of a deletion of a collection.
     pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
+        let waiting = self.waiting_jobs.len();
         self.step_first_job(turn);
-        if self.connection.is_finished() { AfterStep::Close } else { AfterStep::GoOn }
+        if self.connection.is_finished() {
+            AfterStep::Close
+        } else if self.waiting_jobs.len() > waiting {
+            AfterStep::Wait
+        } else {
+            AfterStep::GoOn
+        }
     }
 
     /// Appends events to the watch `key` on `stream`. `None` if it is not open.

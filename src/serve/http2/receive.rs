@@ -283,22 +283,26 @@ impl Http2 {
         None
     }
 
-    /// Goes on with requests and jobs that wait, as far as they can and there is room for the answers.
+    /// Resumes requests and jobs that wait, as far as they can go on. Whether the output had no room for the answers
+    /// of all: their wake-up is spent, so the caller must come again when there is room.
     #[inline]
-    pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
-        if self.is_waiting() {
-            self.resume_all(budget, turn);
-        }
+    pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
+        self.is_waiting() && self.resume_all(budget, turn)
     }
 
     #[inline(never)]
-    fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
+    fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
         let mut waiting = std::mem::take(&mut self.waiting);
-        waiting.retain(|key| turn.output.len() >= budget.room || self.resume_one(*key, budget, turn));
+        let mut is_cut_short = false;
+        waiting.retain(|key| {
+            is_cut_short = turn.output.len() >= budget.room;
+            is_cut_short || self.resume_one(*key, budget, turn)
+        });
         // Those that were served again meanwhile may wait again.
         waiting.append(&mut self.waiting);
         self.waiting = waiting;
+        is_cut_short
     }
 
     /// Goes on with a request that waits, if it can, and says whether it waits on.

@@ -116,7 +116,7 @@ impl Http2 {
         let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
             Begun::Nothing => {
                 if job.is_waiting() {
-                    turn.service.note_waiting_job(turn.from.connection, turn.now);
+                    turn.service.note_waiting_job(&job, turn.from.connection, turn.now);
                 }
                 self.put_begun(key, job, head_only);
                 return Ok(());
