@@ -79,12 +79,16 @@ impl CollectionDeletion {
             }
             stepped = self.find(found, table, selector)?;
         }
-        for at in 0..self.doomed.len() {
-            if let Err(error) = self.doomed[at].advance(&self.deletion, table, storage, now) {
-                self.doomed.truncate(at);
+        for doomed in &mut self.doomed {
+            let is_refused = self.refused.is_some();
+            if let Err(error) = doomed.advance(&self.deletion, table, storage, is_refused, now) {
+                doomed.state = DoomedState::Found;
                 self.refused.get_or_insert(error);
-                break;
             }
+        }
+        if self.refused.is_some() {
+            // Deletions that are under way cannot be called back.
+            self.doomed.retain(|doomed| matches!(doomed.state, DoomedState::Submitted(_) | DoomedState::Done));
         }
         while let Some(first) = self.doomed.pop_front_if(|doomed| matches!(doomed.state, DoomedState::Done)) {
             found.push(first.object, form);
@@ -113,7 +117,7 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Goes on with the deletion as far as it can.
+    /// Goes on with the deletion as far as it can. If `is_refused`, no change is submitted.
     ///
     /// # Errors
     /// 409 if a precondition does not hold; 429 or 507 if the journal takes nothing.
@@ -122,6 +126,7 @@ impl Doomed {
         deletion: &Deletion,
         table: &mut Table,
         storage: &mut Storage,
+        is_refused: bool,
         now: Now,
     ) -> Result<(), JobError> {
         match &self.state {
@@ -135,7 +140,7 @@ impl Doomed {
             DoomedState::Busy(settled) if storage.settled() > *settled => self.state = DoomedState::Found,
             DoomedState::Busy(_) | DoomedState::Done | DoomedState::Found => {}
         }
-        if matches!(self.state, DoomedState::Found) {
+        if !is_refused && matches!(self.state, DoomedState::Found) {
             self.state = delete(table, storage, &self.object, deletion, now).map_err(JobError::Refused)?;
         }
         Ok(())
