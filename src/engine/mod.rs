@@ -144,8 +144,8 @@ impl fmt::Display for EngineError {
             }
             Self::Damaged { place, what } => write!(
                 f,
-                "{place} is damaged: {what}; restore the data folder from a backup, or look at what is left with \
-                 `coordination-apiserver inspect`"
+                "{place} is damaged: {what}; move the data folder away to start with a new store, and look at what is \
+                 left with `coordination-apiserver inspect --data-dir FOLDER`"
             ),
             Self::Io { what, cause } => write!(f, "{what}: {cause}"),
             Self::NewerFormat { store, found, known } => write!(

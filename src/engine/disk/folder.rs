@@ -21,25 +21,39 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
         .mode(FILE_MODE)
         .open(&path)
         .map_err(|cause| refused("cannot open", &path, cause))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
-        }
-        Err(TryLockError::Error(cause)) => return Err(refused("cannot lock", &path, cause)),
-    }
+    lock(&file, &path)?
+        .ok_or_else(|| EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) })?;
+    // A start that was cut short may have made names and not synced them.
+    sync(folder)?;
     // The number is for people. A full disk must not keep a server from starting because of it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Opens a file of the folder for reading and writing; `None` if there is none.
+/// Opens the file of the store for reading and writing, and locks it; `None` if there is none. The lock of the file
+/// holds even if somebody deletes the folder's lock.
 pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
-    match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(file) => read_from_disk(&file).map(|()| Some(file)).map_err(|cause| refused("cannot sync", path, cause)),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(refused("cannot open", path, cause)),
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => file,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(cause) => return Err(refused("cannot open", path, cause)),
+    };
+    lock_store(&file, path)?;
+    read_from_disk(&file).map_err(|cause| refused("cannot sync", path, cause))?;
+    Ok(Some(file))
+}
+
+/// Takes the lock of a file; `None` if another process has it.
+fn lock(file: &File, path: &Path) -> Result<Option<()>, EngineError> {
+    match file.try_lock() {
+        Ok(()) => Ok(Some(())),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(cause)) => Err(refused("cannot lock", path, cause)),
     }
+}
+
+fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
+    lock(file, path)?.ok_or_else(|| EngineError::Busy { store: path.display().to_string(), holder: None })
 }
 
 /// Has later reads of the file come from the disk.
@@ -55,14 +69,16 @@ fn read_from_disk(file: &File) -> io::Result<()> {
 
 /// Creates an empty file in the folder, in place of any that an interrupted start left.
 pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
-    OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(true)
         .mode(FILE_MODE)
         .open(path)
-        .map_err(|cause| refused("cannot create", path, cause))
+        .map_err(|cause| refused("cannot create", path, cause))?;
+    lock_store(&file, path)?;
+    Ok(file)
 }
 
 /// Gives a finished file its name, and makes the name durable.

@@ -146,7 +146,14 @@ impl Disk {
             Some(failure) => return Err(self.store.refused(failure)),
             None => return Err(self.store.error("cannot write", error)),
         };
-        self.database = Some(self.store.open(Absent::Refuse)?);
+        // On a file system that copies on write, also this open can find no room. Nobody knows then whether the writes
+        // happened, so the error must not be `NoSpace`.
+        self.database = Some(self.store.open(Absent::Refuse).map_err(|error| match error {
+            EngineError::NoSpace { store, cause } => {
+                EngineError::Io { what: format!("cannot open {store} again on a full disk"), cause }
+            }
+            other => other,
+        })?);
         if self.read(|transaction| commit.is_in(transaction))? {
             return Ok(());
         }
