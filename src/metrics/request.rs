@@ -188,8 +188,8 @@ fn is_apply(head: &RequestHead<'_>) -> bool {
 
 /// Status codes of the API's answers; others are counted together. What is refused because it cannot be read is no
 /// request.
-const STATUSES: [u16; 20] =
-    [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504];
+const STATUSES: [u16; 21] =
+    [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507];
 
 /// Where a status stands in [`STATUSES`]; behind it, if it is none of them.
 fn status_index(status: u16) -> usize {
