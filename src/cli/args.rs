@@ -177,17 +177,16 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// When the server stops, end watches with 410, so that clients list anew. For the last stop, after which another
-    /// storage serves the Leases: it knows no version of this server. Without, watches end so that clients resume them
-    /// when the server is back; with --storage memory, always with 410.
+    /// End watches with 410 when the server stops, so that clients list anew. Use it for the last stop before another
+    /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
+    /// with 410.
     #[arg(long)]
     pub stop_expires_watches: bool,
 
-    /// Seconds, from the first request for a lock after a start, for which a Lease that is not there can be created by
-    /// its former holder only, or for as long as its leaseDurationSeconds say, if that is less; others are answered
-    /// with 429. So who leads goes on, and there are no two leaders. Nodes' Leases do not wait. With --storage disk
-    /// this is for a new store alone, since any other knows who holds its Leases. 0 is for a server that replaces
-    /// none, in which all is new.
+    /// Seconds for which a missing lock is reserved for its former holder. They count from the first request for a lock
+    /// after the start. A lock with a shorter leaseDurationSeconds is reserved for that time only. Any other client
+    /// gets 429 with Retry-After. Nodes' Leases are not reserved. With --storage disk this applies to a new store only.
+    /// 0 reserves nothing.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub reclaim_seconds: u32,
 
@@ -203,7 +202,8 @@ pub struct Args {
 /// What the program does in place of serving.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Print what a data folder holds. A damaged store is read as far as possible, and never changed.
+    /// Print what the data folder of a stopped server holds. A damaged store is read as far as possible, and never
+    /// changed.
     Inspect(InspectArgs),
 }
 
@@ -212,7 +212,7 @@ pub enum Command {
 pub struct InspectArgs {
     /// Folder of the store.
     ///
-    /// [default: data in the server's state folder]
+    /// [default: coordination-apiserver/data in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
