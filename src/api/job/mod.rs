@@ -453,7 +453,8 @@ impl Job {
     }
 
     fn is_late(&mut self, now: Now) -> bool {
-        now.ms.saturating_sub(*self.since_ms.get_or_insert(now.ms)) > JOB_MS_MAX
+        self.since_ms.get_or_insert(now.ms);
+        now.ms >= self.late_ms(now)
     }
 }
 

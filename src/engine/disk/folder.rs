@@ -21,8 +21,9 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
         .mode(FILE_MODE)
         .open(&path)
         .map_err(|cause| refused("cannot open", &path, cause))?;
-    lock(&file, &path)?
-        .ok_or_else(|| EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) })?;
+    if !try_lock(&file, &path)? {
+        return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
+    }
     // A start that was cut short may have made names and not synced them.
     sync(folder)?;
     // The number is for people. A full disk must not keep a server from starting because of it.
@@ -43,17 +44,20 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     Ok(Some(file))
 }
 
-/// Takes the lock of a file; `None` if another process has it.
-fn lock(file: &File, path: &Path) -> Result<Option<()>, EngineError> {
+/// Takes the lock of a file, unless another process has it. Whether the lock was taken.
+fn try_lock(file: &File, path: &Path) -> Result<bool, EngineError> {
     match file.try_lock() {
-        Ok(()) => Ok(Some(())),
-        Err(TryLockError::WouldBlock) => Ok(None),
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(cause)) => Err(refused("cannot lock", path, cause)),
     }
 }
 
 fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
-    lock(file, path)?.ok_or_else(|| EngineError::Busy { store: path.display().to_string(), holder: None })
+    if try_lock(file, path)? {
+        return Ok(());
+    }
+    Err(EngineError::Busy { store: path.display().to_string(), holder: None })
 }
 
 /// Has later reads of the file come from the disk.
@@ -73,11 +77,13 @@ pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
         .read(true)
         .write(true)
         .create(true)
-        .truncate(true)
+        .truncate(false)
         .mode(FILE_MODE)
         .open(path)
         .map_err(|cause| refused("cannot create", path, cause))?;
+    // Emptied only under its lock: another process may be at work on it.
     lock_store(&file, path)?;
+    file.set_len(0).map_err(|cause| refused("cannot create", path, cause))?;
     Ok(file)
 }
 

@@ -171,6 +171,17 @@ fn chunks_are_kept_by_snapshot() {
 }
 
 #[test]
+fn the_store_stays_locked_when_somebody_deletes_the_lock_of_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = Disk::open(folder.path()).unwrap();
+    std::fs::remove_file(folder.path().join("lock")).unwrap();
+    let busy = Disk::open(folder.path()).unwrap_err();
+    assert!(matches!(&busy, EngineError::Busy { store, holder: None } if store.ends_with(FILE)), "{busy}");
+    drop(disk);
+    Disk::open(folder.path()).unwrap();
+}
+
+#[test]
 fn one_process_has_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Disk::open(folder.path()).unwrap();
