@@ -46,7 +46,7 @@ fn a_worker_on_its_thread_wakes_the_loop() {
 fn what_a_renewal_costs_the_loop() {
     const LEASES: usize = 10_000;
     const ROUNDS: usize = 50;
-    let limits = Limits { snapshot_bytes_min: u64::MAX, ..Limits::default() };
+    let limits = Limits { snapshot_bytes_min: u64::MAX, gather_ms_max: 0, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 20_000, 1);
     for n in 0..LEASES {
         drop(rig.submit(create("kube-node-lease", &format!("node-{n:06}"))));
