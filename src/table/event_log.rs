@@ -23,7 +23,7 @@ impl Event {
     /// A change from `before`, if there was something, to `after`.
     pub(super) fn new(before: Option<Object>, after: Object, deleted: bool) -> Self {
         let lost = before.as_ref().filter(|before| deleted || !after.is_renewal_of(before));
-        let bytes = size_of::<Self>() + lost.map_or(0, Object::memory_bytes);
+        let bytes = size_of::<Self>() + lost.map_or(0, Object::encoded_memory_bytes);
         Self { before, after, deleted, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
@@ -179,6 +179,7 @@ impl EventLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::Format;
     use crate::lease::Lease;
     use crate::table::object::Key;
 
@@ -203,6 +204,19 @@ mod tests {
         assert!(log.event(ResourceVersion(102)).is_none());
         assert_eq!(log.event(ResourceVersion(104)).expect("kept").version().0, 104);
         assert!(log.event(ResourceVersion(106)).is_none());
+    }
+
+    /// After a restart nobody has read the states that the journal brings back.
+    #[test]
+    fn a_lost_state_takes_as_many_bytes_whether_or_not_somebody_has_read_it() {
+        let mut lease = Lease::default();
+        lease.metadata.generate_name = "long-".repeat(20).into();
+        let state =
+            |version| Object::new(Key::new("n", "a"), ResourceVersion(1), ResourceVersion(version), lease.clone());
+        let (read, unread) = (state(2), state(2));
+        read.push_body(&mut Vec::new(), Format::Json);
+        let bytes = |before| Event::new(Some(before), state(3), false).bytes;
+        assert_eq!(bytes(unread), bytes(read));
     }
 
     #[test]

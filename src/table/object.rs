@@ -332,6 +332,13 @@ impl Object {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
 
+    /// As [`Object::memory_bytes`], of an object that is encoded now if it was not before. So the estimate does not
+    /// depend on who has read the object.
+    pub(super) fn encoded_memory_bytes(&self) -> usize {
+        self.template(Format::Json);
+        self.memory_bytes()
+    }
+
     /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its
     /// encoding, or of the longest that it can get.
     #[must_use]
