@@ -74,8 +74,8 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 /// heads; above that the greatest is refused with 429. kube-apiserver multiplexes a whole cluster over one.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Bytes received on all connections together of requests that are not served yet, above which none may hold more than
-/// [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows
+/// Bytes received on all connections together of requests that are not answered yet, above which none may hold more
+/// than [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows
 /// with what is received takes up to twice the memory.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
@@ -281,8 +281,10 @@ pub const OUTLIVED_LOOKED_AT: usize = 256;
 
 // ---- Waiting: requests that cannot be answered yet ----
 
-/// Requests that wait for another change of their Lease, all connections together; a further one is 429. The bytes of
-/// all requests that wait count as received and not served.
+/// Requests that wait for another change of their Lease, all connections together; a further one is 429.
+///
+/// The requests of an HTTP/2 connection that wait may hold as many bytes as those that are not served
+/// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). One whose body takes more than half of what is left is 429.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
 /// Creations that wait for their namespace, all connections together; a further one is 429.

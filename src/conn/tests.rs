@@ -6,7 +6,9 @@ use crate::cluster::NamespaceChange;
 use crate::journal::testing::Store;
 use crate::journal::{self, CallPort, Journal, Worker};
 use crate::lease::Lease;
-use crate::limits::{NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH};
+use crate::limits::{
+    NAMESPACE_WAIT_MS, QUEUED_BYTES_LOW, QUEUED_BYTES_TOTAL_HIGH, RECEIVED_BYTES_LOW, RECEIVED_BYTES_TOTAL_HIGH,
+};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::timestamp::Time;
@@ -176,14 +178,19 @@ fn requests_that_wait_for_room_are_answered_although_the_peer_sends_no_more() {
 
 /// Creates a Lease on a stream of HTTP/2.
 fn create_lease(stream: u32) -> Vec<u8> {
+    create_padded_lease(stream, 0)
+}
+
+/// POST of a Lease on a stream of HTTP/2, with so many bytes of white space behind the object.
+fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
-    let body = format!(r#"{{"metadata":{{"name":"lease-{stream}"}}}}"#);
+    let body = format!(r#"{{"metadata":{{"name":"lease-{stream}"}}}}{}"#, " ".repeat(padding));
     // POST, http, and :path and :authority as literals (RFC 7541 §6.2.2 and appendix A).
     let block =
         [b"\x83\x86\x04", &[u8::try_from(path.len()).expect("short")][..], path.as_bytes(), b"\x01\x01h"].concat();
     let frame = |frame_type, flags, payload: &[u8]| {
-        let length = u8::try_from(payload.len()).expect("short");
-        [&[0, 0, length, frame_type, flags][..], &stream.to_be_bytes(), payload].concat()
+        let [_, length @ ..] = u32::try_from(payload.len()).expect("short").to_be_bytes();
+        [&length[..], &[frame_type, flags], &stream.to_be_bytes(), payload].concat()
     };
     [frame(1, 0x04, &block), frame(0, 0x01, body.as_bytes())].concat()
 }
@@ -214,6 +221,38 @@ fn settled_writes_are_answered_although_the_peer_sends_no_more() {
     assert!(read > QUEUED_BYTES_LOW, "all of it had room: {read}");
     let heads = types(&answers[..read]).into_iter().filter(|frame_type| *frame_type == 1).count();
     assert_eq!(heads, WRITES as usize);
+}
+
+#[test]
+fn small_requests_find_room_beside_large_ones_that_wait() {
+    const LARGE: usize = 16_000;
+    let mut world = World::with_journal();
+    // All connections together hold so much that this one has little room.
+    world.service.received_bytes = RECEIVED_BYTES_TOTAL_HIGH;
+    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+    // SETTINGS, and a window for all bodies.
+    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    let mut answers = Vec::new();
+    let mut send = |world: &mut World, stream, padding| {
+        let (mut rest, mut piece) = (&create_padded_lease(stream, padding)[..], [0; 4096]);
+        for _ in 0..4 {
+            if let Ok(written) = world.peer.write(rest) {
+                rest = &rest[written..];
+            }
+            world.turn();
+            let read = world.peer.read(&mut piece).unwrap_or(0);
+            answers.extend_from_slice(&piece[..read]);
+        }
+        assert!(rest.is_empty());
+        (world.service.waiters.len(), types(&answers).into_iter().filter(|frame_type| *frame_type == 1).count())
+    };
+    let waiting = RECEIVED_BYTES_LOW / LARGE - 1;
+    for (n, stream) in (1..=waiting).zip((1..).step_by(2)) {
+        assert_eq!(send(&mut world, stream, LARGE), (n, 0), "large request {n}");
+    }
+    assert_eq!(send(&mut world, 1001, LARGE), (waiting, 1), "the next one is refused");
+    assert_eq!(send(&mut world, 1003, 0), (waiting + 1, 1), "a small one waits with the others");
+    assert_eq!(world.settle() as usize, waiting + 1);
 }
 
 #[test]

@@ -122,7 +122,7 @@ impl Protocol {
         }
     }
 
-    /// Bytes of requests that are not served yet, beside what is still in the input.
+    /// Bytes of requests that are not answered yet, beside what is still in the input.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         match self {

@@ -53,6 +53,8 @@ pub struct Http2 {
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of requests that are not served yet: the fields of their heads, and what there is of the bodies.
     received_bytes: usize,
+    /// Bytes, likewise, of requests that were served and wait.
+    waiting_bytes: usize,
     /// Bytes of responses that wait for the windows of their streams.
     unsent_bytes: usize,
     body_bytes_max: usize,
@@ -87,6 +89,7 @@ impl Http2 {
             receiving: VecDeque::new(),
             stalled: VecDeque::new(),
             received_bytes: 0,
+            waiting_bytes: 0,
             unsent_bytes: 0,
             body_bytes_max,
         }
@@ -326,6 +329,7 @@ impl Http2 {
         self.receiving.clear();
         self.stalled.clear();
         self.received_bytes = 0;
+        self.waiting_bytes = 0;
         self.unsent_bytes = 0;
     }
 
@@ -335,10 +339,10 @@ impl Http2 {
         self.unsent_bytes
     }
 
-    /// Bytes of requests that are not served yet: of heads and of bodies.
+    /// Bytes of requests that are not answered yet: of heads and of bodies.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
-        self.received_bytes
+        self.received_bytes + self.waiting_bytes
     }
 
     /// Lets go of what jobs under way hold whose time is over.

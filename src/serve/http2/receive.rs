@@ -214,6 +214,9 @@ impl Http2 {
         if is_open {
             let Unserved { fields, body } = &*unserved;
             if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
+                let bytes = unserved.bytes();
+                self.received_bytes -= bytes;
+                self.waiting_bytes += bytes;
                 self.put(key, Work::Waiting(waiting, head, unserved));
                 self.waiting.push(key);
                 return true;
@@ -245,11 +248,16 @@ impl Http2 {
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Receiving(_, unserved) | Work::Waiting(_, _, unserved) => unserved.bytes(),
+                Work::Receiving(_, unserved) => unserved.bytes(),
                 _ => 0,
             });
             let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
-            assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that wait");
+            assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that are not served");
+            let waiting = self.streams.iter().flatten().map(|stream| match &stream.work {
+                Work::Waiting(_, _, unserved) => unserved.bytes(),
+                _ => 0,
+            });
+            assert_eq!(waiting.sum::<usize>(), self.waiting_bytes, "bytes of requests that wait");
             let unsent = self.streams.iter().flatten().map(|stream| match &stream.work {
                 Work::Sending { unsent, .. } => unsent.len(),
                 _ => 0,
@@ -275,12 +283,24 @@ impl Http2 {
             self.respond(key, reply, false, turn);
             return None;
         };
+        if !self.may_wait_with(body.len(), turn) {
+            let (response, head_only) = turn.service.refuse(Some(&request), &ApiError::TooManyRequests);
+            self.respond(key, Reply::Response(response), head_only, turn);
+            return None;
+        }
         let reply = turn.service.handle(&request, body, retry, turn.from, turn.now);
         if let Reply::Waiting(waiting) = reply {
             return Some(waiting);
         }
         self.respond(key, reply, request.method == Method::Head, turn);
         None
+    }
+
+    /// Whether a request with so long a body may wait, if it has to. It must leave as much room again, so that small
+    /// requests find room beside large ones. A request without a body mostly reads, and is small.
+    fn may_wait_with(&self, body_bytes: usize, turn: &Turn<'_>) -> bool {
+        let room = turn.service.received_room_for(turn.from.credentials);
+        body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= room
     }
 
     /// Resumes requests and jobs that wait, as far as they can go on. Whether the output had no room for the answers
@@ -318,6 +338,9 @@ impl Http2 {
                 return true;
             }
             Resumed::Again(retry) => {
+                let bytes = unserved.bytes();
+                self.waiting_bytes -= bytes;
+                self.received_bytes += bytes;
                 self.whole.push_back(Whole { key, head, unserved, retry: Some(retry) });
                 return false;
             }
@@ -329,7 +352,8 @@ impl Http2 {
             }
         }
         budget.has_answers = true;
-        self.give_back(unserved, turn);
+        self.waiting_bytes -= unserved.bytes();
+        turn.service.scratch.spare.give(unserved);
         false
     }
 

@@ -106,7 +106,7 @@ impl Http2 {
                 self.unsent_bytes -= unsent.len();
                 self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
             }
-            Work::Waiting(_, _, unserved) => self.received_bytes -= unserved.bytes(),
+            Work::Waiting(_, _, unserved) => self.waiting_bytes -= unserved.bytes(),
         }
     }
 
