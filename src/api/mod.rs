@@ -302,9 +302,11 @@ impl Api {
             reply = self.compress(reply);
         }
         match (reply.status(), &mut reply) {
-            (Some(status), _) => self.metrics.count_request(kind, version, status),
+            (Some(status), _) => {
+                self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
+            }
             // These are counted when their responses begin.
-            (None, Reply::Job(job)) => job.set_request(PendingRequest::of(request, kind, version, now)),
+            (None, Reply::Job(job)) => job.set_request(PendingRequest::of(request, kind, version, retry.since_ms)),
             (None, _) => {}
         }
         reply
@@ -359,7 +361,7 @@ impl Api {
         let Target { version, route } = Target::of(request.path);
         let response = refusal(request, error);
         let kind = RequestKind::of(&route, verb_of(request, &route), request);
-        self.metrics.count_request(kind, version, response.status);
+        self.metrics.count_request(kind, version, response.status, 0);
         response
     }
 

@@ -20,9 +20,10 @@ pub(super) struct PendingRequest {
 }
 
 impl PendingRequest {
-    pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion, now: Now) -> Self {
+    /// That of a request which was taken in at `taken_ms`.
+    pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion, taken_ms: u64) -> Self {
         let form_of_error = form_of_error(request, &Query::new(request.query));
-        Self { kind, version, form_of_error, taken_ms: now.ms }
+        Self { kind, version, form_of_error, taken_ms }
     }
 
     /// That of a request which was taken in at `taken_ms`. An error is written in JSON.

@@ -78,7 +78,7 @@ pub struct TurnEnd {
     pub connections_with_jobs: usize,
     /// Bytes that wait, on all connections, until a window opens or a socket takes them.
     pub queued_bytes: usize,
-    /// Bytes received, on all connections, of requests that are not served yet.
+    /// Bytes received, on all connections, of requests that are not answered yet.
     pub received_bytes: usize,
     /// Requests that wait for the journal, for another change of their Lease, or for a namespace.
     pub waiting_requests: usize,
@@ -125,10 +125,10 @@ impl Metrics {
         self.commits.count(commit);
     }
 
-    /// A request was answered, or a watch begins.
+    /// A request was answered, or a watch begins, `waited_ms` after the request was taken in.
     #[inline]
-    pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
-        self.requests.count(kind, version, status);
+    pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16, waited_ms: u64) {
+        self.requests.count(kind, version, status, waited_ms);
     }
 
     /// The response to a request begins, and [`Metrics::count_end`] is to follow.
@@ -332,7 +332,7 @@ impl Metrics {
         }
         out.single_gauge(
             "coordination_received_bytes",
-            "Bytes received, on all connections, of requests that are not served yet.",
+            "Bytes received, on all connections, of requests that are not answered yet.",
             self.last.received_bytes,
         );
         out.single_gauge(

@@ -244,9 +244,14 @@ impl RequestCounts {
     }
 
     #[inline]
-    pub(super) fn count(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
+    pub(super) fn count(&mut self, kind: RequestKind, version: ApiVersion, status: u16, waited_ms: u64) {
         let at = self.count_begin(kind, version, status);
-        if !kind.is_watch() {
+        if kind.is_watch() {
+            return;
+        }
+        if waited_ms > 0 {
+            self.count_end(kind, version, waited_ms);
+        } else {
             self.in_turn[at] += 1;
             self.kinds_in_turn |= 1 << at;
         }
@@ -378,13 +383,15 @@ mod tests {
     #[test]
     fn a_turns_requests_last_as_long_as_the_turn_and_what_they_waited_for_it() {
         let mut counts = RequestCounts::new();
-        counts.count(RequestKind::Put, ApiVersion::V1, 200);
-        counts.count(RequestKind::Put, ApiVersion::V1, 409);
-        counts.count(RequestKind::WatchCluster, ApiVersion::V1, 200);
+        counts.count(RequestKind::Put, ApiVersion::V1, 200, 0);
+        counts.count(RequestKind::Put, ApiVersion::V1, 409, 0);
+        counts.count(RequestKind::WatchCluster, ApiVersion::V1, 200, 0);
         counts.end_turn(6_000);
-        counts.count(RequestKind::Put, ApiVersion::V1, 299);
+        counts.count(RequestKind::Put, ApiVersion::V1, 299, 0);
         counts.end_turn(100);
         counts.end_turn(9_000_000);
+        // It waited for the journal before it was refused.
+        counts.count(RequestKind::Delete, ApiVersion::V1, 409, 30);
         counts.count_begin(RequestKind::ListCluster, ApiVersion::V1, 200);
         counts.end_turn(100);
         counts.count_end(RequestKind::ListCluster, ApiVersion::V1, 20);
@@ -396,7 +403,9 @@ mod tests {
         let resource = "group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\",subresource=\"\"";
         let put = format!("verb=\"PUT\",dry_run=\"\",{resource},scope=\"resource\",component=\"apiserver\"");
         let list = format!("verb=\"LIST\",dry_run=\"\",{resource},scope=\"cluster\",component=\"apiserver\"");
+        let delete = put.replace("PUT", "DELETE");
         for line in [
+            format!("apiserver_request_duration_seconds_sum{{{delete}}} 0.0301"),
             format!("apiserver_request_total{{{put},code=\"200\"}} 1"),
             format!("apiserver_request_total{{{put},code=\"409\"}} 1"),
             format!("apiserver_request_total{{{put},code=\"other\"}} 1"),
