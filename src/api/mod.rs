@@ -321,7 +321,7 @@ impl Api {
         match verdict {
             Verdict::Write(change, answer) => match self.storage.write(table, change, call.now.ms)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
-                Written::Busy => self.wait(call, Until::KeyIsFree(self.storage.settled())),
+                Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
                 // The journal bounds how many there are.
                 Written::Submitted(ticket) => {
                     let waiting = Waiting::new(Until::Settled(ticket, answer), Waiter::of(call), None);
@@ -445,8 +445,7 @@ impl Api {
         if call.retry.rejections >= WRITE_ATTEMPTS_MAX {
             return Err(ApiError::Conflict { name: name.to_owned() });
         }
-        let is_busy = self.storage.is_busy(namespace, name);
-        Ok(is_busy.then(|| Until::KeyIsFree(self.storage.settled())))
+        Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
     /// Does what changes no single Lease.

@@ -23,8 +23,8 @@ pub(super) enum Written {
     Applied(Object),
     /// The journal is to make it durable.
     Submitted(Ticket),
-    /// Another change of the same Lease is under way; the change was not taken.
-    Busy,
+    /// Another change of the same Lease is under way, with the ticket of this number; the change was not taken.
+    Busy(u64),
 }
 
 impl Storage {
@@ -51,13 +51,13 @@ impl Storage {
         self.journal().is_some_and(Journal::is_loading)
     }
 
-    /// Whether a change of this Lease is under way.
+    /// Number of the ticket of the change of this Lease that is under way.
     #[inline]
-    pub(super) fn is_busy(&self, namespace: &str, name: &str) -> bool {
-        self.journal().is_some_and(|journal| journal.is_in_flight(namespace, name))
+    pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
+        self.journal()?.in_flight(namespace, name)
     }
 
-    /// Number of the last change that is settled.
+    /// Number of the last ticket that is settled.
     pub(super) fn settled(&self) -> u64 {
         self.journal().map_or(0, Journal::settled)
     }
@@ -87,7 +87,7 @@ impl Storage {
 fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
     match journal.submit(table, change, now_ms) {
         Ok(ticket) => Ok(Written::Submitted(ticket)),
-        Err(Refusal::Busy) => Ok(Written::Busy),
+        Err(Refusal::Busy(ticket)) => Ok(Written::Busy(ticket)),
         Err(Refusal::Full) => Err(ApiError::TooManyRequests),
         Err(Refusal::Loading) => Err(ApiError::Loading),
         Err(Refusal::NoSpace) => Err(ApiError::InsufficientStorage),

@@ -52,7 +52,7 @@ pub(super) struct Waiter {
 /// What a request waits for.
 #[derive(Debug)]
 pub(super) enum Until {
-    /// A change of the same Lease is settled: one of a later number than this.
+    /// Another change of the same Lease is settled: the one with the ticket of this number.
     KeyIsFree(u64),
     /// The namespace becomes known.
     NamespaceIsKnown(CompactString),
@@ -98,8 +98,10 @@ pub struct Refused {
 pub enum WakeUp {
     /// Any change is settled, or the cluster has told of a namespace.
     AnyChange,
-    /// The change of this number is settled.
-    Ticket(u64),
+    /// The request's own change is settled: the one with the ticket of this number.
+    OwnTicket(u64),
+    /// Another change is settled: the one with the ticket of this number.
+    OtherTicket(u64),
 }
 
 impl Waiting {
@@ -120,8 +122,9 @@ impl Waiting {
     #[must_use]
     pub fn wake_up(&self) -> WakeUp {
         match &self.until {
-            Until::Settled(ticket, _) => WakeUp::Ticket(ticket.number()),
-            Until::KeyIsFree(_) | Until::NamespaceIsKnown(_) => WakeUp::AnyChange,
+            Until::Settled(ticket, _) => WakeUp::OwnTicket(ticket.number()),
+            Until::KeyIsFree(ticket) => WakeUp::OtherTicket(*ticket),
+            Until::NamespaceIsKnown(_) => WakeUp::AnyChange,
         }
     }
 
@@ -133,7 +136,7 @@ impl Waiting {
 
     fn is_over(&self, storage: &Storage, namespaces: &Namespaces) -> bool {
         match &self.until {
-            Until::KeyIsFree(settled) => storage.settled() > *settled,
+            Until::KeyIsFree(ticket) => storage.settled() >= *ticket,
             Until::NamespaceIsKnown(namespace) => !namespaces.is_unknown(namespace),
             Until::Settled(ticket, _) => ticket.is_settled(),
         }

@@ -44,7 +44,8 @@ pub(super) struct Batches {
     applying: Option<Applying>,
     /// An empty queue, kept for its memory.
     spare: VecDeque<Submitted>,
-    keys: HashTable<u64>,
+    /// Hash of each key with a change on its way, and the number of its ticket.
+    keys: HashTable<(u64, u64)>,
     hasher: FixedState,
     /// Number of the last ticket.
     submitted: u64,
@@ -142,15 +143,18 @@ impl Batches {
         self.reserved
     }
 
-    /// Whether a change of this key is on its way. Another key is taken for it once in 2^64.
+    /// Number of the ticket of the change of this key that is on its way. Another key is taken for it once in 2^64.
     #[inline]
-    pub(super) fn is_in_flight(&self, namespace: &str, name: &str) -> bool {
-        !self.keys.is_empty() && self.has_key(self.hash(namespace, name))
+    pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        self.ticket_of(self.hash(namespace, name))
     }
 
     #[inline]
-    fn has_key(&self, key: u64) -> bool {
-        self.keys.find(key, |other| *other == key).is_some()
+    fn ticket_of(&self, key: u64) -> Option<u64> {
+        self.keys.find(key, |(other, _)| *other == key).map(|(_, ticket)| *ticket)
     }
 
     #[inline]
@@ -163,21 +167,24 @@ impl Batches {
     }
 
     /// Takes a change in, unless a change of its key is in flight: the second would be rejected.
+    ///
+    /// # Errors
+    /// Number of the ticket of the change in flight.
     #[inline]
-    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Option<Ticket> {
+    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Result<Ticket, u64> {
         let (namespace, name) = table.names_of(&change);
         let key = self.hash(namespace, name);
-        if self.has_key(key) {
-            return None;
+        if let Some(ticket) = self.ticket_of(key) {
+            return Err(ticket);
         }
-        self.keys.insert_unique(key, key, |key| *key);
+        self.submitted += 1;
+        self.keys.insert_unique(key, (key, self.submitted), |(key, _)| *key);
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
         self.waiting_bytes += estimate(&change);
-        self.submitted += 1;
         let (ticket, settle) = Ticket::new(self.submitted);
         self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
-        Some(ticket)
+        Ok(ticket)
     }
 
     /// Makes a batch of changes that wait, as many as it may hold.
@@ -285,8 +292,8 @@ impl Batches {
 }
 
 #[inline]
-fn remove_key(keys: &mut HashTable<u64>, key: u64) {
-    let found = keys.find_entry(key, |other| *other == key);
+fn remove_key(keys: &mut HashTable<(u64, u64)>, key: u64) {
+    let found = keys.find_entry(key, |(other, _)| *other == key);
     found.expect("the key of a change in flight").remove();
 }
 

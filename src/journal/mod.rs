@@ -298,11 +298,12 @@ impl Journal {
         self.batches.len() == 0 && self.under_way.is_none()
     }
 
-    /// Whether a change of this key is submitted and not settled. While it is, no other can be made.
+    /// Number of the ticket of the change of this key that is submitted and not settled. While there is one, no other
+    /// change of the key can be made.
     #[inline]
     #[must_use]
-    pub fn is_in_flight(&self, namespace: &str, name: &str) -> bool {
-        self.batches.is_in_flight(namespace, name)
+    pub fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
+        self.batches.in_flight(namespace, name)
     }
 
     /// Takes a change that was made from the present state of `table`.
@@ -315,7 +316,7 @@ impl Journal {
         if self.batches.is_full(&self.config.limits) {
             return Err(Refusal::Full);
         }
-        self.batches.submit(table, change).ok_or(Refusal::Busy)
+        self.batches.submit(table, change).map_err(Refusal::Busy)
     }
 
     #[inline]

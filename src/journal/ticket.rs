@@ -37,8 +37,8 @@ pub enum Failure {
 /// Why a change is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A change of the same Lease is in flight.
-    Busy,
+    /// A change of the same Lease is in flight: the one with the ticket of this number.
+    Busy(u64),
     /// Too many changes wait.
     Full,
     /// The table is not loaded yet.

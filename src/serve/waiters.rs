@@ -8,39 +8,57 @@ use std::collections::{BTreeMap, VecDeque};
 /// Connections with requests that wait. Some of the connections may be gone.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    /// Those that wait for their own change: its number, and the deadline in ms. Numbers never go back.
-    by_ticket: VecDeque<(u64, u64, Token)>,
-    /// Those that wait for any change, with the first of their deadlines in ms.
-    others: BTreeMap<Token, u64>,
+    /// Those that wait for their own change, by the number of its ticket. Numbers never go back.
+    own: VecDeque<(u64, Waiter)>,
+    /// Those that wait for another change, by the number of its ticket; first come, first served.
+    other: BTreeMap<u64, Vec<Waiter>>,
+    /// Those that wait for any change.
+    any: Vec<Waiter>,
+    /// Time before which no deadline is, in ms; none if no deadline is ahead.
+    due_ms_min: Option<u64>,
     /// When deadlines may be looked at again, in ms.
     look_ms: u64,
+}
+
+/// A connection with a request that waits.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    connection: Token,
+    /// First deadline of its requests that wait for the same event, in ms.
+    due_ms: u64,
 }
 
 impl Waiters {
     /// Notes that a request on `connection` waits.
     pub(super) fn add(&mut self, wake_up: WakeUp, due_ms: u64, connection: Token) {
+        self.due_ms_min = Some(self.due_ms_min.map_or(due_ms, |first| first.min(due_ms)));
+        let waiter = Waiter { connection, due_ms };
         match wake_up {
-            WakeUp::Ticket(number) => {
-                debug_assert!(self.by_ticket.back().is_none_or(|(last, ..)| *last < number), "tickets in order");
-                self.by_ticket.push_back((number, due_ms, connection));
+            WakeUp::OwnTicket(number) => {
+                debug_assert!(self.own.back().is_none_or(|(last, _)| *last < number), "tickets in order");
+                self.own.push_back((number, waiter));
             }
-            WakeUp::AnyChange => {
-                self.others.entry(connection).and_modify(|first| *first = due_ms.min(*first)).or_insert(due_ms);
-            }
+            WakeUp::OtherTicket(number) => add_once(self.other.entry(number).or_default(), waiter),
+            WakeUp::AnyChange => add_once(&mut self.any, waiter),
         }
     }
 
     /// Gives the connections whose requests can go on since all changes up to `settled` are.
     pub fn wake_settled(&mut self, settled: u64, mut wake: impl FnMut(Token)) {
-        while let Some((_, _, connection)) = self.by_ticket.pop_front_if(|(number, ..)| *number <= settled) {
-            wake(connection);
+        while let Some((_, waiter)) = self.own.pop_front_if(|(number, _)| *number <= settled) {
+            wake(waiter.connection);
         }
-        self.wake_others(wake);
+        while let Some(first) = self.other.first_entry()
+            && *first.key() <= settled
+        {
+            first.remove().iter().for_each(|waiter| wake(waiter.connection));
+        }
+        self.wake_any(wake);
     }
 
     /// Gives the connections whose requests wait for any change.
-    pub fn wake_others(&mut self, wake: impl FnMut(Token)) {
-        std::mem::take(&mut self.others).into_keys().for_each(wake);
+    pub fn wake_any(&mut self, mut wake: impl FnMut(Token)) {
+        self.any.drain(..).for_each(|waiter| wake(waiter.connection));
     }
 
     /// Gives the connections with a request whose deadline has passed.
@@ -49,38 +67,56 @@ impl Waiters {
             return;
         }
         self.look_ms = now_ms + WAIT_LOOK_MS;
-        // Those that are late stay until their change is settled.
-        self.by_ticket
-            .iter()
-            .filter(|(_, due_ms, _)| *due_ms <= now_ms)
-            .for_each(|(_, _, connection)| wake(*connection));
-        self.others.retain(|connection, due_ms| {
-            let is_late = *due_ms <= now_ms;
-            if is_late {
-                wake(*connection);
+        let mut due_ms_min: Option<u64> = None;
+        let mut is_late = |waiter: &Waiter| {
+            if waiter.due_ms > now_ms {
+                due_ms_min = Some(due_ms_min.map_or(waiter.due_ms, |first| first.min(waiter.due_ms)));
+                return false;
             }
-            !is_late
+            wake(waiter.connection);
+            true
+        };
+        // The change may yet be settled, so such a waiter stays, without a deadline.
+        for (_, waiter) in &mut self.own {
+            if waiter.due_ms != NEVER_MS && is_late(waiter) {
+                waiter.due_ms = NEVER_MS;
+            }
+        }
+        self.other.retain(|_, waiters| {
+            waiters.retain(|waiter| !is_late(waiter));
+            !waiters.is_empty()
         });
+        self.any.retain(|waiter| !is_late(waiter));
+        self.due_ms_min = due_ms_min;
     }
 
     /// When to call [`Waiters::wake_late`], in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
-        let by_ticket = self.by_ticket.front().map(|(_, due_ms, _)| *due_ms);
-        let due_ms = by_ticket.into_iter().chain(self.others.values().copied()).min()?;
-        Some(due_ms.max(self.look_ms))
+        self.due_ms_min.filter(|_| !self.is_empty()).map(|due_ms| due_ms.max(self.look_ms))
     }
 
-    /// Number of requests that wait for their change, and of connections that wait for any.
+    /// Number of requests that wait for their change, and of connections that wait for another event.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.by_ticket.len() + self.others.len()
+        self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.any.len()
     }
 
     /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.own.is_empty() && self.other.is_empty() && self.any.is_empty()
+    }
+}
+
+/// The deadline of those that have none any more.
+const NEVER_MS: u64 = u64::MAX;
+
+/// A connection has one place, so that a client who opens and resets streams does not fill the memory.
+fn add_once(waiters: &mut Vec<Waiter>, waiter: Waiter) {
+    match waiters.iter_mut().find(|other| other.connection == waiter.connection) {
+        Some(other) => other.due_ms = other.due_ms.min(waiter.due_ms),
+        None => waiters.push(waiter),
     }
 }
 
@@ -98,28 +134,52 @@ mod tests {
     fn those_that_wait_are_woken_by_their_event_once() {
         let mut waiters = Waiters::default();
         for (number, token) in [(1, 1), (2, 2), (3, 3)] {
-            waiters.add(WakeUp::Ticket(number), 100, Token(token));
+            waiters.add(WakeUp::OwnTicket(number), 100, Token(token));
         }
         waiters.add(WakeUp::AnyChange, 100, Token(9));
         assert_eq!(woken(|wake| waiters.wake_settled(2, wake)), [1, 2, 9]);
         assert_eq!(woken(|wake| waiters.wake_settled(2, wake)), [] as [usize; 0]);
-        assert_eq!((waiters.len(), woken(|wake| waiters.wake_others(wake)).len()), (1, 0));
+        assert_eq!((waiters.len(), woken(|wake| waiters.wake_any(wake)).len()), (1, 0));
         assert_eq!(woken(|wake| waiters.wake_settled(3, wake)), [3]);
         assert!(waiters.is_empty() && waiters.due_ms().is_none());
     }
 
     #[test]
+    fn those_that_wait_for_one_change_are_woken_in_the_order_in_which_they_came() {
+        let mut waiters = Waiters::default();
+        for (number, token) in [(2, 7), (2, 3), (1, 5), (2, 7), (2, 4)] {
+            waiters.add(WakeUp::OtherTicket(number), 100, Token(token));
+        }
+        assert_eq!(waiters.len(), 4, "a connection has one place");
+        assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [5]);
+        assert_eq!(woken(|wake| waiters.wake_settled(2, wake)), [7, 3, 4]);
+        assert!(waiters.is_empty());
+    }
+
+    #[test]
     fn a_deadline_wakes_once_in_a_while() {
         let mut waiters = Waiters::default();
-        waiters.add(WakeUp::Ticket(1), 100, Token(1));
+        waiters.add(WakeUp::OwnTicket(1), 100, Token(1));
         waiters.add(WakeUp::AnyChange, 50, Token(2));
-        waiters.add(WakeUp::AnyChange, 70, Token(3));
+        waiters.add(WakeUp::OtherTicket(1), 70, Token(3));
         assert_eq!(waiters.due_ms(), Some(50));
         assert_eq!(woken(|wake| waiters.wake_late(49, wake)), [] as [usize; 0]);
         assert_eq!(woken(|wake| waiters.wake_late(60, wake)), [2]);
         assert_eq!(waiters.due_ms(), Some(60 + WAIT_LOOK_MS), "not for each of them");
         assert_eq!(woken(|wake| waiters.wake_late(60 + WAIT_LOOK_MS, wake)), [1, 3]);
+        assert_eq!(waiters.due_ms(), None);
         // The change is still under way, and may yet be settled.
         assert_eq!(woken(|wake| waiters.wake_settled(1, wake)), [1]);
+    }
+
+    #[test]
+    fn a_deadline_behind_a_later_one_wakes_in_time() {
+        let mut waiters = Waiters::default();
+        waiters.add(WakeUp::OwnTicket(1), 900, Token(1));
+        // A request that is served again keeps its first deadline.
+        waiters.add(WakeUp::OwnTicket(2), 100, Token(2));
+        assert_eq!(waiters.due_ms(), Some(100));
+        assert_eq!(woken(|wake| waiters.wake_late(100, wake)), [2]);
+        assert_eq!(woken(|wake| waiters.wake_late(900, wake)), [1]);
     }
 }

@@ -346,7 +346,7 @@ impl Server {
     fn take_namespace_changes(&mut self) {
         while let Some(change) = self.namespace_changes.next() {
             self.service.api.namespaces.apply(change);
-            self.service.waiters.wake_others(|token| enqueue(&mut self.conns, &mut self.queues, token));
+            self.service.waiters.wake_any(|token| enqueue(&mut self.conns, &mut self.queues, token));
             if let Some(check) = self.awaited.namespaces
                 && !self.service.api.namespaces.is_awaited()
             {

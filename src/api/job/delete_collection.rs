@@ -36,7 +36,7 @@ struct Doomed {
 
 #[derive(Debug)]
 enum DoomedState {
-    /// Another change of the Lease was under way when this number of changes was settled.
+    /// Another change of the Lease is under way: the one with the ticket of this number.
     Busy(u64),
     /// The Lease is gone, or marked, or stays.
     Done,
@@ -137,7 +137,7 @@ impl Doomed {
                 // Another writer came first.
                 Outcome::Rejected => self.state = DoomedState::Found,
             },
-            DoomedState::Busy(settled) if storage.settled() > *settled => self.state = DoomedState::Found,
+            DoomedState::Busy(ticket) if storage.settled() >= *ticket => self.state = DoomedState::Found,
             DoomedState::Busy(_) | DoomedState::Done | DoomedState::Found => {}
         }
         if !is_refused && matches!(self.state, DoomedState::Found) {
@@ -172,7 +172,7 @@ fn delete(
     };
     Ok(match storage.write(table, change, now.ms)? {
         Written::Applied(_) => DoomedState::Done,
-        Written::Busy => DoomedState::Busy(storage.settled()),
+        Written::Busy(ticket) => DoomedState::Busy(ticket),
         Written::Submitted(ticket) => DoomedState::Submitted(ticket),
     })
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// A random change of one of a few keys of which none is in flight.
 fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
     let (namespace, name) = (["n", "kube-node-lease"][random.usize(..2)], format!("{}", random.u8(..12)));
-    if rig.journal.is_in_flight(namespace, &name) {
+    if rig.journal.in_flight(namespace, &name).is_some() {
         return None;
     }
     let Some((slot, _)) = rig.table.find(namespace, &name) else { return Some(create(namespace, &name)) };

@@ -122,7 +122,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
         rig.turn();
         for _ in 0..5 {
             let name = name(random.u64(..3_000));
-            if rig.table.find("n", &name).is_some() && !rig.journal.is_in_flight("n", &name) {
+            if rig.table.find("n", &name).is_some() && rig.journal.in_flight("n", &name).is_none() {
                 let change = if random.u8(..3) == 0 { rig.deletion("n", &name) } else { rig.renewal("n", &name, 9) };
                 drop(rig.submit(change));
             }

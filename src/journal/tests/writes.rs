@@ -22,7 +22,7 @@ fn nothing_is_visible_before_it_is_durable() {
     let mut rig = rig();
     let before = rig.table.version();
     let ticket = rig.submit(create("n", "a"));
-    assert!(rig.journal.is_in_flight("n", "a") && !rig.journal.is_in_flight("n", "b"));
+    assert!(rig.journal.in_flight("n", "a").is_some() && rig.journal.in_flight("n", "b").is_none());
     assert!(rig.journal.has_work() && !rig.journal.is_idle());
     rig.journal.end_turn(&rig.table, 1);
     // The store has it, and nobody has heard.
@@ -32,7 +32,7 @@ fn nothing_is_visible_before_it_is_durable() {
     rig.turn();
     assert_eq!(version(&ticket.take()), before.0 + 1);
     assert_eq!((rig.journal.settled(), ticket.number()), (1, 1));
-    assert!(!rig.journal.is_in_flight("n", "a") && rig.journal.is_idle());
+    assert!(rig.journal.in_flight("n", "a").is_none() && rig.journal.is_idle());
     assert_eq!(rig.journal.take_commits().len(), 1);
 }
 
@@ -91,7 +91,7 @@ fn a_batch_is_no_longer_than_it_may_be() {
 fn a_second_change_of_a_key_in_flight_is_refused() {
     let mut rig = rig();
     let first = rig.submit(create("n", "a"));
-    assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Busy));
+    assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Busy(first.number())));
     rig.settle();
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
@@ -176,7 +176,7 @@ fn without_room_changes_fail_and_later_ones_work_again() {
         assert!(matches!(ticket.take(), Outcome::Failed(Failure::NoSpace)));
     }
     assert_eq!((rig.dump(), rig.journal.settled(), rig.journal.reserved_bytes()), (before, 4, 0));
-    assert!(!rig.journal.is_in_flight("n", "b") && !rig.journal.is_writable());
+    assert!(rig.journal.in_flight("n", "b").is_none() && !rig.journal.is_writable());
     assert_eq!(rig.journal.stats().storage_errors, 1);
     assert_eq!(rig.journal.submit(&rig.table, create("n", "b"), rig.now_ms).map(|_| ()), Err(Refusal::NoSpace));
     let due_ms = rig.journal.due_ms().expect("it tries again");
@@ -247,7 +247,11 @@ fn a_large_batch_is_applied_in_steps() {
     rig.journal.end_turn(&rig.table, 1);
     let advanced = rig.journal.advance(&mut rig.table, 2, 8).expect("fine");
     assert_eq!((advanced.settled, rig.journal.settled(), rig.table.len()), (8, 8, 8));
-    assert!(rig.journal.has_work() && rig.journal.is_in_flight("n", "8") && !rig.journal.is_in_flight("n", "7"));
+    assert!(
+        rig.journal.has_work()
+            && rig.journal.in_flight("n", "8").is_some()
+            && rig.journal.in_flight("n", "7").is_none()
+    );
     // Nothing is sent before the table has all of it.
     let _next = rig.submit(create("n", "next"));
     rig.journal.end_turn(&rig.table, 3);
