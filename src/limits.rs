@@ -75,8 +75,8 @@ pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
 /// Bytes received on all connections together of requests that are not answered yet, above which none may hold more
-/// than [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that grows
-/// with what is received takes up to twice the memory.
+/// than [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that
+/// grows with what is received takes up to twice the memory.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
 /// Bytes of requests that are not served yet which a connection may hold then: as many as one whose peer has no
