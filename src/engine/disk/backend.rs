@@ -1,4 +1,5 @@
-//! What lies below redb: a file, and a guard that remembers which operation failed.
+//! What lies below redb: a file, a guard that remembers which operation failed, and the part of the file behind the
+//! log.
 //!
 //! redb reports a failed write and a failed sync alike, and refuses all further work after either. The two differ for
 //! us: a full disk can be waited out, while a failed sync leaves pages of which nobody knows whether they are on the
@@ -8,9 +9,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use redb::StorageBackend;
+
+use super::log::LOG_BYTES;
 
 /// A backend of redb over one open file.
 #[derive(Debug)]
@@ -81,11 +85,17 @@ impl Failure {
 pub(super) struct Guard {
     backend: Arc<dyn StorageBackend>,
     failure: Arc<Mutex<Option<Failure>>>,
+    is_retired: Arc<AtomicBool>,
 }
 
 impl Guard {
     pub(super) fn new(backend: Arc<dyn StorageBackend>) -> Self {
-        Self { backend, failure: Arc::default() }
+        Self { backend, failure: Arc::default(), is_retired: Arc::default() }
+    }
+
+    /// Refuses all operations from now on: so redb writes and syncs nothing when it closes the database.
+    pub(super) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Relaxed);
     }
 
     /// Takes the recorded failure: that of a sync if there was one, else the last.
@@ -93,7 +103,11 @@ impl Guard {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn noted<T>(&self, operation: Operation, result: io::Result<T>) -> io::Result<T> {
+    fn noted<T>(&self, operation: Operation, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.is_retired.load(Ordering::Relaxed) {
+            return Err(io::Error::other("an earlier operation failed"));
+        }
+        let result = run();
         if let Err(cause) = &result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
             // Nothing that comes after a failed sync makes that harmless.
@@ -105,24 +119,50 @@ impl Guard {
     }
 }
 
-impl StorageBackend for Guard {
+/// The part of a backend behind the log.
+#[derive(Debug)]
+pub(super) struct BehindLog(pub(super) Guard);
+
+impl StorageBackend for BehindLog {
     fn len(&self) -> io::Result<u64> {
-        self.noted(Operation::Read, self.backend.len())
+        Ok(self.0.len()?.saturating_sub(LOG_BYTES as u64))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.noted(Operation::Read, self.backend.read(offset, out))
+        self.0.read(offset + LOG_BYTES as u64, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.noted(Operation::Write, self.backend.set_len(len))
+        self.0.set_len(len + LOG_BYTES as u64)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.noted(Operation::Sync, self.backend.sync_data())
+        self.0.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.noted(Operation::Write, self.backend.write(offset, data))
+        self.0.write(offset + LOG_BYTES as u64, data)
+    }
+}
+
+impl StorageBackend for Guard {
+    fn len(&self) -> io::Result<u64> {
+        self.noted(Operation::Read, || self.backend.len())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.noted(Operation::Read, || self.backend.read(offset, out))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.noted(Operation::Write, || self.backend.set_len(len))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.noted(Operation::Sync, || self.backend.sync_data())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.noted(Operation::Write, || self.backend.write(offset, data))
     }
 }

@@ -1,8 +1,8 @@
-//! One commit: its positions, its transaction, and how to tell later whether it happened.
+//! One commit of redb: its positions, its transaction, and how to tell later whether it happened.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
-use super::store::{CHUNKS, ENTRIES, MANIFEST, MARKS, META, NEXT, number};
+use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, MANIFEST, MARKS, META, NEXT, number};
 use crate::engine::Write;
 
 /// What a commit changes, apart from its bytes.
@@ -18,22 +18,40 @@ pub(super) struct Commit {
     is_marked: bool,
 }
 
+/// What a commit takes in of the log.
+#[derive(Debug)]
+pub(super) struct TakenLog {
+    /// Its entries, by position.
+    pub(super) entries: Vec<(u64, Vec<u8>)>,
+    /// Number of the log's next generation.
+    pub(super) next_generation: u64,
+}
+
 impl Commit {
-    /// The commit of `writes`, where `next` and `marks` are those of the commit before.
-    pub(super) fn of(writes: &[Write], next: u64, marks: u64) -> Self {
+    /// The commit of `writes`, and of the entries of the log if `takes_log`, where `next` and `marks` are those of the
+    /// commit before.
+    pub(super) fn of(writes: &[Write], takes_log: bool, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
-        // Heartbeats only append. A mark would have them write one more page.
-        let is_marked = appended < writes.len();
+        // A mark has a commit write one more page.
+        let is_marked = takes_log || appended < writes.len();
         Self { first: next, next: next + appended as u64, marks: marks + u64::from(is_marked), is_marked }
     }
 
-    /// Makes the writes durable. After an error it is not known whether they are.
-    pub(super) fn write(&self, database: &Database, writes: &[Write]) -> Result<(), redb::Error> {
+    /// Makes the writes durable, and takes in `log`. After an error it is not known whether they are.
+    pub(super) fn write(
+        &self,
+        database: &Database,
+        writes: &[Write],
+        log: Option<&TakenLog>,
+    ) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         let mut position = self.first;
         {
             let mut entries = transaction.open_table(ENTRIES)?;
+            for (position, payload) in log.iter().flat_map(|log| &log.entries) {
+                entries.insert(position, payload.as_slice())?;
+            }
             for write in writes {
                 match write {
                     Write::Append(payload) => {
@@ -59,6 +77,9 @@ impl Commit {
             put(&mut meta, MARKS, self.marks)?;
             // A truncation can delete the last entry, from which the next position would follow.
             put(&mut meta, NEXT, self.next)?;
+            if let Some(log) = log {
+                put(&mut meta, LOG_GENERATION, log.next_generation)?;
+            }
         }
         Ok(transaction.commit()?)
     }

@@ -1,7 +1,13 @@
 //! The journal on a disk: an embedded store in one file of a data folder.
 //!
-//! redb keeps three tables in `journal.redb`: `entries` by position, `chunks` by snapshot and index, and `meta`. A
-//! commit is one transaction of redb, so all of its writes are on the disk or none is.
+//! ```text
+//!   journal.redb   log: 128 KiB | database of redb
+//! ```
+//!
+//! A commit of one entry is a record of the [log]. Any other commit is one transaction of redb, so all of its writes
+//! are on the disk or none is. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and `meta`.
+//! An entry is in the log or in the database. No position between the first and the last is missing, so an open notices
+//! an entry that was lost from either.
 //!
 //! A commit syncs the file once. redb calls that a one-phase commit: it writes new pages, never over pages that the
 //! last commit uses, and a header that names the new root; then it syncs. If the power fails in between, any part of
@@ -13,14 +19,16 @@
 //! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. What a
 //! verified open accepts is what a commit wrote. Two kinds of damage remain unseen:
 //!
-//! - After a crash, a damaged page that only the last commit has looks like one that did not reach the disk. The last
-//!   commit is dropped, as every log drops a torn end. After a clean stop such a page is reported.
+//! - After a crash, a damaged page or record that only the last commit has looks like one that did not reach the disk.
+//!   The last commit is dropped, as every log drops a torn end. After a clean stop such a page is reported. A stop
+//!   takes the log into the database.
 //! - A page that changes on the disk while the store is open is seen at the next open. redb holds the pages that it
 //!   changes in memory, and reads few others.
 
 mod backend;
 mod commit;
 mod folder;
+mod log;
 mod salvage;
 mod store;
 #[cfg(test)]
@@ -36,8 +44,9 @@ use std::sync::Arc;
 pub use redb::StorageBackend;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
-use self::backend::{FileBackend, Guard};
-use self::commit::Commit;
+use self::backend::{Failure, FileBackend, Guard};
+use self::commit::{Commit, TakenLog};
+use self::log::{Log, Record};
 pub use self::salvage::{Chunk, Salvage, salvage};
 use self::store::{Absent, CHUNKS, ENTRIES, MANIFEST, META, Store, Summary};
 use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
@@ -53,6 +62,7 @@ pub struct Disk {
     next: u64,
     /// Count of the commits that did more than append. Each of them stores it.
     marks: u64,
+    log: Log,
     /// Released when the database has been closed: fields are dropped in their order.
     _lock: Option<File>,
 }
@@ -106,11 +116,12 @@ impl Disk {
     ) -> Result<Self, EngineError> {
         let store = Store { name: name.to_owned(), guard: Guard::new(backend) };
         let database = store.open(absent)?;
-        let mut disk = Self { store, database: Some(database), next: 1, marks: 0, _lock: lock };
+        let mut disk = Self { store, database: Some(database), next: 1, marks: 0, log: Log::new(0, 0), _lock: lock };
         // The rest of a later format may be of any shape.
         disk.store.check_format(disk.read(Summary::format)?)?;
         let summary = disk.read(Summary::of)?;
-        (disk.next, disk.marks) = (summary.next, summary.marks);
+        disk.marks = summary.marks;
+        (disk.log, disk.next) = disk.store.open_log(&summary)?;
         Ok(disk)
     }
 
@@ -132,6 +143,48 @@ impl Disk {
         let database = self.database()?;
         let result = database.begin_read().map_err(redb::Error::from).and_then(|transaction| read(&transaction));
         result.map_err(|error| self.store.error("cannot read", error))
+    }
+
+    /// Makes one entry durable in the log, which has room for it.
+    fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
+        self.database()?;
+        let Err(cause) = self.log.append(&self.store.guard, self.next, payload) else { return Ok(()) };
+        let failure = self.store.guard.take_failure();
+        let is_no_space = failure.as_ref().is_some_and(Failure::is_no_space);
+        if is_no_space && self.log.erase(&self.store.guard).is_ok() {
+            return Err(EngineError::NoSpace { store: self.store.name.clone(), cause });
+        }
+        self.store.guard.retire();
+        self.database = None;
+        let refused = failure.map(|failure| self.store.refused(failure));
+        Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
+    }
+
+    /// Makes writes durable in the database.
+    fn commit_to_database(&mut self, writes: &[Write], takes_log: bool) -> Result<(), EngineError> {
+        let commit = Commit::of(writes, takes_log, self.next, self.marks);
+        let log = if takes_log { Some(self.taken_log()?) } else { None };
+        if let Err(error) = commit.write(self.database()?, writes, log.as_ref()) {
+            self.recover(error, commit)?;
+        }
+        self.marks = commit.marks;
+        if takes_log {
+            self.log.begin_generation();
+        }
+        Ok(())
+    }
+
+    fn taken_log(&self) -> Result<TakenLog, EngineError> {
+        let records = self.log.records().iter();
+        let entries = records.map(|record| Ok((record.position, self.payload(record)?))).collect::<Result<_, _>>()?;
+        Ok(TakenLog { entries, next_generation: self.log.generation() + 1 })
+    }
+
+    /// The payload of an entry in the log.
+    fn payload(&self, record: &Record) -> Result<Vec<u8>, EngineError> {
+        let payload = self.log.payload(&self.store.guard, record);
+        let payload = payload.map_err(|cause| self.store.refused_io("cannot read", cause))?;
+        payload.ok_or_else(|| self.store.damaged(&format!("the entry at position {} has changed", record.position)))
     }
 
     /// Answers a failed commit. If the disk was full, the database is opened again.
@@ -190,7 +243,7 @@ impl Engine for Disk {
 
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         let Some(from) = after.0.checked_add(1) else { return Ok(Vec::new()) };
-        self.read(|transaction| {
+        let mut entries = self.read(|transaction| {
             let mut entries = Vec::new();
             let mut bytes_total = 0;
             for entry in transaction.open_table(ENTRIES)?.range(from..)? {
@@ -203,18 +256,39 @@ impl Engine for Disk {
                 entries.push(Entry { position: Position(position.value()), payload: payload.to_vec() });
             }
             Ok(entries)
-        })
+        })?;
+        for record in self.log.records().iter().filter(|record| record.position >= from) {
+            entries.push(Entry { position: Position(record.position), payload: self.payload(record)? });
+        }
+        entries.sort_unstable_by_key(|entry| entry.position);
+        // No position is missing. A gap is where the entries of the database were cut.
+        let (mut next, mut bytes_total) = (entries.first().map_or(0, |first| first.position.0), 0);
+        let mut fits = |entry: &Entry| {
+            let is_first = bytes_total == 0;
+            bytes_total += entry.payload.len();
+            let fits = entry.position.0 == next && (is_first || bytes_total <= bytes_max);
+            next += 1;
+            fits
+        };
+        let count = entries.iter().take_while(|entry| fits(entry)).count();
+        entries.truncate(count);
+        Ok(entries)
     }
 
     fn commit(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
         if writes.is_empty() {
             return Ok(());
         }
-        let commit = Commit::of(&writes, self.next, self.marks);
-        if let Err(error) = commit.write(self.database()?, &writes) {
-            self.recover(error, commit)?;
+        let log_start = self.log.records().first().map(|record| record.position);
+        match &writes[..] {
+            [Write::Append(payload)] if self.log.has_room(payload.len()) => self.append(payload)?,
+            [Write::Append(_)] => self.commit_to_database(&writes, log_start.is_some())?,
+            _ => {
+                let reaches_log = |write: &Write| matches!(write, Write::Truncate(last) if log_start <= Some(last.0));
+                let takes_log = log_start.is_some() && writes.iter().any(reaches_log);
+                self.commit_to_database(&writes, takes_log)?;
+            }
         }
-        self.marks = commit.marks;
         for write in writes {
             if let Write::Append(payload) = write {
                 let position = Position(self.next);
@@ -223,6 +297,15 @@ impl Engine for Disk {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Disk {
+    /// Takes the log into the database, so that the next open sees any damage. If that fails, the log stays.
+    fn drop(&mut self) {
+        if self.database.is_some() && !self.log.records().is_empty() {
+            let _ = self.commit_to_database(&[], true);
+        }
     }
 }
 

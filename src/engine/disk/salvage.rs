@@ -52,7 +52,14 @@ pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
     let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
     match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {
-        Ok(disk) => disk.read(Salvage::of),
+        Ok(disk) => {
+            let mut salvage = disk.read(Salvage::of)?;
+            for record in disk.log.records() {
+                salvage.entries.push(Entry { position: Position(record.position), payload: disk.payload(record)? });
+            }
+            salvage.entries.sort_unstable_by_key(|entry| entry.position);
+            Ok(salvage)
+        }
         Err(EngineError::Damaged { what, .. }) => {
             let mut salvage = walk(&bytes);
             salvage.complaints.insert(0, what);

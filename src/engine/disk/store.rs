@@ -3,9 +3,10 @@
 
 use std::io;
 
-use redb::{Builder, Database, ReadTransaction, ReadableTable, StorageBackend, TableDefinition};
+use redb::{Builder, Database, ReadTransaction, ReadableTable, ReadableTableMetadata, StorageBackend, TableDefinition};
 
-use super::backend::{Failure, Guard, Operation};
+use super::backend::{BehindLog, Failure, Guard, Operation};
+use super::log::{LOG_BYTES, Log};
 use crate::engine::EngineError;
 
 /// Whether a store that does not exist is created.
@@ -29,6 +30,14 @@ pub(super) struct Summary {
     pub(super) next: u64,
     /// Count of the commits that did more than append.
     pub(super) marks: u64,
+    /// Seed of the checksums in the log.
+    log_seed: u64,
+    /// Number of the log's generation.
+    log_generation: u64,
+    /// Position of the first entry in the database.
+    first: Option<u64>,
+    /// Entries in the database.
+    entries: u64,
 }
 
 impl Store {
@@ -37,28 +46,77 @@ impl Store {
         self.check_header(absent)?;
         let mut builder = Builder::new();
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
-        let database =
-            builder.create_with_backend(self.guard.clone()).map_err(|error| self.error("cannot open", error.into()))?;
+        let database = builder
+            .create_with_backend(BehindLog(self.guard.clone()))
+            .map_err(|error| self.error("cannot open", error.into()))?;
         if absent == Absent::Create {
-            create_tables(&database).map_err(|error| self.error("cannot create", error))?;
+            self.create_tables(&database).map_err(|error| self.error("cannot create", error))?;
         }
         Ok(database)
+    }
+
+    /// Reads the log. With it, the position of the next entry.
+    ///
+    /// Entries are in the log or in the database, and no position between the first and the last of them is missing:
+    /// a missing one was lost.
+    pub(super) fn open_log(&self, summary: &Summary) -> Result<(Log, u64), EngineError> {
+        let mut region = vec![0; LOG_BYTES];
+        self.guard.read(0, &mut region).map_err(|cause| self.refused_io("cannot read", cause))?;
+        let log = Log::find(&region, summary.log_seed, summary.log_generation).map_err(|what| self.damaged(&what))?;
+        let (first, last) = (log.records().first(), log.records().last());
+        let next = last.map_or(0, |last| last.position.saturating_add(1)).max(summary.next);
+        let first = first.map(|record| record.position).into_iter().chain(summary.first).min();
+        let count = summary.entries + log.records().len() as u64;
+        if first.is_some_and(|first| next - first != count) {
+            return Err(self.damaged("entries are missing"));
+        }
+        Ok((log, next))
+    }
+
+    /// Makes a new database a store, in one commit.
+    fn create_tables(&self, database: &Database) -> Result<(), redb::Error> {
+        let transaction = database.begin_write()?;
+        if transaction.list_tables()?.next().is_some() {
+            return Ok(transaction.abort()?);
+        }
+        // Room for the log, which a full disk is not to take later.
+        self.guard.write(0, &[0; LOG_BYTES])?;
+        transaction.open_table(ENTRIES)?;
+        transaction.open_table(CHUNKS)?;
+        {
+            let mut meta = transaction.open_table(META)?;
+            meta.insert(FORMAT, FORMAT_NUMBER.to_le_bytes().as_slice())?;
+            meta.insert(LOG_SEED, fastrand::u64(..).to_le_bytes().as_slice())?;
+        }
+        Ok(transaction.commit()?)
     }
 
     /// Looks at what redb would take for a new file, or would refuse without saying why.
     fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
         let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
+        let (log, length) = (length.min(LOG_BYTES as u64), length.saturating_sub(LOG_BYTES as u64));
+        let mut start = [0; MAGIC.len()];
+        if log >= MAGIC.len() as u64 {
+            self.guard.read(0, &mut start).map_err(|cause| self.refused_io("cannot read", cause))?;
+        }
+        if start == MAGIC {
+            return Err(self.damaged("it has format 1, which this release does not read"));
+        }
         if length == 0 {
             // redb would silently begin anew.
-            return if absent == Absent::Create { Ok(()) } else { Err(self.damaged("the file is empty")) };
+            return match (absent, log) {
+                (Absent::Create, _) => Ok(()),
+                (Absent::Refuse, 0) => Err(self.damaged("the file is empty")),
+                (Absent::Refuse, _) => Err(self.damaged("the file is too short")),
+            };
         }
         let mut header = [0; HEADER_BYTES];
         let is_whole = length >= HEADER_BYTES as u64;
         let stored = usize::try_from(length).unwrap_or(HEADER_BYTES).min(HEADER_BYTES);
         self.guard
-            .read(0, header.get_mut(..stored).unwrap_or_default())
+            .read(LOG_BYTES as u64, header.get_mut(..stored).unwrap_or_default())
             .map_err(|cause| self.refused_io("cannot read", cause))?;
-        if !is_whole || !header.starts_with(MAGIC) {
+        if !is_whole || !header.starts_with(&MAGIC) {
             if absent == Absent::Create && self.is_unfinished(&header, length)? {
                 return self.guard.set_len(0).map_err(|cause| self.refused_io("cannot write", cause));
             }
@@ -77,7 +135,7 @@ impl Store {
     /// Whether the file is a creation that was cut short. redb writes the magic bytes when all else is in place, and
     /// nothing behind the first page before them. The write of the magic bytes can be torn.
     fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
-        if header.iter().zip(MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
+        if header.iter().zip(&MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
             return Ok(false);
         }
         let mut page = [0; PAGE_BYTES];
@@ -85,7 +143,7 @@ impl Store {
         while offset < length {
             let rest = usize::try_from(length - offset).unwrap_or(PAGE_BYTES).min(PAGE_BYTES);
             let Some(part) = page.get_mut(..rest) else { break };
-            self.guard.read(offset, part).map_err(|cause| self.refused_io("cannot read", cause))?;
+            self.guard.read(LOG_BYTES as u64 + offset, part).map_err(|cause| self.refused_io("cannot read", cause))?;
             if part.iter().any(|byte| *byte != 0) {
                 return Ok(false);
             }
@@ -103,7 +161,7 @@ impl Store {
                 let known = u32::try_from(FORMAT_NUMBER).unwrap_or(u32::MAX);
                 Err(EngineError::NewerFormat { store: self.name.clone(), found, known })
             }
-            Some(_) | None => Err(self.damaged("the number of its format is missing")),
+            Some(_) | None => Err(self.damaged("it has no format that a release wrote")),
         }
     }
 
@@ -142,7 +200,7 @@ impl Store {
         EngineError::Damaged { place: self.name.clone(), what: what.to_owned() }
     }
 
-    fn refused_io(&self, what: &str, cause: io::Error) -> EngineError {
+    pub(super) fn refused_io(&self, what: &str, cause: io::Error) -> EngineError {
         if cause.kind() == io::ErrorKind::UnexpectedEof {
             return self.damaged("the file is too short");
         }
@@ -158,10 +216,17 @@ impl Summary {
 
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         let meta = transaction.open_table(META)?;
-        let last = transaction.open_table(ENTRIES)?.last()?.map_or(0, |(position, _)| position.value());
-        // Commits that only append do not store the next position; truncations do, and may leave no entry.
-        let next = number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1));
-        Ok(Self { next, marks: number(&meta, MARKS)?.unwrap_or(0) })
+        let entries = transaction.open_table(ENTRIES)?;
+        let last = entries.last()?.map_or(0, |(position, _)| position.value());
+        Ok(Self {
+            // Commits that only append do not store the next position; truncations do, and may leave no entry.
+            next: number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1)),
+            marks: number(&meta, MARKS)?.unwrap_or(0),
+            log_seed: number(&meta, LOG_SEED)?.unwrap_or(0),
+            log_generation: number(&meta, LOG_GENERATION)?.unwrap_or(0),
+            first: entries.first()?.map(|(position, _)| position.value()),
+            entries: entries.len()?,
+        })
     }
 }
 
@@ -171,18 +236,6 @@ pub(super) fn number(
     key: &str,
 ) -> Result<Option<u64>, redb::Error> {
     Ok(meta.get(key)?.and_then(|bytes| bytes.value().try_into().ok().map(u64::from_le_bytes)))
-}
-
-/// Makes a new database a store, in one commit.
-fn create_tables(database: &Database) -> Result<(), redb::Error> {
-    let transaction = database.begin_write()?;
-    if transaction.list_tables()?.next().is_some() {
-        return Ok(transaction.abort()?);
-    }
-    transaction.open_table(ENTRIES)?;
-    transaction.open_table(CHUNKS)?;
-    transaction.open_table(META)?.insert(FORMAT, FORMAT_NUMBER.to_le_bytes().as_slice())?;
-    Ok(transaction.commit()?)
 }
 
 /// Entries by position.
@@ -201,8 +254,13 @@ pub(super) const MARKS: &str = "marks";
 /// Key of a position that the next entry has at least.
 pub(super) const NEXT: &str = "next";
 
+/// Key of the seed of the log's checksums.
+pub(super) const LOG_SEED: &str = "log-seed";
+/// Key of the number of the log's generation; 0 if it is absent.
+pub(super) const LOG_GENERATION: &str = "log-generation";
+
 /// Number of the format that this release writes, and of the newest one that it reads.
-pub(super) const FORMAT_NUMBER: u64 = 1;
+pub(super) const FORMAT_NUMBER: u64 = 2;
 
 /// Memory for pages of the database, in bytes. A commit holds its new pages there; half may be dirty.
 const CACHE_BYTES: usize = 32 << 20;
@@ -212,7 +270,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 /// Bytes of redb's header.
 const HEADER_BYTES: usize = 320;
 /// First bytes of a file of redb.
-const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
+const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 /// Places of the version of redb's file format in its header, one for each of two commits.
 const VERSIONS: [usize; 2] = [64, 192];
 /// The version that the redb we are built with reads and writes.

@@ -1,8 +1,8 @@
 //! A walk through the pages of a file that redb refuses. It believes nothing and stops nowhere: a page that makes no
 //! sense costs what is below it, and a complaint.
 //!
-//! The header names the roots of two commits. A root is the tree of the tables, whose leaves name the roots of the
-//! tables. A page is a leaf or a branch:
+//! The database stands behind the [log](super::log). Its header names the roots of two commits. A root is the tree of
+//! the tables, whose leaves name the roots of the tables. A page is a leaf or a branch:
 //!
 //! ```text
 //! leaf    1, 0, count: u16, [key ends: u32 ...], value ends: u32 ..., keys, values
@@ -15,14 +15,16 @@ use std::collections::{BTreeMap, HashSet};
 
 use redb::TableHandle;
 
+use super::log::{LOG_BYTES, Log};
 use super::salvage::{Chunk, Salvage};
-use super::store::{CHUNKS, ENTRIES, MANIFEST, META, PAGE_BYTES};
+use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, LOG_SEED, MANIFEST, META, PAGE_BYTES};
 use crate::engine::{Entry, Position, SnapshotId};
 
 /// Reads what can be read of the bytes of a file.
 pub(super) fn walk(bytes: &[u8]) -> Salvage {
-    let mut walk = Walk { bytes, ..Walk::default() };
-    let mut slots = [0, 1].map(|slot| bytes.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
+    let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
+    let mut walk = Walk { bytes: database, ..Walk::default() };
+    let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
     // What the later commit lacks may be found in the one before it. The later one goes first: what is found first is
     // kept.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
@@ -38,6 +40,7 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
         }
         walk.seen.clear();
     }
+    walk.log(log);
     walk.finish()
 }
 
@@ -47,10 +50,13 @@ type Pair<'a> = (&'a [u8], &'a [u8]);
 /// What was found so far.
 #[derive(Debug, Default)]
 struct Walk<'a> {
+    /// Bytes of the database.
     bytes: &'a [u8],
     /// Places of the pages of this tree. A page that is there twice would make the walk endless.
     seen: HashSet<u64>,
     manifest: Option<Vec<u8>>,
+    log_seed: Option<u64>,
+    log_generation: Option<u64>,
     chunks: BTreeMap<(u64, u32), Vec<u8>>,
     entries: BTreeMap<u64, Vec<u8>>,
     complaints: Vec<String>,
@@ -76,9 +82,24 @@ impl<'a> Walk<'a> {
                 for (key, bytes) in self.tree(root, None) {
                     if key == MANIFEST.as_bytes() {
                         self.manifest.get_or_insert_with(|| bytes.to_vec());
+                    } else if key == LOG_SEED.as_bytes() {
+                        self.log_seed = self.log_seed.or_else(|| u64_at(bytes, 0));
+                    } else if key == LOG_GENERATION.as_bytes() {
+                        self.log_generation = self.log_generation.or_else(|| u64_at(bytes, 0));
                     }
                 }
             }
+        }
+    }
+
+    /// Takes the entries of the log in.
+    fn log(&mut self, log: &[u8]) {
+        let Some(seed) = self.log_seed else {
+            self.complaints.push("the log cannot be read without the seed of its checksums".to_owned());
+            return;
+        };
+        for (position, payload) in Log::salvage(log, seed, self.log_generation.unwrap_or(0)) {
+            self.entries.entry(position).or_insert_with(|| payload.to_vec());
         }
     }
 
@@ -92,7 +113,7 @@ impl<'a> Walk<'a> {
                 continue;
             };
             if !self.seen.insert(place) {
-                self.complaints.push(format!("the page at byte {place} is used twice"));
+                self.complaints.push(format!("the page at byte {} is used twice", place + LOG_BYTES as u64));
                 continue;
             }
             let is_read = match page.first() {
@@ -101,7 +122,7 @@ impl<'a> Walk<'a> {
                 _ => None,
             };
             if is_read.is_none() {
-                self.complaints.push(format!("the page at byte {place} is damaged"));
+                self.complaints.push(format!("the page at byte {} is damaged", place + LOG_BYTES as u64));
             }
         }
         pairs

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::engine::disk::StorageBackend;
+use crate::engine::disk::log::LOG_BYTES;
 
 /// A backend that its clones share.
 #[derive(Clone, Debug, Default)]
@@ -113,8 +114,9 @@ impl Fake {
         self.state().faults.failed
     }
 
-    /// Lets everything succeed from now on. Reopening after a full disk is done before a test can heal, so a fault of
-    /// writes spares the header, which has its place on the disk.
+    /// Lets everything succeed from now on. What follows a full disk is done before a test can heal: the erasure of a
+    /// record, and the opening of the database. So a fault of writes spares the log and the header of the database,
+    /// which have their places on the disk.
     pub(super) fn heal(&self) {
         self.state().faults = Faults::default();
     }
@@ -129,8 +131,8 @@ impl Fake {
         if let Some((allowed, kind)) = &mut state.faults.write {
             let (kind, is_allowed) = (*kind, *allowed > 0);
             *allowed = allowed.saturating_sub(1);
-            // After the first failure the store is opened again, which writes the header and nothing else.
-            let is_spared = state.faults.failed && matches!(change, Change::Bytes(0, _));
+            let is_in_place = matches!(change, Change::Bytes(offset, _) if offset <= LOG_BYTES as u64);
+            let is_spared = state.faults.failed && is_in_place;
             if !is_allowed && !is_spared {
                 let is_done = state.faults.is_done && !state.faults.failed;
                 state.faults.failed = true;

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod fake;
+mod log;
 mod salvage;
 
 use std::io;
@@ -11,6 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::fake::Fake;
+use super::backend::BehindLog;
+use super::log::LOG_BYTES;
 use super::*;
 
 /// All that a store holds.
@@ -232,7 +235,9 @@ fn a_file_that_is_no_store_is_damaged() {
         (Vec::new(), "the file is empty"),
         (vec![0; 100], "the file is too short"),
         (vec![0; 1 << 20], "it is no file of redb"),
-        (b"SQLite format 3\0".repeat(1000), "it is no file of redb"),
+        (b"SQLite format 3\0".repeat(1000), "the file is too short"),
+        (b"SQLite format 3\0".repeat(10_000), "it is no file of redb"),
+        (b"redb\x1a\x0a\xa9\x0d\x0a".repeat(20_000), "it has format 1, which this release does not read"),
     ] {
         std::fs::write(&path, &bytes).unwrap();
         let error = Disk::open(folder.path()).unwrap_err();
@@ -254,28 +259,28 @@ fn the_rest_of_an_interrupted_creation_is_replaced() {
 fn a_newer_format_is_named() {
     let fake = Fake::default();
     drop(fake.open());
-    let database = redb::Builder::new().create_with_backend(fake.clone()).unwrap();
+    let database = redb::Builder::new().create_with_backend(BehindLog(Guard::new(Arc::new(fake.clone())))).unwrap();
     let transaction = database.begin_write().unwrap();
     transaction.open_table(META).unwrap().insert("format", 7u64.to_le_bytes().as_slice()).unwrap();
     transaction.delete_table(ENTRIES).unwrap();
     transaction.commit().unwrap();
     drop(database);
     let error = fake.try_open().unwrap_err();
-    assert!(matches!(error, EngineError::NewerFormat { found: 7, known: 1, .. }), "{error}");
+    assert!(matches!(error, EngineError::NewerFormat { found: 7, known: 2, .. }), "{error}");
 }
 
 #[test]
 fn a_newer_format_of_redb_is_named() {
     let fake = Fake::default();
     drop(fake.open());
-    fake.poke(64, 4);
+    fake.poke(LOG_BYTES + 64, 4);
     let error = fake.try_open().unwrap_err();
     assert!(matches!(error, EngineError::Damaged { .. }), "{error}");
-    fake.poke(192, 4);
+    fake.poke(LOG_BYTES + 192, 4);
     let error = fake.try_open().unwrap_err();
     assert!(matches!(error, EngineError::NewerFormat { found: 4, known: 3, .. }), "{error}");
-    fake.poke(64, 2);
-    fake.poke(192, 2);
+    fake.poke(LOG_BYTES + 64, 2);
+    fake.poke(LOG_BYTES + 192, 2);
     let error = fake.try_open().unwrap_err();
     assert!(matches!(error, EngineError::Damaged { .. }), "{error}");
 }

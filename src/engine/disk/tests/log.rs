@@ -1,0 +1,149 @@
+//! Commits of one entry, which go to the log.
+
+use super::*;
+
+/// Makes `count` entries durable, each in a commit of its own, and gives their positions.
+fn append_each(disk: &mut Disk, count: u64, bytes: usize) -> Vec<u64> {
+    (0..count).flat_map(|number| append(disk, &[&vec![number.to_le_bytes()[0]; bytes]])).collect()
+}
+
+fn positions(disk: &mut Disk) -> Vec<u64> {
+    entries(disk).into_iter().map(|(position, _)| position).collect()
+}
+
+#[test]
+fn a_commit_of_one_entry_writes_and_syncs_once() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    let (database, syncs) = (fake.bytes().split_off(LOG_BYTES), fake.syncs());
+    append_each(&mut disk, 100, 24);
+    assert_eq!(fake.syncs(), syncs + 100);
+    assert!(fake.bytes().split_off(LOG_BYTES) == database, "the database is as it was");
+}
+
+#[test]
+fn the_database_takes_in_a_full_log() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    let expected: Vec<_> = (1..=5000).collect();
+    assert_eq!(append_each(&mut disk, 5000, 60), expected);
+    assert_eq!(positions(&mut disk), expected);
+    assert!(disk.log.generation() > 2 && !disk.log.records().is_empty());
+    // After a crash, and after a stop.
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), expected);
+    drop(disk);
+    let mut disk = fake.open();
+    assert!(disk.log.records().is_empty(), "a stop takes the log in");
+    assert_eq!(positions(&mut disk), expected);
+    assert_eq!(append(&mut disk, &[b"next"]), [5001]);
+}
+
+#[test]
+fn an_entry_that_never_has_room_in_the_log_goes_to_the_database() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append(&mut disk, &[b"small"]);
+    assert_eq!(append(&mut disk, &[&[1; LOG_BYTES]]), [2]);
+    assert_eq!(append(&mut disk, &[b"small"]), [3]);
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3]);
+}
+
+#[test]
+fn entries_of_the_log_and_of_the_database_come_in_order() {
+    let mut disk = Fake::default().open();
+    append(&mut disk, &[b"log"]);
+    append(&mut disk, &[b"database", b"database"]);
+    append(&mut disk, &[b"log"]);
+    commit(&mut disk, vec![Write::Append(b"database".to_vec()), put(1, 0, b"chunk")]).unwrap();
+    append(&mut disk, &[b"log"]);
+    assert_eq!(positions(&mut disk), [1, 2, 3, 4, 5, 6]);
+    let mut read = |after, bytes_max| -> Vec<u64> {
+        disk.entries(Position(after), bytes_max).unwrap().iter().map(|entry| entry.position.0).collect()
+    };
+    assert_eq!(read(0, 11), [1, 2]);
+    assert_eq!(read(1, 19), [2, 3, 4]);
+    assert_eq!(read(1, 9), [2], "nothing behind the place where the database's part was cut");
+    assert_eq!(read(5, 0), [6]);
+    commit(&mut disk, vec![Write::Truncate(Position(3))]).unwrap();
+    assert_eq!(positions(&mut disk), [4, 5, 6]);
+    commit(&mut disk, vec![Write::Truncate(Position(5))]).unwrap();
+    assert_eq!(positions(&mut disk), [6]);
+}
+
+#[test]
+fn an_entry_that_found_no_room_is_gone() {
+    for is_done in [false, true] {
+        let fake = Fake::default();
+        let mut disk = fake.open();
+        append(&mut disk, &[b"before"]);
+        if is_done {
+            fake.fail_after_write(0, io::ErrorKind::StorageFull);
+        } else {
+            fake.fail_write(0, io::ErrorKind::StorageFull);
+        }
+        let error = commit(&mut disk, vec![Write::Append(vec![1; 1000])]).unwrap_err();
+        assert!(matches!(&error, EngineError::NoSpace { store, .. } if store == "fake"), "{error}");
+        assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1]);
+        fake.heal();
+        assert_eq!(append(&mut disk, &[b"after"]), [2]);
+        assert_eq!(entries(&mut Fake::new(fake.bytes()).open())[1], (2, b"after".to_vec()));
+    }
+}
+
+#[test]
+fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    fake.fail_write(0, io::ErrorKind::Other);
+    let error = commit(&mut disk, vec![Write::Append(b"a".to_vec())]).unwrap_err();
+    assert!(error.to_string().starts_with("cannot write fake: "), "{error}");
+    fake.heal();
+    let error = commit(&mut disk, vec![Write::Append(b"a".to_vec())]).unwrap_err();
+    assert_eq!(error.to_string(), "cannot use fake: an earlier operation failed");
+}
+
+/// After a crash: each bit of each record, and some of the last commit of the database.
+#[test]
+fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append_each(&mut disk, 5, 20);
+    let end = 5 * 56;
+    for bit in 0..(end + 64) * 8 {
+        let mut bytes = fake.bytes();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        match Fake::new(bytes).try_open() {
+            Ok(mut disk) => {
+                let found = positions(&mut disk);
+                let is_last = (end - 56..end).contains(&(bit / 8));
+                let is_padding = bit / 8 % 56 >= 52 || bit / 8 >= end;
+                assert!(
+                    found == [1, 2, 3, 4] && is_last || found == [1, 2, 3, 4, 5] && is_padding,
+                    "bit {bit}: {found:?}"
+                );
+            }
+            Err(EngineError::Damaged { .. }) => assert!(bit / 8 < end - 56, "bit {bit}"),
+            Err(error) => panic!("bit {bit}: {error}"),
+        }
+    }
+    // An entry in the database behind them shows that the last record is missing too.
+    append(&mut disk, &[b"database", b"database"]);
+    let mut bytes = fake.bytes();
+    bytes[end - 56 + 40] ^= 1;
+    let error = Fake::new(bytes).try_open().unwrap_err();
+    assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
+}
+
+#[test]
+fn a_database_of_another_time_is_refused() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append_each(&mut disk, 3000, 60);
+    let earlier = fake.bytes();
+    append_each(&mut disk, 3000, 60);
+    let mut bytes = fake.bytes();
+    bytes.truncate(LOG_BYTES);
+    bytes.extend_from_slice(&earlier[LOG_BYTES..]);
+    let error = Fake::new(bytes).try_open().unwrap_err();
+    assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: the database is older than the log"));
+}
