@@ -133,7 +133,7 @@ pub enum Reply {
     /// A stream of events.
     Watch(Box<WatchSpec>),
     /// None yet: the request waits for [`Api::resume`].
-    Waiting(Box<Waiting>),
+    Waiting(Waiting),
 }
 
 impl Reply {
@@ -325,7 +325,7 @@ impl Api {
                 // The journal bounds how many there are.
                 Written::Submitted(ticket) => {
                     let waiting = Waiting::new(Until::Settled(ticket, answer), Waiter::of(call), None);
-                    Ok(Reply::Waiting(Box::new(waiting)))
+                    Ok(Reply::Waiting(waiting))
                 }
             },
             Verdict::Reply(reply) => Ok(*reply),
@@ -344,7 +344,7 @@ impl Api {
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
         };
         let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
-        Ok(Reply::Waiting(Box::new(Waiting::new(until, Waiter::of(call), Some(permit)))))
+        Ok(Reply::Waiting(Waiting::new(until, Waiter::of(call), Some(permit))))
     }
 
     /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.

@@ -79,7 +79,7 @@ pub enum Resumed {
     /// The request is to be refused.
     Refused(Box<Refused>),
     /// The request waits on.
-    Waits(Box<Waiting>),
+    Waits(Waiting),
 }
 
 /// Why a request that waited is refused. [`Api::refuse_waiting`] makes the response.
@@ -160,12 +160,12 @@ impl Retry {
 impl Api {
     /// Goes on with a request that waits, if it can. `takes_gzip` says whether the client takes gzip. Only a long
     /// answer needs it.
-    pub fn resume(&mut self, waiting: Box<Waiting>, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
+    pub fn resume(&mut self, waiting: Waiting, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
         if !is_over && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
-        let Waiting { until, of, warnings, .. } = *waiting;
+        let Waiting { until, of, warnings, .. } = waiting;
         let waited_ms = now.ms.saturating_sub(of.retry.since_ms);
         let replied = match until {
             Until::NamespaceIsKnown(_) => return Resumed::Again(of.retry),

@@ -10,7 +10,7 @@
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
 use super::entry::{EntryWriter, Header};
-use super::ticket::{Failure, Outcome, Settle, Ticket};
+use super::ticket::{Failure, Outcome, Settle, Ticket, Tickets};
 use crate::engine::{Entry, Position};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
@@ -44,6 +44,7 @@ pub(super) struct Batches {
     applying: Option<Applying>,
     /// An empty queue, kept for its memory.
     spare: VecDeque<Submitted>,
+    tickets: Tickets,
     /// Hash of each key with a change on its way, and the number of its ticket.
     keys: HashTable<(u64, u64)>,
     hasher: FixedState,
@@ -96,6 +97,7 @@ impl Batches {
             sent: None,
             applying: None,
             spare: VecDeque::new(),
+            tickets: Tickets::default(),
             keys: HashTable::new(),
             hasher: FixedState::with_seed(writer),
             submitted: 0,
@@ -182,7 +184,7 @@ impl Batches {
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
         self.waiting_bytes += estimate(&change);
-        let (ticket, settle) = Ticket::new(self.submitted);
+        let (ticket, settle) = self.tickets.make(self.submitted);
         self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
         Ok(ticket)
     }

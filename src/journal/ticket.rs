@@ -2,6 +2,7 @@
 
 use crate::table::object::Object;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
@@ -12,6 +13,15 @@ pub struct Ticket(Rc<Shared>);
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
+    /// Whether a [`Tickets`] keeps it.
+    is_kept: bool,
+}
+
+/// Makes tickets, out of the memory of those that are done with.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    /// The last tickets, oldest first.
+    kept: VecDeque<Rc<Shared>>,
 }
 
 /// What has become of a change.
@@ -56,12 +66,6 @@ impl fmt::Debug for Shared {
 }
 
 impl Ticket {
-    /// A ticket, and the end at which it is settled.
-    pub(super) fn new(number: u64) -> (Self, Settle) {
-        let shared = Rc::new(Shared { number, outcome: Cell::new(Outcome::Pending) });
-        (Self(Rc::clone(&shared)), Settle(shared))
-    }
-
     /// Number of the change; each one that is submitted has the next.
     #[must_use]
     pub fn number(&self) -> u64 {
@@ -84,6 +88,27 @@ impl Ticket {
     }
 }
 
+impl Tickets {
+    /// A ticket, and the end at which it is settled.
+    pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
+        let shared = Shared { number, outcome: Cell::new(Outcome::Pending), is_kept: true };
+        // Tickets are done with about in their order. One that lasts longer goes to the end.
+        let mut oldest = self.kept.pop_front();
+        let shared = match oldest.as_mut().and_then(Rc::get_mut) {
+            Some(place) => {
+                *place = shared;
+                oldest.take().expect("it has a place")
+            }
+            None => Rc::new(Shared { is_kept: self.kept.len() + 1 < KEPT_MAX, ..shared }),
+        };
+        self.kept.extend(oldest);
+        if shared.is_kept {
+            self.kept.push_back(Rc::clone(&shared));
+        }
+        (Ticket(Rc::clone(&shared)), Settle(shared))
+    }
+}
+
 /// The end of a ticket at which the outcome comes in.
 #[derive(Debug)]
 pub(super) struct Settle(Rc<Shared>);
@@ -93,8 +118,11 @@ impl Settle {
     #[inline]
     pub(super) fn settle(self, outcome: Outcome) {
         debug_assert!(matches!(self.0.outcome.replace(Outcome::Pending), Outcome::Pending), "settled twice");
-        if Rc::strong_count(&self.0) > 1 {
+        if Rc::strong_count(&self.0) > 1 + usize::from(self.0.is_kept) {
             self.0.outcome.set(outcome);
         }
     }
 }
+
+/// Tickets whose memory is kept.
+const KEPT_MAX: usize = 1024;

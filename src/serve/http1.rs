@@ -179,7 +179,7 @@ impl Http1 {
         }
         let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
         let takes_gzip = || self.parser.refused_head(input).is_some_and(|head| is_gzip_accepted(head.fields));
-        self.in_progress = match turn.service.resume(waiting, turn.from.connection, turn.now, takes_gzip) {
+        self.in_progress = match turn.service.resume(*waiting, turn.from.connection, turn.now, takes_gzip) {
             Resumed::Again(retry) => InProgress::Again(retry),
             Resumed::Reply(reply) => {
                 self.parser.consume_kept(input);
@@ -192,7 +192,7 @@ impl Http1 {
                 push_response(&response, after, turn);
                 InProgress::Nothing
             }
-            Resumed::Waits(waiting) => InProgress::Waiting(waiting, after),
+            Resumed::Waits(waiting) => InProgress::Waiting(Box::new(waiting), after),
         };
     }
 
@@ -390,7 +390,7 @@ fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress 
             InProgress::Nothing
         }
         Reply::Job(job) => InProgress::Begun(job, after),
-        Reply::Waiting(waiting) => InProgress::Waiting(waiting, after),
+        Reply::Waiting(waiting) => InProgress::Waiting(Box::new(waiting), after),
         Reply::Watch(spec) => {
             let head = Response::new(200, spec.form.stream_content_type(), Body::default());
             let framing = push_head_without_length(&head, after, turn);

@@ -145,7 +145,7 @@ impl Service {
     /// Goes on with a request that waits, if it can.
     pub(super) fn resume(
         &mut self,
-        waiting: Box<Waiting>,
+        waiting: Waiting,
         connection: Token,
         now: Now,
         takes_gzip: impl FnOnce() -> bool,

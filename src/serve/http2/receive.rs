@@ -25,6 +25,8 @@ use std::collections::BinaryHeap;
 pub(super) struct Unserved {
     fields: FieldBuf,
     body: Vec<u8>,
+    /// What a request that was served waits for.
+    waiting: Option<Waiting>,
 }
 
 impl Unserved {
@@ -209,15 +211,16 @@ impl Http2 {
 
     /// Serves a request that is whole, and says whether it did: it may have been reset by now.
     pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
-        let Whole { key, head, unserved, retry } = whole;
+        let Whole { key, head, mut unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
         if is_open {
-            let Unserved { fields, body } = &*unserved;
-            if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
+            let Unserved { fields, body, .. } = &*unserved;
+            unserved.waiting = self.dispatch(key, fields, head, body, retry, turn);
+            if unserved.waiting.is_some() {
                 let bytes = unserved.bytes();
                 self.received_bytes -= bytes;
                 self.waiting_bytes += bytes;
-                self.put(key, Work::Waiting(waiting, head, unserved));
+                self.put(key, Work::Waiting(head, unserved));
                 self.waiting.push(key);
                 return true;
             }
@@ -254,7 +257,7 @@ impl Http2 {
             let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
             assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that are not served");
             let waiting = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Waiting(_, _, unserved) => unserved.bytes(),
+                Work::Waiting(_, unserved) => unserved.bytes(),
                 _ => 0,
             });
             assert_eq!(waiting.sum::<usize>(), self.waiting_bytes, "bytes of requests that wait");
@@ -275,7 +278,7 @@ impl Http2 {
         body: &[u8],
         retry: Option<Retry>,
         turn: &mut Turn<'_>,
-    ) -> Option<Box<Waiting>> {
+    ) -> Option<Waiting> {
         let lines = Lines { fields, head };
         let Some(request) = lines.request() else {
             let error = ApiError::BadRequest { message: "the request target is not UTF-8".into() };
@@ -329,12 +332,14 @@ impl Http2 {
     fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting(..));
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
-        let Some(StreamWork { work: Work::Waiting(waiting, head, unserved), .. }) = stream else { return false };
+        let Some(StreamWork { work: Work::Waiting(head, mut unserved), .. }) = stream else { return false };
+        let waiting = unserved.waiting.take().expect("a request that waits, waits for something");
         let lines = Lines { fields: &unserved.fields, head };
         let takes_gzip = || lines.request().is_some_and(|request| is_gzip_accepted(request.fields));
         match turn.service.resume(waiting, turn.from.connection, turn.now, takes_gzip) {
             Resumed::Waits(waiting) => {
-                self.put(key, Work::Waiting(waiting, head, unserved));
+                unserved.waiting = Some(waiting);
+                self.put(key, Work::Waiting(head, unserved));
                 return true;
             }
             Resumed::Again(retry) => {

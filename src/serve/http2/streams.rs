@@ -3,7 +3,6 @@
 use super::Http2;
 use super::receive::Unserved;
 use crate::api::job::Job;
-use crate::api::waiting::Waiting;
 use crate::http2::{self, ErrorCode, StreamKey};
 use crate::serve::Service;
 use crate::watch::WatcherKey;
@@ -18,8 +17,8 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request waits; its head and what there is of it.
-    Waiting(Box<Waiting>, http2::RequestHead, Box<Unserved>),
+    /// The request was served and waits; its head and what there is of it.
+    Waiting(http2::RequestHead, Box<Unserved>),
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
@@ -106,7 +105,7 @@ impl Http2 {
                 self.unsent_bytes -= unsent.len();
                 self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
             }
-            Work::Waiting(_, _, unserved) => self.waiting_bytes -= unserved.bytes(),
+            Work::Waiting(_, unserved) => self.waiting_bytes -= unserved.bytes(),
         }
     }
 
