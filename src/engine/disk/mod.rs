@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A commit of one entry is a record of the [log]. Any other commit is one transaction of redb, so all of its writes
-//! are on the disk or none is. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and `meta`.
-//! An entry is in the log or in the database. No position between the first and the last is missing, so an open notices
-//! an entry that was lost from either.
+//! are on the disk or none is. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and
+//! `meta`. An entry is in the log or in the database. No position between the first and the last is missing, so an
+//! open notices an entry that was lost from either.
 //!
 //! A commit syncs the file once. redb calls that a one-phase commit: it writes new pages, never over pages that the
 //! last commit uses, and a header that names the new root; then it syncs. If the power fails in between, any part of
