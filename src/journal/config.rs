@@ -34,6 +34,8 @@ pub struct Limits {
     pub truncated_entries_max: u64,
     /// Chunks that are deleted in one commit.
     pub dropped_chunks_max: u32,
+    /// Pause between two pieces of a snapshot, in ms.
+    pub piece_pause_ms: u64,
     /// Milliseconds without writes after a commit that found no room.
     pub no_space_ms: u64,
     /// Milliseconds without a new snapshot after a commit of one that found no room.
@@ -69,6 +71,7 @@ impl Default for Limits {
             snapshot_bytes_min: 4 * 1024 * 1024,
             truncated_entries_max: 256,
             dropped_chunks_max: 64,
+            piece_pause_ms: 2,
             no_space_ms: 1_000,
             snapshot_retry_ms: 10_000,
         }

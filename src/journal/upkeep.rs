@@ -38,6 +38,9 @@ pub(super) struct Upkeep {
     retry_ms: Option<u64>,
     /// Before this time no snapshot is begun.
     snapshot_retry_ms: Option<u64>,
+    /// Before this time the snapshot is not continued: the snapshot of a large table is not to take the processor from
+    /// the requests.
+    pause_ms: Option<u64>,
     snapshots: u64,
     duration_ms: u64,
 }
@@ -94,6 +97,7 @@ impl Upkeep {
             next_snapshot: SnapshotId(last + 1),
             retry_ms: None,
             snapshot_retry_ms: None,
+            pause_ms: None,
             snapshots: 0,
             duration_ms: 0,
         }
@@ -110,13 +114,13 @@ impl Upkeep {
 
     /// Whether a snapshot goes on without a word of the worker: then the next turn is to come at once.
     pub(super) fn has_work(&self) -> bool {
-        let is_free = self.under_way.is_none() && self.retry_ms.is_none();
+        let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
         is_free && self.taking.as_ref().is_some_and(Taking::has_work)
     }
 
     /// When something is to be tried again.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        [self.retry_ms, self.snapshot_retry_ms].into_iter().flatten().min()
+        [self.retry_ms, self.snapshot_retry_ms, self.pause_ms].into_iter().flatten().min()
     }
 
     /// The manifest as it is: to find out whether there is room again.
@@ -134,8 +138,8 @@ impl Upkeep {
         now_ms: u64,
     ) -> Option<Work> {
         assert!(self.under_way.is_none(), "one thing at a time");
-        for retry_ms in [&mut self.retry_ms, &mut self.snapshot_retry_ms] {
-            *retry_ms = retry_ms.filter(|at| *at > now_ms);
+        for wait_ms in [&mut self.retry_ms, &mut self.snapshot_retry_ms, &mut self.pause_ms] {
+            *wait_ms = wait_ms.filter(|at| *at > now_ms);
         }
         if self.retry_ms.is_some() {
             return None;
@@ -169,6 +173,9 @@ impl Upkeep {
                 "snapshot begun"
             );
             self.taking = Some(Taking::begin(id, table, applied.clone(), now_ms, config.wall_us(now_ms)));
+        }
+        if self.pause_ms.is_some() {
+            return None;
         }
         let piece = self.next_piece(table)?;
         self.under_way = Some(Task::Piece);
@@ -210,6 +217,8 @@ impl Upkeep {
                 if let Some(taking) = &mut self.taking {
                     taking.on_durable(chunk_bytes);
                 }
+                let pause_ms = config.limits.piece_pause_ms;
+                self.pause_ms = (pause_ms > 0).then(|| now_ms.saturating_add(pause_ms));
             }
             Some(Task::Drop) => {
                 if let Some(drop) = self.drops.front_mut() {

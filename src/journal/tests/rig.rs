@@ -33,6 +33,7 @@ pub(super) fn small_limits() -> Limits {
         truncated_entries_max: 4,
         dropped_chunks_max: 1,
         batch_changes_max: 7,
+        piece_pause_ms: 0,
         ..Limits::default()
     }
 }

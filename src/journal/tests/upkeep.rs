@@ -213,3 +213,20 @@ fn the_age_of_a_snapshot_goes_on_over_a_restart() {
     assert!((60_000..61_000).contains(&snapshot.age_ms) && snapshot.bytes > 0, "{snapshot:?}");
     assert!((1..=30).contains(&snapshot.leases), "{snapshot:?}");
 }
+
+#[test]
+fn a_snapshot_pauses_after_each_piece() {
+    let mut rig = filled(Limits { snapshot_bytes_min: u64::MAX, ..small_limits() }, 100);
+    rig = rig.restart(Limits { piece_pause_ms: 50, ..small_limits() }, 2);
+    let mut pieces = 0;
+    while rig.journal.stats().snapshots == 0 {
+        let before = rig.store.stored().chunks.len();
+        rig.settle();
+        let after = rig.store.stored().chunks.len();
+        assert!(after <= before + 1, "{} pieces without a pause", after - before);
+        pieces += usize::from(after > before);
+        rig.now_ms = rig.journal.due_ms().expect("the snapshot goes on").max(rig.now_ms);
+        assert!(pieces < 100, "the snapshot does not end");
+    }
+    assert!(pieces > 0);
+}
