@@ -93,8 +93,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     if let Some(addr) = server.insecure_addr() {
         warn!(%addr, "serving cleartext HTTP without authentication: whoever reaches this port may do everything");
     }
-    server.load().map_err(Failure::at_runtime)?;
-    say(usage).map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
+    if server.load().map_err(Failure::at_runtime)? {
+        say(usage).map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
+    }
     server.run().map_err(Failure::at_runtime)
 }
 

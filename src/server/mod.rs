@@ -168,16 +168,18 @@ impl Server {
         self.namespace_sender.clone()
     }
 
-    /// Takes turns until all Leases are there. Whoever asks for one meanwhile is told to come again.
+    /// Takes turns until all Leases are there, or until the server is stopped. Whether all are there. Who asks for a
+    /// Lease meanwhile is told to come again.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
-    pub fn load(&mut self) -> Result<(), RunError> {
+    pub fn load(&mut self) -> Result<bool, RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        while self.service.api.storage.journal().is_some_and(Journal::is_loading) && !self.is_over() {
+        let is_loading = |server: &Self| server.service.api.storage.journal().is_some_and(Journal::is_loading);
+        while is_loading(self) && !self.is_over() {
             self.turn(&mut events)?;
         }
-        Ok(())
+        Ok(!is_loading(self))
     }
 
     /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.

@@ -55,8 +55,8 @@ impl HealthChecks {
 
     /// Adds a check below `probes`, which fails for `why` until it is [set](Self::set).
     ///
-    /// What makes `/livez` fail makes the kubelet restart the process, and all Leases in it are lost: what waits for
-    /// another component belongs to [`Probe::Readyz`].
+    /// What makes `/livez` fail makes the kubelet restart the process, which with `--storage memory` loses all Leases.
+    /// A check of another component belongs to [`Probe::Readyz`].
     pub fn register(&mut self, name: &'static str, probes: &'static [Probe], why: impl Into<Unhealthy>) -> CheckId {
         self.checks.push(Check { name, probes, state: Err(why.into()) });
         CheckId(self.checks.len() - 1)
