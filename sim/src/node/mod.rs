@@ -7,7 +7,7 @@ mod server;
 use crate::bugs::{Bug, Memory};
 use crate::device::{Device, FailedSyncs, PowerCut};
 use crate::kernel::{Event, Inbound, LinkId, MS, NodeEvent, SECOND, Sim};
-use server::Server;
+use server::{Loaded, Server};
 
 /// A machine.
 #[derive(Debug)]
@@ -246,12 +246,11 @@ impl Node {
         }
     }
 
-    /// Starts a server on a copy of the device with flipped bits, as far as it comes. Whether it has loaded, and to
-    /// which version.
+    /// Starts a server on a copy of the device with flipped bits, as far as it comes. What it has loaded.
     ///
     /// # Errors
     /// What the server says, if it refuses.
-    pub fn try_copy(&self, sim: &Sim, flips: &[(usize, u8)]) -> Result<u64, String> {
+    pub fn try_copy(&self, sim: &Sim, flips: &[(usize, u8)]) -> Result<Loaded, String> {
         let copy = self.device.copy();
         for (byte, bit) in flips {
             copy.flip(*byte, *bit);
@@ -260,7 +259,7 @@ impl Node {
         for _ in 0..COPY_TURNS_MAX {
             server.turn(sim).map_err(|error| error.to_string())?;
             if server.has_loaded {
-                return Ok(server.version());
+                return Ok(server.loaded());
             }
             while server.has_command() {
                 server.work();

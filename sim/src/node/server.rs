@@ -45,6 +45,15 @@ const DISCARDED_PER_TURN: usize = 64;
 /// Name of the store in messages.
 const STORE: &str = "store";
 
+/// What a start has loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Version of the table.
+    pub version: u64,
+    /// Whether there is no Lease, and no change in the watch window.
+    pub is_new: bool,
+}
+
 impl Server {
     /// Opens the store of `device` and begins to load.
     ///
@@ -242,8 +251,9 @@ impl Server {
         format!("{} Leases at version {}, log from {}", table.len(), table.version().0, table.log().floor().0)
     }
 
-    /// Leases and version, to compare two loads of one store.
-    pub(super) fn version(&self) -> u64 {
-        self.service.table.version().0
+    /// What has been loaded, to compare two loads of one store.
+    pub(super) fn loaded(&self) -> Loaded {
+        let table = &self.service.table;
+        Loaded { version: table.version().0, is_new: table.is_empty() && table.log().is_empty() }
     }
 }

@@ -6,14 +6,16 @@
 //! records of the generation before are void, and new ones overwrite them.
 //!
 //! ```text
-//! record   checksum: u64, position: u64, generation: u64, payload bytes: u32, MAGIC: u32, payload, zeros up to 8
+//! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
 //! ```
 //!
 //! Numbers are little-endian. The checksum is XXH3 of the record behind it, up to the payload's end. Its seed is a
-//! random number of the store, so no client can write a payload that holds a valid record.
+//! random number of the store, so no client can write a payload that holds a valid record. `marks` counts the commits
+//! of the database so far. A database with fewer has lost one.
 //!
 //! Records follow each other from the start of the log. One commit at a time is under way, so only the last record can
-//! be torn. A valid record behind one that is not valid shows that the disk has damaged the log.
+//! be torn. A valid record behind one that is not valid shows that the disk has damaged the log. A stop that cannot
+//! have the database take the log in leaves a record of the end, so that damage of the last entry shows too.
 
 use std::io;
 use std::ops::Range;
@@ -46,11 +48,24 @@ pub(super) struct Record {
     place: Range<usize>,
 }
 
+/// What the database says of the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    /// Seed of the checksums.
+    pub(super) seed: u64,
+    /// Number of the generation.
+    pub(super) generation: u64,
+    /// Count of the database's commits that did more than append.
+    pub(super) marks: u64,
+}
+
 /// A valid record of any generation.
 #[derive(Debug)]
 struct Found<'a> {
     position: u64,
     generation: u64,
+    marks: u64,
+    is_end: bool,
     payload: &'a [u8],
 }
 
@@ -60,13 +75,23 @@ impl Log {
         Self { seed, generation, records: Vec::new(), end: 0, buffer: Vec::new() }
     }
 
-    /// The log that `region` holds. `seed` and `generation` are those of the database.
+    /// The log that `region` holds.
     ///
     /// # Errors
     /// What is damaged.
-    pub(super) fn find(region: &[u8], seed: u64, generation: u64) -> Result<Self, String> {
+    pub(super) fn find(region: &[u8], origin: Origin) -> Result<Self, String> {
+        let Origin { seed, generation, marks } = origin;
         let mut log = Self::new(seed, generation);
-        while let Some(found) = record_at(region, log.end, seed).filter(|found| found.generation == generation) {
+        let present = |offset| record_at(region, offset, seed).filter(|found| found.generation == generation);
+        let mut end = 0;
+        while let Some(found) = present(log.end) {
+            if found.marks > marks {
+                return Err(OLDER.to_owned());
+            }
+            if found.is_end {
+                end = padded(log.end + HEADER_BYTES);
+                break;
+            }
             let record =
                 Record { position: found.position, place: log.end..log.end + HEADER_BYTES + found.payload.len() };
             if log.records.last().is_some_and(|last| last.position >= record.position) {
@@ -75,10 +100,10 @@ impl Log {
             log.end = padded(record.place.end);
             log.records.push(record);
         }
-        let mut behind =
-            (log.end..region.len()).step_by(ALIGNMENT).filter_map(|offset| record_at(region, offset, seed));
+        let behind = (end.max(log.end)..region.len()).step_by(ALIGNMENT);
+        let mut behind = behind.filter_map(|offset| record_at(region, offset, seed));
         match behind.find(|found| found.generation >= generation) {
-            Some(found) if found.generation > generation => Err("the database is older than the log".to_owned()),
+            Some(found) if found.generation > generation => Err(OLDER.to_owned()),
             Some(found) => Err(format!("a record of the log before position {} is not valid", found.position)),
             None => Ok(log),
         }
@@ -88,7 +113,8 @@ impl Log {
     pub(super) fn salvage(region: &[u8], seed: u64, generation: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let offsets = (0..region.len()).step_by(ALIGNMENT);
         let found = offsets.filter_map(move |offset| record_at(region, offset, seed));
-        found.filter(move |found| found.generation >= generation).map(|found| (found.position, found.payload))
+        let entries = found.filter(move |found| found.generation >= generation && !found.is_end);
+        entries.map(|found| (found.position, found.payload))
     }
 
     /// The records, by position.
@@ -110,26 +136,40 @@ impl Log {
     ///
     /// # Errors
     /// What the backend says.
-    pub(super) fn append(&mut self, backend: &Guard, position: u64, payload: &[u8]) -> io::Result<()> {
-        assert!(self.has_room(payload.len()), "a record behind the end of the log");
+    pub(super) fn append(&mut self, backend: &Guard, position: u64, marks: u64, payload: &[u8]) -> io::Result<()> {
         assert!(self.records.last().is_none_or(|last| last.position < position), "a position was given out twice");
+        let place = self.end..self.end + HEADER_BYTES + payload.len();
+        self.write(backend, position, marks, ENTRY, payload)?;
+        self.end = padded(place.end);
+        self.records.push(Record { position, place });
+        Ok(())
+    }
+
+    /// Makes the end of the log durable, if it finds room. The next entry takes its place.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub(super) fn mark_end(&mut self, backend: &Guard, position: u64, marks: u64) -> io::Result<()> {
+        if self.has_room(0) { self.write(backend, position, marks, END, &[]) } else { Ok(()) }
+    }
+
+    /// Makes a record durable behind the last one.
+    fn write(&mut self, backend: &Guard, position: u64, marks: u64, kind: [u8; 4], payload: &[u8]) -> io::Result<()> {
+        assert!(self.has_room(payload.len()), "a record behind the end of the log");
         let record = &mut self.buffer;
         record.clear();
         record.extend_from_slice(&[0; 8]);
         record.extend_from_slice(&position.to_le_bytes());
         record.extend_from_slice(&self.generation.to_le_bytes());
+        record.extend_from_slice(&marks.to_le_bytes());
         record.extend_from_slice(&u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes());
-        record.extend_from_slice(&MAGIC);
+        record.extend_from_slice(&kind);
         record.extend_from_slice(payload);
         let checksum = XxHash3_64::oneshot_with_seed(self.seed, &record[8..]);
         record[..8].copy_from_slice(&checksum.to_le_bytes());
-        let place = self.end..self.end + record.len();
         record.resize(padded(record.len()), 0);
         backend.write(self.end as u64, record)?;
-        backend.sync_data()?;
-        self.end += record.len();
-        self.records.push(Record { position, place });
-        Ok(())
+        backend.sync_data()
     }
 
     /// Takes back an append whose write failed: nothing of it is there when this call returns.
@@ -166,15 +206,17 @@ impl Log {
 /// The record that begins at an offset, if it is valid.
 fn record_at(region: &[u8], offset: usize, seed: u64) -> Option<Found<'_>> {
     let (header, rest) = region.get(offset..)?.split_at_checked(HEADER_BYTES)?;
-    if header[28..] != MAGIC {
+    let is_end = header[36..] == END;
+    if !is_end && header[36..] != ENTRY {
         return None;
     }
     let number = |at: usize| header[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
-    let payload_bytes = header[24..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+    let payload_bytes = header[32..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
     let payload = rest.get(..usize::try_from(payload_bytes).ok()?)?;
     let sealed = &region[offset + 8..offset + HEADER_BYTES + payload.len()];
     let is_valid = number(0)? == XxHash3_64::oneshot_with_seed(seed, sealed);
-    is_valid.then_some(Found { position: number(8)?, generation: number(16)?, payload })
+    let (position, generation, marks) = (number(8)?, number(16)?, number(24)?);
+    is_valid.then_some(Found { position, generation, marks, is_end, payload })
 }
 
 fn padded(bytes: usize) -> usize {
@@ -185,12 +227,17 @@ fn padded(bytes: usize) -> usize {
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
 /// Bytes of a record before its payload.
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 40;
 
 /// Records begin at multiples of so many bytes.
 const ALIGNMENT: usize = 8;
 
-const MAGIC: [u8; 4] = *b"LEAS";
+/// Kind of a record that holds an entry.
+const ENTRY: [u8; 4] = *b"LEAS";
+/// Kind of a record behind the last entry.
+const END: [u8; 4] = *b"LEND";
+
+const OLDER: &str = "the database is older than the log";
 
 #[cfg(test)]
 mod tests {
@@ -203,12 +250,17 @@ mod tests {
         log.buffer.clear();
         let backend = Guard::new(std::sync::Arc::new(redb::backends::InMemoryBackend::new()));
         backend.set_len(256).expect("memory");
-        log.append(&backend, 3, b"payload").expect("memory");
+        log.append(&backend, 3, 5, b"payload").expect("memory");
         backend.read(0, &mut region).expect("memory");
-        assert_eq!(Log::find(&region, 7, 1).map(|log| log.records().len()), Ok(1));
-        assert_eq!(Log::find(&region, 7, 2).map(|log| log.records().len()), Ok(0), "a generation that is over");
-        assert_eq!(Log::find(&region, 8, 1).map(|log| log.records().len()), Ok(0));
-        assert!(Log::find(&region, 7, 0).is_err(), "a generation that the database does not know");
+        let find = |seed, generation, marks| {
+            Log::find(&region, Origin { seed, generation, marks }).map(|log| log.records().len())
+        };
+        assert_eq!(find(7, 1, 5), Ok(1));
+        assert_eq!(find(7, 1, 6), Ok(1), "the database has gone on");
+        assert_eq!(find(7, 2, 5), Ok(0), "a generation that is over");
+        assert_eq!(find(8, 1, 5), Ok(0), "another store");
+        assert_eq!(find(7, 0, 5), Err(OLDER.to_owned()), "a generation that the database does not know");
+        assert_eq!(find(7, 1, 4), Err(OLDER.to_owned()), "a commit that the database does not know");
     }
 
     #[test]

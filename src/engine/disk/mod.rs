@@ -148,7 +148,7 @@ impl Disk {
     /// Makes one entry durable in the log, which has room for it.
     fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
         self.database()?;
-        let Err(cause) = self.log.append(&self.store.guard, self.next, payload) else { return Ok(()) };
+        let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(()) };
         let failure = self.store.guard.take_failure();
         let is_no_space = failure.as_ref().is_some_and(Failure::is_no_space);
         if is_no_space && self.log.erase(&self.store.guard).is_ok() {
@@ -301,10 +301,15 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Takes the log into the database, so that the next open sees any damage. If that fails, the log stays.
+    /// Takes the log into the database, so that the next open sees any damage. If there is no room, the log gets an
+    /// end.
     fn drop(&mut self) {
-        if self.database.is_some() && !self.log.records().is_empty() {
-            let _ = self.commit_to_database(&[], true);
+        if self.database.is_none() || self.log.records().is_empty() {
+            return;
+        }
+        if let Err(EngineError::NoSpace { .. }) = self.commit_to_database(&[], true) {
+            // Nobody is left to tell of a failure. The next start does without.
+            let _ = self.log.mark_end(&self.store.guard, self.next, self.marks);
         }
     }
 }

@@ -3,10 +3,13 @@
 
 use std::io;
 
-use redb::{Builder, Database, ReadTransaction, ReadableTable, ReadableTableMetadata, StorageBackend, TableDefinition};
+use redb::{
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageBackend,
+    TableDefinition,
+};
 
 use super::backend::{BehindLog, Failure, Guard, Operation};
-use super::log::{LOG_BYTES, Log};
+use super::log::{LOG_BYTES, Log, Origin};
 use crate::engine::EngineError;
 
 /// Whether a store that does not exist is created.
@@ -30,10 +33,7 @@ pub(super) struct Summary {
     pub(super) next: u64,
     /// Count of the commits that did more than append.
     pub(super) marks: u64,
-    /// Seed of the checksums in the log.
-    log_seed: u64,
-    /// Number of the log's generation.
-    log_generation: u64,
+    log: Origin,
     /// Position of the first entry in the database.
     first: Option<u64>,
     /// Entries in the database.
@@ -50,7 +50,7 @@ impl Store {
             .create_with_backend(BehindLog(self.guard.clone()))
             .map_err(|error| self.error("cannot open", error.into()))?;
         if absent == Absent::Create {
-            self.create_tables(&database).map_err(|error| self.error("cannot create", error))?;
+            self.create_tables(&database)?;
         }
         Ok(database)
     }
@@ -62,7 +62,7 @@ impl Store {
     pub(super) fn open_log(&self, summary: &Summary) -> Result<(Log, u64), EngineError> {
         let mut region = vec![0; LOG_BYTES];
         self.guard.read(0, &mut region).map_err(|cause| self.refused_io("cannot read", cause))?;
-        let log = Log::find(&region, summary.log_seed, summary.log_generation).map_err(|what| self.damaged(&what))?;
+        let log = Log::find(&region, summary.log).map_err(|what| self.damaged(&what))?;
         let (first, last) = (log.records().first(), log.records().last());
         let next = last.map_or(0, |last| last.position.saturating_add(1)).max(summary.next);
         let first = first.map(|record| record.position).into_iter().chain(summary.first).min();
@@ -73,13 +73,27 @@ impl Store {
         Ok((log, next))
     }
 
-    /// Makes a new database a store, in one commit.
-    fn create_tables(&self, database: &Database) -> Result<(), redb::Error> {
-        let transaction = database.begin_write()?;
-        if transaction.list_tables()?.next().is_some() {
-            return Ok(transaction.abort()?);
+    /// Makes a new database a store.
+    fn create_tables(&self, database: &Database) -> Result<(), EngineError> {
+        let has_tables = || -> Result<bool, redb::Error> {
+            let transaction = database.begin_read()?;
+            Ok(transaction.list_tables()?.next().is_some())
+        };
+        if has_tables().map_err(|error| self.error("cannot read", error))? {
+            return Ok(());
         }
-        // Room for the log, which a full disk is not to take later.
+        // A damaged database can look like a new one.
+        let mut log = vec![0; LOG_BYTES];
+        self.guard.read(0, &mut log).map_err(|cause| self.refused_io("cannot read", cause))?;
+        if log.iter().any(|byte| *byte != 0) {
+            return Err(self.damaged("the database is empty, and the log is not"));
+        }
+        self.write_tables(database).map_err(|error| self.error("cannot create", error))
+    }
+
+    /// Makes the tables, in one commit, and the room for the log, which a full disk is not to take later.
+    fn write_tables(&self, database: &Database) -> Result<(), redb::Error> {
+        let transaction = database.begin_write()?;
         self.guard.write(0, &[0; LOG_BYTES])?;
         transaction.open_table(ENTRIES)?;
         transaction.open_table(CHUNKS)?;
@@ -218,12 +232,14 @@ impl Summary {
         let meta = transaction.open_table(META)?;
         let entries = transaction.open_table(ENTRIES)?;
         let last = entries.last()?.map_or(0, |(position, _)| position.value());
+        let marks = number(&meta, MARKS)?.unwrap_or(0);
+        let seed = number(&meta, LOG_SEED)?.unwrap_or(0);
+        let generation = number(&meta, LOG_GENERATION)?.unwrap_or(0);
         Ok(Self {
             // Commits that only append do not store the next position; truncations do, and may leave no entry.
             next: number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1)),
-            marks: number(&meta, MARKS)?.unwrap_or(0),
-            log_seed: number(&meta, LOG_SEED)?.unwrap_or(0),
-            log_generation: number(&meta, LOG_GENERATION)?.unwrap_or(0),
+            marks,
+            log: Origin { seed, generation, marks },
             first: entries.first()?.map(|(position, _)| position.value()),
             entries: entries.len()?,
         })

@@ -108,28 +108,28 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     let fake = Fake::default();
     let mut disk = fake.open();
     append_each(&mut disk, 5, 20);
-    let end = 5 * 56;
+    let end = 5 * 64;
     for bit in 0..(end + 64) * 8 {
         let mut bytes = fake.bytes();
         bytes[bit / 8] ^= 1 << (bit % 8);
         match Fake::new(bytes).try_open() {
             Ok(mut disk) => {
                 let found = positions(&mut disk);
-                let is_last = (end - 56..end).contains(&(bit / 8));
-                let is_padding = bit / 8 % 56 >= 52 || bit / 8 >= end;
+                let is_last = (end - 64..end).contains(&(bit / 8));
+                let is_padding = bit / 8 % 64 >= 60 || bit / 8 >= end;
                 assert!(
                     found == [1, 2, 3, 4] && is_last || found == [1, 2, 3, 4, 5] && is_padding,
                     "bit {bit}: {found:?}"
                 );
             }
-            Err(EngineError::Damaged { .. }) => assert!(bit / 8 < end - 56, "bit {bit}"),
+            Err(EngineError::Damaged { .. }) => assert!(bit / 8 < end - 64, "bit {bit}"),
             Err(error) => panic!("bit {bit}: {error}"),
         }
     }
     // An entry in the database behind them shows that the last record is missing too.
     append(&mut disk, &[b"database", b"database"]);
     let mut bytes = fake.bytes();
-    bytes[end - 56 + 40] ^= 1;
+    bytes[end - 64 + 48] ^= 1;
     let error = Fake::new(bytes).try_open().unwrap_err();
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
 }
@@ -141,6 +141,40 @@ fn a_database_of_another_time_is_refused() {
     append_each(&mut disk, 3000, 60);
     let earlier = fake.bytes();
     append_each(&mut disk, 3000, 60);
+    let mut bytes = fake.bytes();
+    bytes.truncate(LOG_BYTES);
+    bytes.extend_from_slice(&earlier[LOG_BYTES..]);
+    let error = Fake::new(bytes).try_open().unwrap_err();
+    assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: the database is older than the log"));
+}
+
+#[test]
+fn a_stop_on_a_full_disk_leaves_the_log_with_an_end() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append_each(&mut disk, 5, 20);
+    fake.fail_write(0, io::ErrorKind::StorageFull);
+    drop(disk);
+    fake.heal();
+    let mut bytes = fake.bytes();
+    assert_eq!(positions(&mut Fake::new(bytes.clone()).open()), [1, 2, 3, 4, 5]);
+    bytes[5 * 64 - 10] ^= 1;
+    assert!(matches!(Fake::new(bytes).try_open(), Err(EngineError::Damaged { .. })), "the last entry is damaged");
+    let mut disk = fake.open();
+    assert_eq!(append(&mut disk, &[b"next"]), [6]);
+    assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3, 4, 5, 6]);
+}
+
+/// After a crash, a page that only the last commit of the database has can be damaged, and redb goes back to the commit
+/// before.
+#[test]
+fn a_lost_commit_of_the_database_is_seen_by_the_log() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append(&mut disk, &[b"before"]);
+    let earlier = fake.bytes();
+    commit(&mut disk, vec![Write::PutManifest(b"manifest".to_vec())]).unwrap();
+    append(&mut disk, &[b"after"]);
     let mut bytes = fake.bytes();
     bytes.truncate(LOG_BYTES);
     bytes.extend_from_slice(&earlier[LOG_BYTES..]);
