@@ -114,7 +114,7 @@ impl Store {
             self.guard.read(0, &mut start).map_err(|cause| self.refused_io("cannot read", cause))?;
         }
         if start == MAGIC {
-            return Err(self.damaged("it has format 1, which this release does not read"));
+            return Err(self.damaged("it has the layout of an early build, which no release reads"));
         }
         if length == 0 {
             // redb would silently begin anew.
