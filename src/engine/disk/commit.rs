@@ -3,7 +3,7 @@
 use redb::{Database, Durability, ReadTransaction, Table};
 
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, MANIFEST, MARKS, META, NEXT, number};
-use crate::engine::Write;
+use crate::engine::{Entry, Write};
 
 /// What a commit changes, apart from its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -16,41 +16,30 @@ pub(super) struct Commit {
     pub(super) marks: u64,
     /// Whether this is one of them.
     is_marked: bool,
-}
-
-/// What a commit takes in of the log.
-#[derive(Debug)]
-pub(super) struct TakenLog {
-    /// Its entries, by position.
-    pub(super) entries: Vec<(u64, Vec<u8>)>,
-    /// Number of the log's next generation.
-    pub(super) next_generation: u64,
+    /// Number of the generation that the log begins with this commit, if the commit takes the log in.
+    pub(super) log_generation: Option<u64>,
 }
 
 impl Commit {
-    /// The commit of `writes`, and of the entries of the log if `takes_log`, where `next` and `marks` are those of the
-    /// commit before.
-    pub(super) fn of(writes: &[Write], takes_log: bool, next: u64, marks: u64) -> Self {
+    /// The commit of `writes`, where `next` and `marks` are those of the commit before. If it takes the log in, the
+    /// log's next generation is `log_generation`.
+    pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
         // A mark has a commit write one more page.
-        let is_marked = takes_log || appended < writes.len();
-        Self { first: next, next: next + appended as u64, marks: marks + u64::from(is_marked), is_marked }
+        let is_marked = log_generation.is_some() || appended < writes.len();
+        let (next, marks) = (next + appended as u64, marks + u64::from(is_marked));
+        Self { first: next - appended as u64, next, marks, is_marked, log_generation }
     }
 
-    /// Makes the writes durable, and takes in `log`. After an error it is not known whether they are.
-    pub(super) fn write(
-        &self,
-        database: &Database,
-        writes: &[Write],
-        log: Option<&TakenLog>,
-    ) -> Result<(), redb::Error> {
+    /// Makes the writes and the entries of the log durable. After an error it is not known whether they are.
+    pub(super) fn write(&self, database: &Database, log: &[Entry], writes: &[Write]) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         let mut position = self.first;
         {
             let mut entries = transaction.open_table(ENTRIES)?;
-            for (position, payload) in log.iter().flat_map(|log| &log.entries) {
-                entries.insert(position, payload.as_slice())?;
+            for entry in log {
+                entries.insert(entry.position.0, entry.payload.as_slice())?;
             }
             for write in writes {
                 match write {
@@ -77,8 +66,8 @@ impl Commit {
             put(&mut meta, MARKS, self.marks)?;
             // A truncation can delete the last entry, from which the next position would follow.
             put(&mut meta, NEXT, self.next)?;
-            if let Some(log) = log {
-                put(&mut meta, LOG_GENERATION, log.next_generation)?;
+            if let Some(generation) = self.log_generation {
+                put(&mut meta, LOG_GENERATION, generation)?;
             }
         }
         Ok(transaction.commit()?)

@@ -24,6 +24,7 @@ use redb::StorageBackend;
 use twox_hash::XxHash3_64;
 
 use super::backend::Guard;
+use crate::engine::{Entry, Position};
 
 /// The log of a store, as far as it is in use.
 #[derive(Debug)]
@@ -40,11 +41,11 @@ pub(super) struct Log {
 }
 
 /// A record of the present generation.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Record {
     /// Position of the entry.
     pub(super) position: u64,
-    /// Place of the record without its padding, in bytes.
+    /// Place of the record in the log without its padding, in bytes.
     place: Range<usize>,
 }
 
@@ -182,17 +183,24 @@ impl Log {
         backend.sync_data()
     }
 
-    /// The payload of a record; `None` if it is not what was written.
+    /// The entries at `positions`, read in one piece; `None` if a record is not what was written.
     ///
     /// # Errors
     /// What the backend says.
-    pub(super) fn payload(&self, backend: &Guard, record: &Record) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = vec![0; record.place.len()];
-        backend.read(record.place.start as u64, &mut bytes)?;
-        let found = record_at(&bytes, 0, self.seed);
-        let is_whole =
-            found.is_some_and(|found| (found.position, found.generation) == (record.position, self.generation));
-        Ok(is_whole.then(|| bytes.split_off(HEADER_BYTES)))
+    pub(super) fn entries(&self, backend: &Guard, positions: Range<u64>) -> io::Result<Option<Vec<Entry>>> {
+        let [from, to] =
+            [positions.start, positions.end].map(|at| self.records.partition_point(|record| record.position < at));
+        let records = self.records.get(from..to).unwrap_or_default();
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(Some(Vec::new())) };
+        let start = first.place.start;
+        let mut bytes = vec![0; last.place.end - start];
+        backend.read(start as u64, &mut bytes)?;
+        let entry = |record: &Record| {
+            let found = record_at(&bytes, record.place.start - start, self.seed)?;
+            let is_it = (found.position, found.generation) == (record.position, self.generation);
+            is_it.then(|| Entry { position: Position(record.position), payload: found.payload.to_vec() })
+        };
+        Ok(records.iter().map(entry).collect())
     }
 
     /// Begins the next generation, after a commit of redb has taken in all records and the number of the generation.
@@ -247,7 +255,6 @@ mod tests {
     fn a_record_is_found_by_its_seed_alone() {
         let mut region = vec![0; 256];
         let mut log = Log::new(7, 1);
-        log.buffer.clear();
         let backend = Guard::new(std::sync::Arc::new(redb::backends::InMemoryBackend::new()));
         backend.set_len(256).expect("memory");
         log.append(&backend, 3, 5, b"payload").expect("memory");

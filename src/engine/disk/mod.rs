@@ -38,6 +38,7 @@ mod walk;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,8 +46,8 @@ pub use redb::StorageBackend;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
 use self::backend::{Failure, FileBackend, Guard};
-use self::commit::{Commit, TakenLog};
-use self::log::{Log, Record};
+use self::commit::Commit;
+use self::log::Log;
 pub use self::salvage::{Chunk, Salvage, salvage};
 use self::store::{Absent, CHUNKS, ENTRIES, MANIFEST, META, Store, Summary};
 use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
@@ -160,11 +161,19 @@ impl Disk {
         Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
     }
 
+    /// Whether a commit of the database must take the log in: an entry found no room, or the log is truncated.
+    fn must_take_log(&self, writes: &[Write]) -> bool {
+        let Some(first) = self.log.records().first() else { return false };
+        matches!(writes, [Write::Append(_)])
+            || writes.iter().any(|write| matches!(write, Write::Truncate(last) if first.position <= last.0))
+    }
+
     /// Makes writes durable in the database.
     fn commit_to_database(&mut self, writes: &[Write], takes_log: bool) -> Result<(), EngineError> {
-        let commit = Commit::of(writes, takes_log, self.next, self.marks);
-        let log = if takes_log { Some(self.taken_log()?) } else { None };
-        if let Err(error) = commit.write(self.database()?, writes, log.as_ref()) {
+        let log = if takes_log { self.log_entries(0..u64::MAX)? } else { Vec::new() };
+        let log_generation = takes_log.then(|| self.log.generation() + 1);
+        let commit = Commit::of(writes, log_generation, self.next, self.marks);
+        if let Err(error) = commit.write(self.database()?, &log, writes) {
             self.recover(error, commit)?;
         }
         self.marks = commit.marks;
@@ -174,17 +183,11 @@ impl Disk {
         Ok(())
     }
 
-    fn taken_log(&self) -> Result<TakenLog, EngineError> {
-        let records = self.log.records().iter();
-        let entries = records.map(|record| Ok((record.position, self.payload(record)?))).collect::<Result<_, _>>()?;
-        Ok(TakenLog { entries, next_generation: self.log.generation() + 1 })
-    }
-
-    /// The payload of an entry in the log.
-    fn payload(&self, record: &Record) -> Result<Vec<u8>, EngineError> {
-        let payload = self.log.payload(&self.store.guard, record);
-        let payload = payload.map_err(|cause| self.store.refused_io("cannot read", cause))?;
-        payload.ok_or_else(|| self.store.damaged(&format!("the entry at position {} has changed", record.position)))
+    /// The entries of the log at these positions.
+    fn log_entries(&self, positions: Range<u64>) -> Result<Vec<Entry>, EngineError> {
+        let entries = self.log.entries(&self.store.guard, positions);
+        let entries = entries.map_err(|cause| self.store.refused_io("cannot read", cause))?;
+        entries.ok_or_else(|| self.store.damaged("an entry of the log has changed"))
     }
 
     /// Answers a failed commit. If the disk was full, the database is opened again.
@@ -243,35 +246,30 @@ impl Engine for Disk {
 
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
         let Some(from) = after.0.checked_add(1) else { return Ok(Vec::new()) };
-        let mut entries = self.read(|transaction| {
+        let (mut entries, end) = self.read(|transaction| {
             let mut entries = Vec::new();
             let mut bytes_total = 0;
             for entry in transaction.open_table(ENTRIES)?.range(from..)? {
                 let (position, payload) = entry?;
                 let payload = payload.value();
                 if !entries.is_empty() && bytes_total + payload.len() > bytes_max {
-                    break;
+                    return Ok((entries, position.value()));
                 }
                 bytes_total += payload.len();
                 entries.push(Entry { position: Position(position.value()), payload: payload.to_vec() });
             }
-            Ok(entries)
+            Ok((entries, u64::MAX))
         })?;
-        for record in self.log.records().iter().filter(|record| record.position >= from) {
-            entries.push(Entry { position: Position(record.position), payload: self.payload(record)? });
-        }
+        // Those of the log stand between and behind those of the database.
+        entries.append(&mut self.log_entries(from..end)?);
         entries.sort_unstable_by_key(|entry| entry.position);
-        // No position is missing. A gap is where the entries of the database were cut.
-        let (mut next, mut bytes_total) = (entries.first().map_or(0, |first| first.position.0), 0);
-        let mut fits = |entry: &Entry| {
-            let is_first = bytes_total == 0;
+        let mut bytes_total = 0;
+        let fits = |entry: &&Entry| {
             bytes_total += entry.payload.len();
-            let fits = entry.position.0 == next && (is_first || bytes_total <= bytes_max);
-            next += 1;
-            fits
+            bytes_total <= bytes_max
         };
-        let count = entries.iter().take_while(|entry| fits(entry)).count();
-        entries.truncate(count);
+        let count = entries.iter().take_while(fits).count();
+        entries.truncate(count.max(1));
         Ok(entries)
     }
 
@@ -279,15 +277,9 @@ impl Engine for Disk {
         if writes.is_empty() {
             return Ok(());
         }
-        let log_start = self.log.records().first().map(|record| record.position);
         match &writes[..] {
             [Write::Append(payload)] if self.log.has_room(payload.len()) => self.append(payload)?,
-            [Write::Append(_)] => self.commit_to_database(&writes, log_start.is_some())?,
-            _ => {
-                let reaches_log = |write: &Write| matches!(write, Write::Truncate(last) if log_start <= Some(last.0));
-                let takes_log = log_start.is_some() && writes.iter().any(reaches_log);
-                self.commit_to_database(&writes, takes_log)?;
-            }
+            _ => self.commit_to_database(&writes, self.must_take_log(&writes))?,
         }
         for write in writes {
             if let Write::Append(payload) = write {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use redb::backends::InMemoryBackend;
 use redb::{ReadTransaction, ReadableTable, StorageBackend};
 
-use super::store::{Absent, CHUNKS, ENTRIES, MANIFEST, META};
+use super::store::{Absent, CHUNKS, MANIFEST, META};
 use super::walk::walk;
 use super::{Disk, folder};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
@@ -52,13 +52,9 @@ pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
     let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
     match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {
-        Ok(disk) => {
-            let mut salvage = disk.read(Salvage::of)?;
-            for record in disk.log.records() {
-                salvage.entries.push(Entry { position: Position(record.position), payload: disk.payload(record)? });
-            }
-            salvage.entries.sort_unstable_by_key(|entry| entry.position);
-            Ok(salvage)
+        Ok(mut disk) => {
+            let entries = disk.entries(Position::default(), usize::MAX)?;
+            Ok(Salvage { entries, ..disk.read(Salvage::of)? })
         }
         Err(EngineError::Damaged { what, .. }) => {
             let mut salvage = walk(&bytes);
@@ -70,6 +66,7 @@ pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
 }
 
 impl Salvage {
+    /// What a store holds, but for its entries.
     fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         let manifest = transaction.open_table(META)?.get(MANIFEST)?.map(|bytes| bytes.value().to_vec());
         let mut salvage = Self { manifest, ..Self::default() };
@@ -77,10 +74,6 @@ impl Salvage {
             let (key, bytes) = chunk?;
             let (snapshot, index) = key.value();
             salvage.chunks.push(Chunk { snapshot: SnapshotId(snapshot), index, bytes: bytes.value().to_vec() });
-        }
-        for entry in transaction.open_table(ENTRIES)?.iter()? {
-            let (position, payload) = entry?;
-            salvage.entries.push(Entry { position: Position(position.value()), payload: payload.value().to_vec() });
         }
         Ok(salvage)
     }
