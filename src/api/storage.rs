@@ -91,6 +91,9 @@ fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> 
         Err(Refusal::Full) => Err(ApiError::TooManyRequests),
         Err(Refusal::Loading) => Err(ApiError::Loading),
         Err(Refusal::NoSpace) => Err(ApiError::InsufficientStorage),
+        Err(Refusal::Unreachable) => {
+            Err(ApiError::ServiceUnavailable { message: "the store cannot be reached".into() })
+        }
         Err(Refusal::Stopped) => Err(ApiError::ServiceUnavailable { message: "the journal has stopped".into() }),
     }
 }

@@ -115,6 +115,13 @@ pub enum EngineError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The process no longer follows a store with several writers, and must load it again. The store is whole.
+    Lost {
+        /// The store.
+        store: String,
+        /// What has shown it.
+        what: String,
+    },
     /// A later release wrote the store.
     NewerFormat {
         /// The store.
@@ -148,6 +155,7 @@ impl fmt::Display for EngineError {
                  left with `coordination-apiserver inspect --data-dir FOLDER`"
             ),
             Self::Io { what, cause } => write!(f, "{what}: {cause}"),
+            Self::Lost { store, what } => write!(f, "{store} must be loaded again: {what}"),
             Self::NewerFormat { store, found, known } => write!(
                 f,
                 "{store} has format {found}, and this release reads formats up to {known}; run the release that wrote it"
@@ -161,7 +169,7 @@ impl std::error::Error for EngineError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { cause, .. } | Self::NoSpace { cause, .. } => Some(cause),
-            Self::Busy { .. } | Self::Damaged { .. } | Self::NewerFormat { .. } => None,
+            Self::Busy { .. } | Self::Damaged { .. } | Self::Lost { .. } | Self::NewerFormat { .. } => None,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::entry::Header;
 use super::seal;
 use crate::engine::Position;
 use crate::resource::ResourceVersion;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// What has been applied to a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,28 @@ pub(super) struct Applied {
     /// Hash of all that was applied: two tables with the same chain hold the same.
     pub(super) chain: u64,
     pub(super) writers: Writers,
+    /// Where the table stood at the last positions, this one included.
+    links: VecDeque<Link>,
+}
+
+/// Where a table stood after an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Link {
+    position: Position,
+    version: ResourceVersion,
+    chain: u64,
+}
+
+/// Positions of which it is known where the table stood.
+const LINKS_MAX: usize = 1024;
+
+/// Whether the writer of an entry had applied what this table has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Agreement {
+    /// It had, or its entry is older than what is known here.
+    Agrees,
+    /// It had applied an entry that this table has not had, or the same entries with another result.
+    Differs,
 }
 
 /// What an entry is to those before it.
@@ -23,6 +45,8 @@ pub(super) enum Order {
     Next,
     /// One that has been applied, appended again: it is passed over.
     Duplicate,
+    /// One of a writer that is not remembered. It may be a duplicate, so everybody passes over it.
+    Stale,
     /// One before it is missing.
     Gap {
         /// The sequence that should be there.
@@ -31,25 +55,48 @@ pub(super) enum Order {
 }
 
 impl Applied {
-    /// What an entry is to those that were applied.
+    /// What a table has applied that was loaded up to `position`, to `version`.
+    pub(super) fn at(position: Position, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
+        Self { position, chain, writers, links: [Link { position, version, chain }].into() }
+    }
+
+    /// What an entry is to those that were applied. The answer is the same on every replica, and it alone decides
+    /// whether an entry is applied.
     pub(super) fn order(&self, header: &Header) -> Order {
-        let expected = self.writers.last(header.writer).saturating_add(1);
+        let last = self.writers.last(header.writer);
+        if last.is_none() && header.after < self.writers.forgotten {
+            return Order::Stale;
+        }
+        let expected = last.unwrap_or(0).saturating_add(1);
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
+            // The writer was idle for so long that it was forgotten.
+            _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Whether the writer of the next entry had applied the same as this table, which stands at `version`.
-    pub(super) fn agrees(&self, header: &Header, version: ResourceVersion) -> bool {
-        (header.after, header.base, header.chain) == (self.position, version, self.chain)
+    /// Whether the writer of an entry had applied what this table has, as far as that is known.
+    pub(super) fn agreement(&self, header: &Header) -> Agreement {
+        if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
+            return Agreement::Agrees;
+        }
+        let claimed = Link { position: header.after, version: header.base, chain: header.chain };
+        match self.links.binary_search_by_key(&header.after, |link| link.position) {
+            Ok(at) if self.links[at] == claimed => Agreement::Agrees,
+            Ok(_) | Err(_) => Agreement::Differs,
+        }
     }
 
-    /// Passes over an entry.
-    pub(super) fn skip(&mut self, position: Position) {
+    /// Passes over an entry; the table stays at `version`.
+    pub(super) fn skip(&mut self, position: Position, version: ResourceVersion) {
         assert!(position > self.position, "an entry that was applied before");
         self.position = position;
+        if self.links.len() == LINKS_MAX {
+            self.links.pop_front();
+        }
+        self.links.push_back(Link { position, version, chain: self.chain });
     }
 
     /// Takes in that all changes of an entry were applied or rejected, which took the table to `version`.
@@ -68,7 +115,7 @@ impl Applied {
         }
         self.chain = seal::hash(&link);
         self.writers.advance(entry.writer, Writer { sequence: entry.sequence, position });
-        self.skip(position);
+        self.skip(position, version);
     }
 }
 
@@ -105,47 +152,48 @@ pub(super) struct Writer {
     pub(super) position: Position,
 }
 
-/// All writers of whom something is remembered, by name.
+/// Writers of whom something is remembered. Every table at the same position remembers the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Writers(BTreeMap<u64, Writer>);
+pub(super) struct Writers {
+    by_name: BTreeMap<u64, Writer>,
+    /// Position of the last entry of the writer that was forgotten last; 0 if none was.
+    pub(super) forgotten: Position,
+}
 
 /// Writers of whom something is remembered; those that wrote last.
 pub(super) const WRITERS_MAX: usize = 1024;
 
 impl Writers {
-    /// Sequence of a writer's last entry; 0 if there is none.
-    pub(super) fn last(&self, name: u64) -> u64 {
-        self.0.get(&name).map_or(0, |writer| writer.sequence)
+    /// Sequence of the last entry of a writer that is remembered.
+    fn last(&self, name: u64) -> Option<u64> {
+        self.by_name.get(&name).map(|writer| writer.sequence)
     }
 
     pub(super) fn contains(&self, name: u64) -> bool {
-        self.0.contains_key(&name)
+        self.by_name.contains_key(&name)
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_name.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Writer)> {
-        self.0.iter().map(|(name, writer)| (*name, *writer))
+        self.by_name.iter().map(|(name, writer)| (*name, *writer))
     }
 
     /// Puts in what was stored.
     pub(super) fn insert(&mut self, name: u64, writer: Writer) {
-        self.0.insert(name, writer);
+        self.by_name.insert(name, writer);
     }
 
     fn advance(&mut self, name: u64, writer: Writer) {
-        let last = self.0.insert(name, writer);
-        debug_assert_eq!(last.map_or(0, |last| last.sequence) + 1, writer.sequence, "not the next entry of its writer");
-        if self.0.len() > WRITERS_MAX {
-            let oldest = self.0.iter().min_by_key(|(_, writer)| writer.position).map(|(name, _)| *name);
-            oldest.and_then(|name| self.0.remove(&name));
+        let last = self.by_name.insert(name, writer);
+        assert_eq!(last.map_or(0, |last| last.sequence) + 1, writer.sequence, "not the next entry of its writer");
+        if self.by_name.len() > WRITERS_MAX
+            && let Some((oldest, Writer { position, .. })) = self.iter().min_by_key(|(_, writer)| writer.position)
+        {
+            self.by_name.remove(&oldest);
+            self.forgotten = position;
         }
-    }
-
-    /// Forgets those whose entries are all gone from the store, but for `own`.
-    pub(super) fn forget_up_to(&mut self, position: Position, own: u64) {
-        self.0.retain(|name, writer| writer.position > position || *name == own);
     }
 }

@@ -10,8 +10,9 @@
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
 use super::entry::{EntryWriter, Header};
+use super::replay::Numbers;
 use super::ticket::{Failure, Outcome, Settle, Ticket, Tickets};
-use crate::engine::{Entry, Position};
+use crate::engine::Position;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::change::Change;
@@ -35,6 +36,8 @@ struct Submitted {
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
+    /// Name under which a batch failed last. An entry of this name may still come.
+    failed_writer: Option<u64>,
     /// Sequence of the last batch that is durable.
     sequence: u64,
     waiting: VecDeque<Submitted>,
@@ -59,7 +62,7 @@ pub(super) struct Batches {
 #[derive(Debug)]
 struct Sent {
     entry: EntryName,
-    base: ResourceVersion,
+    header: Header,
     changes: VecDeque<Submitted>,
 }
 
@@ -91,6 +94,7 @@ impl Batches {
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
+            failed_writer: None,
             sequence: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -110,10 +114,13 @@ impl Batches {
         self.writer
     }
 
-    /// Takes another name, before the first batch.
-    pub(super) fn rename(&mut self, writer: u64) {
-        assert_eq!(self.sequence, 0, "a writer with entries keeps its name");
-        self.writer = writer;
+    /// Goes on under a name that no writer has had, if `applied` knows all.
+    pub(super) fn rename(&mut self, applied: &Applied) {
+        assert!(self.sent.is_none(), "a batch bears the name of its writer");
+        self.sequence = 0;
+        while applied.writers.contains(self.writer) || self.failed_writer == Some(self.writer) {
+            self.writer = self.writer.wrapping_add(1);
+        }
     }
 
     /// Whether there is no room for another change.
@@ -124,6 +131,11 @@ impl Batches {
     /// Changes on their way.
     pub(super) fn len(&self) -> usize {
         usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
+    }
+
+    /// Whether a batch can be made of changes that wait.
+    pub(super) fn can_seal(&self) -> bool {
+        self.sent.is_none() && !self.waiting.is_empty()
     }
 
     /// Changes that wait to be sent.
@@ -191,8 +203,9 @@ impl Batches {
 
     /// Makes a batch of changes that wait, as many as it may hold.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
-        assert!(self.sent.is_none() && self.applying.is_none(), "one batch at a time is under way");
-        if self.waiting.is_empty() {
+        assert!(self.applying.is_none(), "a batch is made from a state between two entries");
+        // A batch that is durable may still be on its way to here.
+        if !self.can_seal() {
             return None;
         }
         let header = Header {
@@ -216,7 +229,7 @@ impl Batches {
         }
         let (payload, checksum) = entry.finish();
         let entry = EntryName { writer: self.writer, sequence: header.sequence, checksum };
-        self.sent = Some(Sent { entry, base: version, changes });
+        self.sent = Some(Sent { entry, header, changes });
         Some(Sealed { payload, changes: count })
     }
 
@@ -228,25 +241,37 @@ impl Batches {
         times.unwrap_or(MicroTime(0))
     }
 
-    /// Whether a durable entry is the batch that was sent. Then it is to be applied.
-    pub(super) fn take_durable(&mut self, entry: &Entry, name: EntryName) -> bool {
-        if self.sent.as_ref().is_none_or(|sent| sent.entry != name) {
-            return false;
-        }
-        let Some(Sent { entry: name, base, changes }) = self.sent.take() else { return false };
-        self.sequence = name.sequence;
-        let (position, rejections) = (entry.position, Rejections::default());
-        self.applying = Some(Applying { entry: name, position, changes, index: 0, rejections, base });
-        true
+    /// What the entry of this name says of its writer, if it is the batch that was sent.
+    pub(super) fn sent_header(&self, name: EntryName) -> Option<Header> {
+        self.sent.as_ref().filter(|sent| sent.entry == name).map(|sent| sent.header)
     }
 
-    /// Applies as many changes of the durable batch as `changes_max` says; gives how many.
-    pub(super) fn apply(&mut self, table: &mut Table, applied: &mut Applied, changes_max: usize) -> usize {
+    /// Begins to apply the batch that was sent, which is durable, to a table at version `base`.
+    pub(super) fn begin(&mut self, position: Position, base: ResourceVersion) {
+        assert!(self.applying.is_none(), "one batch at a time is applied");
+        let Some(Sent { entry, header, changes }) = self.sent.take() else { return };
+        self.sequence = header.sequence;
+        self.applying = Some(Applying { entry, position, changes, index: 0, rejections: Rejections::default(), base });
+    }
+
+    /// Applies as many changes of the durable batch as `changes_max` says; gives how many. `numbers` are kept for
+    /// changes of other writers, if there are any.
+    pub(super) fn apply(
+        &mut self,
+        table: &mut Table,
+        applied: &mut Applied,
+        mut numbers: Option<&mut Numbers>,
+        changes_max: usize,
+    ) -> usize {
         let Some(applying) = &mut self.applying else { return 0 };
         let mut count = 0;
         while count < changes_max {
             let Some(Submitted { change, ticket, key, reserved }) = applying.changes.pop_front() else { break };
-            let outcome = match table.apply(change) {
+            let result = match &mut numbers {
+                None => table.apply(change),
+                Some(numbers) => numbers.apply(table, change),
+            };
+            let outcome = match result {
                 Ok(object) => Outcome::Applied(object),
                 Err(_) => {
                     applying.rejections.push(applying.index);
@@ -271,16 +296,31 @@ impl Batches {
         count
     }
 
-    /// Lets all changes fail: nothing of the batch that was sent happened, and what waits would not fare better.
-    pub(super) fn fail(&mut self, failure: Failure) {
-        let sent = self.sent.take().map(|sent| sent.changes).unwrap_or_default();
-        for one in sent.into_iter().chain(std::mem::take(&mut self.waiting)) {
+    /// Lets all changes fail: the batch that was sent found no room, and what waits would not fare better.
+    ///
+    /// If the batch was sent more than once, an earlier attempt may still take effect. So its sequence is not given to
+    /// another batch: the writer gets another name.
+    pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        self.settle_sent(applied, waiting, || Outcome::Failed(failure));
+    }
+
+    /// Rejects all changes of the batch that was sent, which every replica passes over.
+    pub(super) fn reject(&mut self, applied: &Applied) {
+        self.settle_sent(applied, VecDeque::new(), || Outcome::Rejected);
+    }
+
+    fn settle_sent(&mut self, applied: &Applied, others: VecDeque<Submitted>, outcome: impl Fn() -> Outcome) {
+        let sent = self.sent.take();
+        self.failed_writer = sent.as_ref().map(|sent| sent.entry.writer);
+        for one in sent.into_iter().flat_map(|sent| sent.changes).chain(others) {
             remove_key(&mut self.keys, one.key);
             self.reserved -= one.reserved;
             self.settled += 1;
-            one.ticket.settle(Outcome::Failed(failure));
+            one.ticket.settle(outcome());
         }
-        self.waiting_bytes = 0;
+        self.rename(applied);
         self.check_invariants();
     }
 

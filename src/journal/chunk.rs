@@ -45,7 +45,7 @@ pub(super) fn encode(snapshot: SnapshotId, index: u32, piece: &[u8]) -> Vec<u8> 
 /// # Errors
 /// [`FormError`]
 pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
-    let (mut reader, _) = seal::open(Kind::Chunk, sealed)?;
+    let seal::Opened { mut reader, .. } = seal::open(Kind::Chunk, sealed)?;
     let snapshot = SnapshotId(reader.u64()?);
     let index = reader.u32()?;
     let too_long = reader.damaged("a piece of more bytes than may be");

@@ -7,6 +7,8 @@ use crate::resource::ResourceVersion;
 pub struct Config {
     /// Name of the store, for messages.
     pub store: String,
+    /// Whether other processes write to the store too.
+    pub is_shared: bool,
     /// Wall clock in microseconds at the moment that `now_ms` counts from. Version of the table if the store is new.
     pub wall_us: u64,
     /// How much is done at once.
@@ -40,13 +42,17 @@ pub struct Limits {
     pub no_space_ms: u64,
     /// Milliseconds without a new snapshot after a commit of one that found no room.
     pub snapshot_retry_ms: u64,
+    /// Time within which the writers of a shared store try to claim a snapshot, each at its own moment, in ms.
+    pub claim_spread_ms: u64,
+    /// Time after which another writer may take over a claim that its taker has not renewed, in ms.
+    pub claim_ms_max: u64,
 }
 
 impl Config {
-    /// For a store of this name, at this moment.
+    /// For a store of this name with one writer, at this moment.
     #[must_use]
     pub fn new(store: &str, wall_us: u64) -> Self {
-        Self { store: store.to_owned(), wall_us, limits: Limits::default() }
+        Self { store: store.to_owned(), is_shared: false, wall_us, limits: Limits::default() }
     }
 
     pub(super) fn first_version(&self) -> ResourceVersion {
@@ -74,6 +80,8 @@ impl Default for Limits {
             piece_pause_ms: 2,
             no_space_ms: 1_000,
             snapshot_retry_ms: 10_000,
+            claim_spread_ms: 3_000,
+            claim_ms_max: 60_000,
         }
     }
 }

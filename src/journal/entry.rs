@@ -185,7 +185,7 @@ impl EntryReader {
     /// # Errors
     /// [`FormError`]
     pub(super) fn open(payload: Vec<u8>) -> Result<Self, FormError> {
-        let (mut reader, checksum) = seal::open(Kind::Entry, &payload)?;
+        let seal::Opened { mut reader, checksum, .. } = seal::open(Kind::Entry, &payload)?;
         let header = Header {
             writer: reader.u64()?,
             sequence: reader.u64()?,

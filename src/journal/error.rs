@@ -10,6 +10,12 @@ pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }
 }
 
+/// This process has lost track of `store`. Nothing is wrong with the store, and another start may be well.
+#[cold]
+pub(super) fn lost(store: &str, what: &str) -> EngineError {
+    EngineError::Lost { store: store.to_owned(), what: what.to_owned() }
+}
+
 /// A value of `store` could not be decoded.
 #[cold]
 pub(super) fn unreadable(store: &str, value: &str, error: FormError) -> EngineError {

@@ -2,17 +2,18 @@
 //!
 //! The entries go the way that all changes go, so the event log fills as it did when they were new.
 
-use super::applied::Applied;
+use super::applied::{Applied, Writers};
 use super::chunk::PIECE_BYTES;
 use super::config::Config;
 use super::error::{damaged, unreadable};
 use super::manifest::{Base, Manifest, SnapshotInfo};
-use super::port::{Command, Commit, Event, Port};
+use super::port::{Command, Commit, Event, Port, StoredManifest};
 use super::record::RecordReader;
-use super::replay::{Numbers, Replaying};
+use super::replay::{Expected, Numbers, Replaying};
 use super::retained::{Amount, Retained};
 use super::upkeep::Upkeep;
-use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
+use crate::engine::{EngineError, Entry, Position, SnapshotId};
+use crate::resource::ResourceVersion;
 use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::info;
@@ -22,6 +23,8 @@ use tracing::info;
 pub(super) struct Loading {
     step: Step,
     manifest: Option<Manifest>,
+    /// Revision of the manifest in the store.
+    revision: u64,
     /// Snapshots of which the store has chunks.
     stored: Vec<SnapshotId>,
     numbers: Numbers,
@@ -82,6 +85,7 @@ impl Loading {
         Self {
             step: Step::Opening,
             manifest: None,
+            revision: 0,
             stored: Vec::new(),
             numbers: Numbers::default(),
             applied: Applied::default(),
@@ -114,8 +118,8 @@ impl Loading {
                 Step::Records(records) => {
                     let left = records.advance(port, config, table, &mut self.numbers, budget)?;
                     if matches!(left, Left::Nothing) {
-                        let SnapshotInfo { position, chain, writers, .. } = records.info.clone();
-                        self.applied = Applied { position, chain, writers };
+                        let SnapshotInfo { position, version, chain, writers, .. } = records.info.clone();
+                        self.applied = Applied::at(position, version, chain, writers);
                         self.read_entries(port);
                         continue;
                     }
@@ -143,13 +147,14 @@ impl Loading {
         table: &mut Table,
     ) -> Result<(), EngineError> {
         match event {
-            Event::Opened { manifest: Some(sealed), snapshots, .. } => {
-                let manifest = Manifest::decode(&sealed);
+            Event::Opened { manifest: Some(StoredManifest { bytes, revision }), snapshots, .. } => {
+                self.revision = revision;
+                let manifest = Manifest::decode(&bytes);
                 let manifest = manifest.map_err(|error| unreadable(&config.store, "manifest", error))?;
                 self.stored = snapshots;
                 match &manifest.base {
                     Base::Empty(version) => {
-                        table.start_at(*version);
+                        self.begin_empty(table, *version);
                         self.read_entries(port);
                     }
                     Base::Snapshot(info) => {
@@ -166,21 +171,34 @@ impl Loading {
                 if has_entries || !snapshots.is_empty() {
                     return Err(damaged(&config.store, "manifest", "it is not there, but entries or snapshots are"));
                 }
-                let manifest = Manifest { base: Base::Empty(config.first_version()), newer: None };
-                let writes = vec![Write::PutManifest(manifest.encode())];
-                port.send(Command::Commit(Commit { writes, ..Commit::default() }));
-                table.start_at(config.first_version());
+                let manifest = Manifest::new(config.first_version());
+                let put = StoredManifest { bytes: manifest.encode(), revision: 0 };
+                port.send(Command::Commit(Commit { manifest: Some(Box::new(put)), ..Commit::default() }));
                 self.manifest = Some(manifest);
                 self.step = Step::Creating;
                 Ok(())
             }
-            Event::Committed { .. } => {
+            Event::Committed { revision, .. } => {
                 info!(version = config.first_version().0, "new store");
+                self.revision = revision;
+                self.begin_empty(table, config.first_version());
                 self.read_entries(port);
                 Ok(())
             }
+            // Another replica was first.
+            Event::Overtaken => {
+                port.send(Command::Open);
+                self.step = Step::Opening;
+                Ok(())
+            }
+            Event::Reachable(_) => Ok(()),
             other => Err(unexpected(config, other)),
         }
+    }
+
+    fn begin_empty(&mut self, table: &mut Table, version: ResourceVersion) {
+        table.start_at(version);
+        self.applied = Applied::at(Position::default(), version, 0, Writers::default());
     }
 
     fn read_entries(&mut self, port: &mut dyn Port) {
@@ -226,7 +244,9 @@ impl Loading {
                 }
                 // Those that are in the base, and are to be deleted.
                 if entry.position > base {
-                    entries.replaying = Replaying::begin(&config.store, entry, &mut self.applied, table.version())?;
+                    let expected = if config.is_shared { Expected::Stored } else { Expected::OneWriter };
+                    let base = table.version();
+                    entries.replaying = Replaying::begin(&config.store, entry, &mut self.applied, base, expected)?;
                 }
                 continue;
             }
@@ -242,13 +262,14 @@ impl Loading {
                     }
                     entries.queue = next.into();
                 }
+                Some(Event::Reachable(_)) => {}
                 Some(other) => return Err(unexpected(config, other)),
             }
         }
     }
 
     /// What goes on with the table when it is loaded.
-    pub(super) fn finish(self, table: &Table) -> (Applied, Upkeep) {
+    pub(super) fn finish(self, config: &Config, table: &Table) -> (Applied, Numbers, Upkeep) {
         let manifest = self.manifest.expect("a table is loaded by a manifest");
         info!(
             leases = table.len(),
@@ -257,8 +278,8 @@ impl Loading {
             entries = self.entries,
             "journal loaded"
         );
-        let upkeep = Upkeep::new(manifest, self.retained, self.since, &self.stored);
-        (self.applied, upkeep)
+        let upkeep = Upkeep::new(config, (manifest, self.revision), self.retained, self.since, &self.stored);
+        (self.applied, self.numbers, upkeep)
     }
 }
 
@@ -309,6 +330,7 @@ impl Records {
                     debug_assert!(piece.bytes.len() <= PIECE_BYTES, "a piece that is too long");
                     self.reader.push(&piece.bytes);
                 }
+                Some(Event::Reachable(_)) => {}
                 Some(other) => return Err(unexpected(config, other)),
             }
         }

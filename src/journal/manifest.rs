@@ -5,6 +5,8 @@
 //!   2    u8       0: an empty table is the base; 1: a snapshot is
 //!        number   version of the empty table, or the snapshot as below
 //!        u8       1: a newer snapshot follows, as below; 0: there is none
+//!        number   of the last snapshot that was claimed, since format 2
+//!        u8       1: the name of the writer that takes it follows (u64); 0: nobody takes one; since format 2
 //!        checksum
 //! ```
 //!
@@ -13,11 +15,16 @@
 //! ```text
 //!   number of the snapshot, version of the table, position of the last entry that is in it, chain (u64), chunks,
 //!   records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, and of each
-//!   its name (u64), its last sequence, and the position of that
+//!   its name (u64), its last sequence, and the position of that; since format 2 the position up to which writers were
+//!   forgotten
 //! ```
+//!
+//! Several writers may share a store. One that wants to take a snapshot first claims its number here. A manifest takes
+//! the place of the one that its writer knows, and of no other. So one writer at a time takes a snapshot, and one whose
+//! claim another has taken over cannot finish.
 
 use super::applied::{Writer, Writers};
-use super::seal::{self, Kind};
+use super::seal::{self, Kind, Opened};
 use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
 use crate::engine::{Position, SnapshotId};
 use crate::resource::ResourceVersion;
@@ -28,6 +35,10 @@ pub(super) struct Manifest {
     pub(super) base: Base,
     /// A complete snapshot that becomes the base when the journal before it is not needed any more.
     pub(super) newer: Option<SnapshotInfo>,
+    /// Number of the last snapshot that a writer has claimed. No other has it.
+    pub(super) last_claimed: SnapshotId,
+    /// Name of the writer that takes that snapshot; none if nobody does.
+    pub(super) taker: Option<u64>,
 }
 
 /// The state from which a start goes on.
@@ -61,6 +72,11 @@ pub(super) struct SnapshotInfo {
 }
 
 impl Manifest {
+    /// That of a new store.
+    pub(super) fn new(version: ResourceVersion) -> Self {
+        Self { base: Base::Empty(version), newer: None, last_claimed: SnapshotId(0), taker: None }
+    }
+
     /// All snapshots that it names.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotInfo> {
         let base = match &self.base {
@@ -93,6 +109,9 @@ impl Manifest {
         if let Some(info) = &self.newer {
             put_info(&mut out, info);
         }
+        put_varint(&mut out, self.last_claimed.0);
+        out.push(u8::from(self.taker.is_some()));
+        out.extend(self.taker.iter().flat_map(|taker| taker.to_le_bytes()));
         seal::seal(&mut out);
         out
     }
@@ -102,15 +121,22 @@ impl Manifest {
     /// # Errors
     /// [`FormError`]
     pub(super) fn decode(sealed: &[u8]) -> Result<Self, FormError> {
-        let (mut reader, _) = seal::open(Kind::Manifest, sealed)?;
+        let Opened { mut reader, format, .. } = seal::open(Kind::Manifest, sealed)?;
         let base = if read_flag(&mut reader)? {
-            Base::Snapshot(read_info(&mut reader)?)
+            Base::Snapshot(read_info(&mut reader, format)?)
         } else {
             Base::Empty(ResourceVersion(reader.varint()?))
         };
-        let newer = if read_flag(&mut reader)? { Some(read_info(&mut reader)?) } else { None };
+        let newer = if read_flag(&mut reader)? { Some(read_info(&mut reader, format)?) } else { None };
+        let mut manifest = Self { base, newer, last_claimed: SnapshotId(0), taker: None };
+        if format == 1 {
+            manifest.last_claimed = manifest.newest().map_or(SnapshotId(0), |info| info.id);
+        } else {
+            manifest.last_claimed = SnapshotId(reader.varint()?);
+            manifest.taker = if read_flag(&mut reader)? { Some(reader.u64()?) } else { None };
+        }
         reader.finish()?;
-        Ok(Self { base, newer })
+        Ok(manifest)
     }
 }
 
@@ -129,9 +155,10 @@ fn put_info(out: &mut Vec<u8>, info: &SnapshotInfo) {
         put_varint(out, writer.sequence);
         put_varint(out, writer.position.0);
     }
+    put_varint(out, info.writers.forgotten.0);
 }
 
-fn read_info(reader: &mut Reader<'_>) -> Result<SnapshotInfo, FormError> {
+fn read_info(reader: &mut Reader<'_>, format: u8) -> Result<SnapshotInfo, FormError> {
     let id = SnapshotId(reader.varint()?);
     let version = ResourceVersion(reader.varint()?);
     let position = Position(reader.varint()?);
@@ -141,6 +168,9 @@ fn read_info(reader: &mut Reader<'_>) -> Result<SnapshotInfo, FormError> {
     for _ in 0..reader.length()? {
         let name = reader.u64()?;
         writers.insert(name, Writer { sequence: reader.varint()?, position: Position(reader.varint()?) });
+    }
+    if format > 1 {
+        writers.forgotten = Position(reader.varint()?);
     }
     Ok(SnapshotInfo { id, version, position, chain, chunks, records, bytes, begun_us, writers })
 }

@@ -17,8 +17,20 @@
 //! A start loads the base that the manifest names and applies every entry behind it. Each entry says what its writer
 //! had applied; where that differs from what the entries before it lead to, something is damaged, and the start ends
 //! with the place. A torn end is nothing that this module sees: an engine has a commit wholly or not at all.
+//!
+//! # Several writers
+//!
+//! Processes that share a store are equal: each appends entries, and each applies all entries, its own included, in the
+//! order of their positions. Whether an entry is applied depends on its writer's sequence and on the entries before it
+//! alone, so the tables are the same wherever they have come to the same position. A change whose Lease another writer
+//! changed first is rejected everywhere. An entry of which one before it is missing, or whose writer had another table,
+//! shows that something went wrong on the way: [`EngineError::Lost`], after which the process loads the store again.
+//!
+//! What a table shows may be older than what another process has acknowledged. Who needs to know better asks for a
+//! [barrier](Journal::ask_barrier).
 
 mod applied;
+mod barriers;
 mod batches;
 mod chunk;
 mod config;
@@ -46,7 +58,7 @@ mod worker;
 
 pub use chunk::CHUNK_BYTES_MAX;
 pub use config::{Config, Limits};
-pub use port::{COMMANDS_MAX, CallPort, Command, Commit, Event, Piece, Port, ThreadPort};
+pub use port::{COMMANDS_MAX, CallPort, Command, Commit, Event, Piece, Port, StoredManifest, ThreadPort};
 pub use seal::FORMAT;
 pub use stats::{CommitStats, SnapshotStats, Stats};
 pub use ticket::{Failure, Outcome, Refusal, Ticket};
@@ -57,8 +69,10 @@ use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::change::Change;
 use applied::Applied;
+use barriers::Barriers;
 use batches::Batches;
 use loading::Loading;
+use replay::{Expected, Numbers, Replaying, Verdict};
 use stats::Counts;
 use std::collections::VecDeque;
 use tracing::{info, warn};
@@ -76,6 +90,12 @@ pub struct Journal {
     applied: Applied,
     /// Entries that are durable and not looked at yet.
     delivered: VecDeque<Entry>,
+    /// An entry of another writer that is being applied.
+    replaying: Option<Replaying>,
+    /// For the changes of other writers, if there are any.
+    numbers: Option<Numbers>,
+    barriers: Barriers,
+    is_reachable: bool,
     /// The commit that the worker has.
     under_way: Option<UnderWay>,
     gathering: Option<Gathering>,
@@ -137,6 +157,10 @@ impl Journal {
             batches: Batches::new(writer),
             applied: Applied::default(),
             delivered: VecDeque::new(),
+            replaying: None,
+            numbers: None,
+            barriers: Barriers::default(),
+            is_reachable: true,
             under_way: None,
             gathering: None,
             no_space_until_ms: None,
@@ -156,7 +180,8 @@ impl Journal {
     /// Whether a change that is submitted now has a chance to become durable.
     #[must_use]
     pub fn is_writable(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_)) && self.no_space_until_ms.is_none() && !self.is_stopped
+        let is_ready = matches!(self.phase, Phase::Ready(_));
+        is_ready && self.is_reachable && self.no_space_until_ms.is_none() && !self.is_stopped
     }
 
     /// Takes in what the worker says. Loads the table, which must be empty at first, by about `records_max` Leases and
@@ -186,13 +211,10 @@ impl Journal {
             return Ok(());
         }
         let Phase::Loading(loading) = std::mem::replace(&mut self.phase, Phase::Failed) else { return Ok(()) };
-        let (applied, upkeep) = loading.finish(table);
-        let mut writer = self.batches.writer();
-        while applied.writers.contains(writer) {
-            writer = writer.wrapping_add(1);
-        }
-        self.batches.rename(writer);
+        let (applied, numbers, upkeep) = loading.finish(&self.config, table);
+        self.batches.rename(&applied);
         self.applied = applied;
+        self.numbers = self.config.is_shared.then_some(numbers);
         self.phase = Phase::Ready(Box::new(upkeep));
         Ok(())
     }
@@ -200,12 +222,18 @@ impl Journal {
     fn apply(&mut self, table: &mut Table, now_ms: u64, changes_max: usize) -> Result<(), EngineError> {
         let mut budget = changes_max.max(1);
         loop {
-            budget -= self.batches.apply(table, &mut self.applied, budget);
-            if budget == 0 || self.batches.is_applying() {
+            budget -= match &self.replaying {
+                None => self.batches.apply(table, &mut self.applied, self.numbers.as_mut(), budget),
+                Some(_) => self.replay(table, budget)?,
+            };
+            if budget == 0 || self.is_applying() {
                 return Ok(());
             }
+            self.barriers.on_applied(self.applied.position);
             if let Some(entry) = self.delivered.pop_front() {
-                self.on_entry(entry)?;
+                self.on_entry(entry, table)?;
+                // An entry takes time, also one without changes for this table.
+                budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.on_event(event, now_ms)?;
             } else {
@@ -214,18 +242,42 @@ impl Journal {
         }
     }
 
+    fn is_applying(&self) -> bool {
+        self.batches.is_applying() || self.replaying.is_some()
+    }
+
+    /// Applies changes of another writer, as many as `changes_max` says; gives how many.
+    fn replay(&mut self, table: &mut Table, changes_max: usize) -> Result<usize, EngineError> {
+        let (Some(replaying), Some(numbers)) = (&mut self.replaying, &mut self.numbers) else { return Ok(0) };
+        let count = replaying.step(&self.config.store, table, numbers, changes_max)?;
+        if replaying.is_done()
+            && let Some(done) = self.replaying.take()
+        {
+            done.finish(&self.config.store, table, &mut self.applied)?;
+        }
+        Ok(count)
+    }
+
     /// Takes in an entry that is durable.
-    fn on_entry(&mut self, entry: Entry) -> Result<(), EngineError> {
-        let wrong = |what| Err(error::damaged(&self.config.store, &replay::name(entry.position), what));
-        if entry.position <= self.applied.position {
-            return wrong("its position was given out before");
-        }
-        let is_own = entry::peek(&entry.payload).is_some_and(|name| self.batches.take_durable(&entry, name));
-        if !is_own {
-            return wrong("another process wrote it");
-        }
-        if let Phase::Ready(upkeep) = &mut self.phase {
-            upkeep.on_entry(entry.position, entry.payload.len());
+    fn on_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
+        let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
+        upkeep.on_entry(entry.position, entry.payload.len());
+        let (store, position, version) = (&self.config.store, entry.position, table.version());
+        let expected = if self.config.is_shared { Expected::Delivered } else { Expected::OneWriter };
+        let own = entry::peek(&entry.payload).and_then(|name| self.batches.sent_header(name));
+        let Some(header) = own else {
+            if !self.config.is_shared {
+                return Err(error::damaged(store, &replay::name(position), "another process wrote it"));
+            }
+            self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?;
+            return Ok(());
+        };
+        match replay::judge(store, position, &header, &self.applied, version, expected)? {
+            Verdict::Apply => self.batches.begin(position, version),
+            Verdict::PassOver | Verdict::Reject => {
+                self.applied.skip(position, version);
+                self.batches.reject(&self.applied);
+            }
         }
         Ok(())
     }
@@ -233,16 +285,17 @@ impl Journal {
     fn on_event(&mut self, event: Event, now_ms: u64) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         match event {
-            Event::Committed { entries, chunk_bytes, took_us } => {
+            Event::Committed { entries, revision, chunk_bytes, took_us } => {
                 let UnderWay { changes, bytes, .. } = self.under_way.take().unwrap_or_default();
-                assert!(changes == 0 || !entries.is_empty(), "a batch is durable that the engine does not deliver");
+                let is_delivered = !entries.is_empty() || self.config.is_shared;
+                assert!(changes == 0 || is_delivered, "a batch is durable that the engine does not deliver");
                 if changes > 0 {
                     self.counts.on_commit(CommitStats { took_us, changes, bytes });
                 }
                 if self.no_space_until_ms.take().is_some() {
                     info!(store = self.config.store, "the store has room again");
                 }
-                upkeep.on_durable(&self.config, chunk_bytes, now_ms);
+                upkeep.on_durable(&self.config, chunk_bytes, revision, now_ms);
                 self.delivered.extend(entries);
                 Ok(())
             }
@@ -251,6 +304,29 @@ impl Journal {
                 Ok(())
             }
             Event::Failed(error) => Err(error),
+            Event::Overtaken => {
+                self.under_way = None;
+                upkeep.on_overtaken(&self.config, now_ms);
+                Ok(())
+            }
+            Event::End(position) => {
+                self.barriers.on_end(position);
+                Ok(())
+            }
+            Event::Delivered(entries) => {
+                self.delivered.extend(entries);
+                Ok(())
+            }
+            Event::Replaced(manifest) => upkeep.on_replaced(&self.config, &manifest, now_ms),
+            Event::Reachable(is_reachable) => {
+                match (self.is_reachable, is_reachable) {
+                    (true, false) => warn!(store = self.config.store, "the store cannot be reached"),
+                    (false, true) => info!(store = self.config.store, "the store is reachable again"),
+                    (true, true) | (false, false) => {}
+                }
+                self.is_reachable = is_reachable;
+                Ok(())
+            }
             Event::Opened { .. } | Event::Piece(_) | Event::Entries(_) => {
                 Err(error::damaged(&self.config.store, "worker", "an answer to no question"))
             }
@@ -273,7 +349,7 @@ impl Journal {
             if self.no_space_until_ms.is_none() {
                 warn!(%error, changes, "writes are refused");
             }
-            self.batches.fail(Failure::NoSpace);
+            self.batches.fail(Failure::NoSpace, &self.applied);
             self.no_space_until_ms = Some(now_ms.saturating_add(self.config.limits.no_space_ms));
         }
     }
@@ -284,9 +360,10 @@ impl Journal {
         match &self.phase {
             Phase::Loading(loading) => loading.has_work(),
             Phase::Ready(upkeep) => {
-                self.batches.is_applying()
+                self.is_applying()
                     || !self.delivered.is_empty()
-                    || self.under_way.is_none() && (self.batches.waiting_len() > 0 || upkeep.has_work())
+                    || self.barriers.has_work()
+                    || self.under_way.is_none() && (self.batches.can_seal() || upkeep.has_work())
             }
             Phase::Failed => false,
         }
@@ -325,6 +402,7 @@ impl Journal {
             Phase::Loading(_) => Err(Refusal::Loading),
             Phase::Failed => Err(Refusal::Stopped),
             Phase::Ready(_) if self.is_stopped => Err(Refusal::Stopped),
+            Phase::Ready(_) if !self.is_reachable => Err(Refusal::Unreachable),
             Phase::Ready(_) if self.no_space_until_ms.is_some_and(|until| now_ms < until) => Err(Refusal::NoSpace),
             Phase::Ready(_) => Ok(()),
         }
@@ -337,6 +415,26 @@ impl Journal {
         self.batches.settled()
     }
 
+    /// Number of a barrier for a request that has come. When it is [passed](Journal::passed_barrier), the table has all
+    /// that any process had appended before this call. Of a store with one writer the table has that always.
+    pub fn ask_barrier(&mut self) -> u64 {
+        if self.config.is_shared { self.barriers.ask() } else { 0 }
+    }
+
+    /// Number of the last barrier that is passed.
+    #[inline]
+    #[must_use]
+    pub fn passed_barrier(&self) -> u64 {
+        self.barriers.passed()
+    }
+
+    /// Whether other processes write to the store too.
+    #[inline]
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.config.is_shared
+    }
+
     /// Bytes of the quota that creations and replacements in flight take.
     #[must_use]
     pub fn reserved_bytes(&self) -> usize {
@@ -346,7 +444,10 @@ impl Journal {
     /// Ends a turn: if the worker has nothing to do, sends it the changes that wait, and a bounded piece of upkeep.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
-        if self.under_way.is_some() || self.batches.is_applying() || !self.delivered.is_empty() {
+        if self.barriers.begin() {
+            self.port.send(Command::FindEnd);
+        }
+        if self.under_way.is_some() || self.is_applying() || !self.delivered.is_empty() {
             return;
         }
         if self.gathers(now_ms) {
@@ -358,7 +459,7 @@ impl Journal {
             let probe = upkeep.probe();
             return self.send(probe, UnderWay::default());
         }
-        let work = upkeep.next(&self.config, table, &mut self.applied, self.batches.writer(), now_ms);
+        let work = upkeep.next(&self.config, table, &self.applied, self.batches.writer(), now_ms);
         let mut commit = match work {
             Some(Work::Alone(commit)) => return self.send(commit, UnderWay::default()),
             Some(Work::Beside(commit)) => commit,

@@ -1,7 +1,17 @@
 //! What the loop and the worker say to each other, and the thread on which the worker runs.
+//!
+//! A port to a store with several writers keeps to more rules:
+//!
+//! - [`Event::Delivered`], [`Event::Replaced`] and [`Event::Reachable`] come without a command.
+//! - [`Command::FindEnd`] may be answered before a commit that was sent earlier.
+//! - All that is read from [`Command::Open`] to the end of the entries is one state of the store.
+//! - The first entry and the first manifest that are delivered are those right behind that state. They come after the
+//!   end of the entries.
+//! - The answer to a commit with a manifest comes before any manifest that was put later.
+//! - The attempt of a commit that outlived the answer may take effect later, but only once.
 
 use super::worker::Worker;
-use crate::engine::{EngineError, Entry, SnapshotId, Write};
+use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::collections::VecDeque;
@@ -28,6 +38,8 @@ pub enum Command {
     ReadEntries,
     /// Makes writes durable, all of them or none.
     Commit(Commit),
+    /// Finds the last entry that any writer has appended. The look must begin after the command.
+    FindEnd,
 }
 
 /// What becomes durable together.
@@ -39,6 +51,18 @@ pub struct Commit {
     pub piece: Option<Piece>,
     /// What else there is to write.
     pub writes: Vec<Write>,
+    /// Manifest that is to take the place of one. It goes alone.
+    pub manifest: Option<Box<StoredManifest>>,
+}
+
+/// A manifest in a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredManifest {
+    /// Sealed bytes.
+    pub bytes: Vec<u8>,
+    /// Of a manifest that was read, its revision. Of one that is to be put, the revision of the one that it replaces, 0
+    /// if there is none. A store with one writer has 0 for all.
+    pub revision: u64,
 }
 
 /// A piece of a snapshot, before it is compressed and sealed.
@@ -57,8 +81,8 @@ pub struct Piece {
 pub enum Event {
     /// The store is open.
     Opened {
-        /// Sealed manifest; none in a new store.
-        manifest: Option<Vec<u8>>,
+        /// The manifest; none in a new store.
+        manifest: Option<StoredManifest>,
         /// Snapshots of which there are chunks.
         snapshots: Vec<SnapshotId>,
         /// Whether there are entries.
@@ -70,13 +94,25 @@ pub enum Event {
     Entries(Vec<Entry>),
     /// A commit is durable.
     Committed {
-        /// Entries that the journal gained, in order.
+        /// Entries that the journal gained, in order. A store with several writers delivers them by themselves.
         entries: Vec<Entry>,
+        /// Revision of the manifest that was put; 0 if none was, or if there is one writer.
+        revision: u64,
         /// Bytes of the chunk that became of the piece.
         chunk_bytes: usize,
         /// Microseconds that the commit took; 0 if nobody measured it.
         took_us: u64,
     },
+    /// A manifest was not put, because another writer had replaced the one that it was for.
+    Overtaken,
+    /// The last entry of the journal: 0 if there is none.
+    End(Position),
+    /// Entries that the journal gained, of all writers, in order. The first follows the last one that was read.
+    Delivered(Vec<Entry>),
+    /// A manifest was put, by any writer.
+    Replaced(StoredManifest),
+    /// Whether the store can be reached. It can when the port is made.
+    Reachable(bool),
     /// A command failed. After [`EngineError::NoSpace`] of a commit the worker can be used further, else not.
     Failed(EngineError),
 }

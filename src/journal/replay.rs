@@ -1,15 +1,17 @@
 //! Stored changes to changes of a table: for what another process wrote, or this one before it ended.
 
-use super::applied::{Applied, EntryName, Order, Rejections};
-use super::entry::{EntryReader, Origin, StoredChange};
-use super::error::{damaged, unreadable};
+use super::applied::{Agreement, Applied, EntryName, Order, Rejections};
+use super::entry::{EntryReader, Header, Origin, StoredChange};
+use super::error::{damaged, lost, unreadable};
 use super::record::Record;
 use crate::engine::{EngineError, Entry, Position};
 use crate::resource::ResourceVersion;
 use crate::table::change::{Change, Rejected, Target};
+use crate::table::object::Object;
 use crate::table::{Slot, Table};
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
+use tracing::warn;
 
 /// Where in a table the Lease of a number is. It is kept for as long as stored changes are applied.
 #[derive(Debug, Default)]
@@ -33,19 +35,35 @@ impl Numbers {
         Ok(())
     }
 
-    /// Whether a change was installed; else the table is as before.
+    /// Applies a change of this process, as [`Table::apply`] does.
+    ///
+    /// # Errors
+    /// [`Rejected`]
+    pub(super) fn apply(&mut self, table: &mut Table, change: Change) -> Result<Object, Rejected> {
+        match change {
+            Change::Create(lease) => {
+                let (namespace, name) = (lease.metadata.namespace.clone(), lease.metadata.name.clone());
+                let object = table.apply(Change::Create(lease))?;
+                let (slot, _) = table.find(&namespace, &name).expect("a Lease that was just created");
+                self.0.insert(object.number(), slot);
+                Ok(object)
+            }
+            Change::Delete(target) => {
+                let object = table.apply(Change::Delete(target))?;
+                self.0.remove(&target.number);
+                Ok(object)
+            }
+            change @ (Change::Replace(..) | Change::Renew(..)) => table.apply(change),
+        }
+    }
+
+    /// Whether a stored change was installed; else the table is as before.
     ///
     /// # Errors
     /// What is wrong with a change that nobody can have made.
-    fn apply(&mut self, table: &mut Table, change: StoredChange) -> Result<bool, &'static str> {
+    fn apply_stored(&mut self, table: &mut Table, change: StoredChange) -> Result<bool, &'static str> {
         match change {
-            StoredChange::Create(lease) => {
-                let (namespace, name) = (lease.metadata.namespace.clone(), lease.metadata.name.clone());
-                let Ok(object) = table.apply(Change::Create(lease)) else { return Ok(false) };
-                let (slot, _) = table.find(&namespace, &name).ok_or("a Lease that is not found after its creation")?;
-                self.0.insert(object.number(), slot);
-                Ok(true)
-            }
+            StoredChange::Create(lease) => Ok(self.apply(table, Change::Create(lease)).is_ok()),
             StoredChange::Replace(origin, lease) => {
                 let Some(target) = self.target(origin) else { return Ok(false) };
                 if !table.key(target.slot).is(&lease.metadata.namespace, &lease.metadata.name) {
@@ -59,11 +77,7 @@ impl Numbers {
             }
             StoredChange::Delete(origin) => {
                 let Some(target) = self.target(origin) else { return Ok(false) };
-                let is_deleted = table.apply(Change::Delete(target)).is_ok();
-                if is_deleted {
-                    self.0.remove(&origin.number);
-                }
-                Ok(is_deleted)
+                Ok(self.apply(table, Change::Delete(target)).is_ok())
             }
         }
     }
@@ -80,47 +94,102 @@ pub(super) struct Replaying {
     reader: EntryReader,
     index: u64,
     rejections: Rejections,
+    /// Version of the table before the entry.
+    base: ResourceVersion,
+}
+
+/// What is expected of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// Its writer had applied every entry before it.
+    OneWriter,
+    /// It was read with all others that the store had. Another start would read the same.
+    Stored,
+    /// It was delivered to a table that has followed the journal. Another start can mend the table.
+    Delivered,
+}
+
+/// What to do with an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// To apply it.
+    Apply,
+    /// To pass over it: it was applied before.
+    PassOver,
+    /// To pass over it, as its writer is not remembered.
+    Reject,
+}
+
+/// What to do with the entry at `position`, by what its writer says.
+///
+/// # Errors
+/// [`EngineError`] if an entry before it is missing, or if its writer's table and this one, at `version`, are not the
+/// same.
+pub(super) fn judge(
+    store: &str,
+    position: Position,
+    header: &Header,
+    applied: &Applied,
+    version: ResourceVersion,
+    expected: Expected,
+) -> Result<Verdict, EngineError> {
+    let wrong = |what: &str| match expected {
+        Expected::OneWriter | Expected::Stored => damaged(store, &name(position), what),
+        Expected::Delivered => lost(store, &format!("{}: {what}", name(position))),
+    };
+    if position <= applied.position {
+        return Err(wrong(&format!("it comes behind position {}", applied.position.0)));
+    }
+    match applied.order(header) {
+        Order::Next => {}
+        Order::Duplicate => return Ok(Verdict::PassOver),
+        Order::Stale => return Ok(Verdict::Reject),
+        Order::Gap { expected } => {
+            let sequence = header.sequence;
+            return Err(wrong(&format!("it has sequence {sequence} of its writer in the place of {expected}")));
+        }
+    }
+    let is_last = header.after == applied.position;
+    if applied.agreement(header) == Agreement::Agrees && (is_last || expected != Expected::OneWriter) {
+        return Ok(Verdict::Apply);
+    }
+    let chain = if header.chain == applied.chain { "" } else { "not " };
+    let what = format!(
+        "it was made at version {} after position {}, and the entries before it lead to version {version} after \
+         position {}; their chains are {chain}equal",
+        header.base, header.after.0, applied.position.0
+    );
+    match expected {
+        Expected::OneWriter | Expected::Delivered => Err(wrong(&what)),
+        // The store is what counts. The table of that writer was wrong, and its writer has found that out by now.
+        Expected::Stored => {
+            warn!(position = position.0, "an entry of a writer with another table: {what}");
+            Ok(Verdict::Apply)
+        }
+    }
 }
 
 impl Replaying {
-    /// Begins with an entry that stands behind what `applied` says, at the table's `version`. None if it is passed
-    /// over: it was applied before.
+    /// Begins with an entry, if it is to be applied. `applied` takes in that an entry was passed over.
     ///
     /// # Errors
-    /// [`EngineError`] if it is damaged, or is not the next one of its writer.
+    /// [`EngineError`] if it is damaged, or as those of [`judge`].
     pub(super) fn begin(
         store: &str,
         entry: Entry,
         applied: &mut Applied,
-        version: ResourceVersion,
+        base: ResourceVersion,
+        expected: Expected,
     ) -> Result<Option<Self>, EngineError> {
         let position = entry.position;
-        let wrong = |what: &str| damaged(store, &name(position), what);
-        if position <= applied.position {
-            return Err(wrong(&format!("it comes behind position {}", applied.position.0)));
-        }
         let reader = EntryReader::open(entry.payload).map_err(|error| unreadable(store, &name(position), error))?;
-        match applied.order(&reader.header) {
-            Order::Next => {}
-            Order::Duplicate => {
-                applied.skip(position);
-                return Ok(None);
-            }
-            Order::Gap { expected } => {
-                let sequence = reader.header.sequence;
-                return Err(wrong(&format!("it has sequence {sequence} of its writer in the place of {expected}")));
+        match judge(store, position, &reader.header, applied, base, expected)? {
+            Verdict::Apply => Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default(), base })),
+            Verdict::PassOver | Verdict::Reject => {
+                applied.skip(position, base);
+                Ok(None)
             }
         }
-        if !applied.agrees(&reader.header, version) {
-            let (after, base) = (reader.header.after.0, reader.header.base);
-            let (own_after, chain) =
-                (applied.position.0, if reader.header.chain == applied.chain { "" } else { "not " });
-            return Err(wrong(&format!(
-                "it was made at version {base} after position {after}, and the entries before it lead to version \
-                 {version} after position {own_after}; their chains are {chain}equal"
-            )));
-        }
-        Ok(Some(Self { position, reader, index: 0, rejections: Rejections::default() }))
     }
 
     /// Applies the next changes, as many as `changes_max` says; gives how many. When the last one is, `applied` says
@@ -140,7 +209,7 @@ impl Replaying {
             let next = self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;
             let Some(change) = next else { break };
             let is_installed =
-                numbers.apply(table, change).map_err(|what| damaged(store, &name(self.position), what))?;
+                numbers.apply_stored(table, change).map_err(|what| damaged(store, &name(self.position), what))?;
             if !is_installed {
                 self.rejections.push(self.index);
             }
@@ -163,8 +232,7 @@ impl Replaying {
         assert!(self.is_done(), "an entry with changes that are not applied");
         self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;
         let installed = self.index - self.rejections.count;
-        let base = self.reader.header.base;
-        assert_eq!(table.version().0, base.0 + installed, "an entry took the table to a wrong version");
+        assert_eq!(table.version().0, self.base.0 + installed, "an entry took the table to a wrong version");
         let entry = EntryName {
             writer: self.reader.header.writer,
             sequence: self.reader.header.sequence,

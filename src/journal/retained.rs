@@ -67,6 +67,23 @@ impl Retained {
         (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)
     }
 
+    /// Entries behind a position, about: those of whole segments.
+    pub(super) fn since(&self, position: Position) -> Amount {
+        let mut since = Amount::default();
+        for segment in self.segments.iter().filter(|segment| segment.last > position) {
+            since.entries += segment.amount.entries;
+            since.bytes += segment.amount.bytes;
+        }
+        since
+    }
+
+    /// Takes in that another writer deletes all that [`Retained::truncation`] would.
+    pub(super) fn forget(&mut self, unwanted: Position) {
+        while let Some(up_to) = self.truncation(unwanted) {
+            self.on_truncated(up_to);
+        }
+    }
+
     /// Takes in that the first segment is deleted.
     pub(super) fn on_truncated(&mut self, up_to: Position) {
         while let Some(segment) = self.segments.pop_front_if(|segment| segment.last <= up_to) {

@@ -30,8 +30,8 @@ impl Kind {
     }
 }
 
-/// Number of the newest format, of every kind.
-pub const FORMAT: u8 = 1;
+/// Number of the newest format, of every kind. In format 1 a manifest had no claim and no forgotten writers.
+pub const FORMAT: u8 = 2;
 /// Bytes before what the kind says.
 pub(super) const START_BYTES: usize = 2;
 /// Bytes of the checksum.
@@ -50,8 +50,18 @@ pub(super) fn seal(value: &mut Vec<u8>) -> u64 {
     checksum
 }
 
-/// What stands between the start and the checksum of a sealed value, and the checksum.
-pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<(Reader<'_>, u64), FormError> {
+/// A sealed value that is whole.
+#[derive(Debug)]
+pub(super) struct Opened<'a> {
+    /// At what stands between the start and the checksum.
+    pub(super) reader: Reader<'a>,
+    pub(super) checksum: u64,
+    /// Number of the format, from 1 to [`FORMAT`].
+    pub(super) format: u8,
+}
+
+/// Opens a sealed value.
+pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<Opened<'_>, FormError> {
     let (value, checksum) =
         sealed.split_last_chunk::<SEAL_BYTES>().ok_or(FormError::Damaged { offset: 0, what: "an early end" })?;
     let checksum = u64::from_le_bytes(*checksum);
@@ -63,7 +73,7 @@ pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<(Reader<'_>, u64), FormE
         return Err(FormError::Damaged { offset: 0, what: "a value of another kind" });
     }
     match reader.u8()? {
-        FORMAT => Ok((reader, checksum)),
+        format @ 1..=FORMAT => Ok(Opened { reader, checksum, format }),
         0 => Err(FormError::Damaged { offset: 1, what: "a format that never was" }),
         newer => Err(FormError::Newer { found: newer.into() }),
     }
@@ -90,8 +100,8 @@ mod tests {
         begin(Kind::Entry, &mut value);
         value.extend_from_slice(b"what is in it");
         let checksum = seal(&mut value);
-        let (mut reader, found) = open(Kind::Entry, &value).expect("a sealed value");
-        assert_eq!((reader.take(13), found), (Ok(&b"what is in it"[..]), checksum));
+        let mut opened = open(Kind::Entry, &value).expect("a sealed value");
+        assert_eq!((opened.reader.take(13), opened.checksum), (Ok(&b"what is in it"[..]), checksum));
         for at in 0..value.len() {
             for bit in 0..8 {
                 let mut flipped = value.clone();
@@ -104,8 +114,8 @@ mod tests {
 
     #[test]
     fn a_later_format_is_told_by_its_number_and_another_kind_is_damage() {
-        assert_eq!(open(Kind::Entry, &sealed(b"E\x02")).map(|_| ()), Err(FormError::Newer { found: 2 }));
-        for wrong in [&b"C\x01"[..], b"E\x00", b"E", b""] {
+        assert_eq!(open(Kind::Entry, &sealed(b"E\x03")).map(|_| ()), Err(FormError::Newer { found: 3 }));
+        for wrong in [&b"C\x02"[..], b"E\x00", b"E", b""] {
             let value = sealed(wrong);
             let found = open(Kind::Entry, &value);
             assert!(matches!(found, Err(FormError::Damaged { .. })), "{wrong:?}");

@@ -1,8 +1,14 @@
-//! An engine in memory, for tests: it can lose what was not committed, and have no room.
+//! Stores in memory, for tests: an engine for one writer that can have no room, and a port to a store of several
+//! writers.
 
+use super::chunk;
+use super::manifest::Manifest;
+use super::port::{Command, Commit, Event, Piece, Port, StoredManifest};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// What a store holds.
@@ -140,5 +146,186 @@ impl Engine for Store {
         let stored = state.stored.clone();
         state.history.iter_mut().for_each(|history| history.push(stored.clone()));
         Ok(())
+    }
+}
+
+/// A store with several writers. A clone is another handle of the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedStore(Rc<RefCell<Shared>>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    stored: Stored,
+    /// Every entry that was ever appended.
+    appended: Vec<Entry>,
+    /// Entries that are not delivered.
+    lost: BTreeSet<Position>,
+    /// Every manifest that was put; the revision of each is its place, from 1.
+    manifests: Vec<Vec<u8>>,
+    /// Batches that find no room from now on.
+    no_space: u32,
+    /// The last batch that found no room.
+    refused: Option<Vec<u8>>,
+}
+
+/// A process's way to a [`SharedStore`].
+#[derive(Debug)]
+pub(crate) struct SharedPort {
+    store: SharedStore,
+    answers: VecDeque<Event>,
+    /// Entries and manifests that were delivered; none before the end of the entries was read.
+    delivered: Option<(usize, usize)>,
+    /// State of the store that is read at a start.
+    opened: Stored,
+    /// Whether all entries of that state were given.
+    is_read: bool,
+}
+
+impl SharedStore {
+    fn append(&self, payload: Vec<u8>) {
+        let mut shared = self.0.borrow_mut();
+        let position = Position(shared.appended.last().map_or(0, |last| last.position.0) + 1);
+        shared.stored.entries.insert(position, payload.clone());
+        shared.appended.push(Entry { position, payload });
+    }
+
+    /// Appends an entry again, as a repeated request does whose first one was truncated meanwhile.
+    pub(crate) fn append_again(&self, position: Position) {
+        let again = self.0.borrow().appended.iter().find(|entry| entry.position == position).cloned();
+        self.append(again.expect("an entry").payload);
+    }
+
+    /// The next batches find no room.
+    pub(crate) fn fill(&self, batches: u32) {
+        self.0.borrow_mut().no_space = batches;
+    }
+
+    /// An earlier attempt of the batch that found no room takes effect.
+    pub(crate) fn append_refused(&self) {
+        let payload = self.0.borrow_mut().refused.take();
+        self.append(payload.expect("a batch without room"));
+    }
+
+    /// An entry is not delivered to those that have not had it.
+    pub(crate) fn lose(&self, position: Position) {
+        self.0.borrow_mut().lost.insert(position);
+    }
+
+    pub(crate) fn change_last(&self, change: impl FnOnce(&mut Vec<u8>)) {
+        let mut shared = self.0.borrow_mut();
+        let last = shared.appended.last_mut().expect("an entry");
+        change(&mut last.payload);
+        let Entry { position, payload } = last.clone();
+        shared.stored.entries.insert(position, payload);
+    }
+
+    /// Snapshots that were claimed.
+    pub(crate) fn claims(&self) -> u64 {
+        let shared = self.0.borrow();
+        let newest = shared.manifests.last().expect("a manifest");
+        Manifest::decode(newest).expect("a manifest").last_claimed.0
+    }
+
+    pub(crate) fn first_position(&self) -> Position {
+        *self.0.borrow().stored.entries.first_key_value().expect("an entry").0
+    }
+}
+
+impl SharedPort {
+    pub(crate) fn new(store: &SharedStore) -> Self {
+        let (store, opened) = (store.clone(), Stored::default());
+        Self { store, answers: VecDeque::new(), delivered: None, opened, is_read: false }
+    }
+
+    fn open(&mut self) -> Event {
+        let shared = self.store.0.borrow();
+        self.opened = shared.stored.clone();
+        let revision = shared.manifests.len() as u64;
+        let manifest = shared.manifests.last().map(|bytes| StoredManifest { bytes: bytes.clone(), revision });
+        let mut snapshots: Vec<_> = self.opened.chunks.keys().map(|(id, _)| *id).collect();
+        snapshots.dedup();
+        // What is delivered begins behind this state.
+        self.delivered = Some((shared.appended.len(), shared.manifests.len()));
+        Event::Opened { manifest, snapshots, has_entries: !self.opened.entries.is_empty() }
+    }
+
+    fn read_entries(&mut self) -> Event {
+        let entries = std::mem::take(&mut self.opened.entries);
+        self.is_read = entries.is_empty();
+        Event::Entries(entries.into_iter().map(|(position, payload)| Entry { position, payload }).collect())
+    }
+
+    fn commit(&self, commit: Commit) -> Event {
+        let Commit { append, piece, writes, manifest } = commit;
+        let mut shared = self.store.0.borrow_mut();
+        let mut committed = 0;
+        if let Some(StoredManifest { bytes, revision }) = manifest.map(|manifest| *manifest) {
+            if revision != shared.manifests.len() as u64 {
+                return Event::Overtaken;
+            }
+            shared.manifests.push(bytes.clone());
+            shared.stored.manifest = Some(bytes);
+            committed = shared.manifests.len() as u64;
+        }
+        if append.is_some() && shared.no_space > 0 {
+            shared.no_space -= 1;
+            shared.refused = append;
+            let cause = io::Error::other("mvcc: database space exceeded");
+            return Event::Failed(EngineError::NoSpace { store: "shared".to_owned(), cause });
+        }
+        let mut chunk_bytes = 0;
+        if let Some(Piece { snapshot, index, bytes }) = piece {
+            let bytes = chunk::encode(snapshot, index, &bytes);
+            chunk_bytes = bytes.len();
+            shared.stored.chunks.insert((snapshot, index), bytes);
+        }
+        for write in writes {
+            match write {
+                Write::Truncate(up_to) => shared.stored.entries.retain(|position, _| *position > up_to),
+                Write::DropChunks { snapshot, below } => {
+                    shared.stored.chunks.retain(|(id, index), _| *id != snapshot || *index >= below);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(shared);
+        if let Some(payload) = append {
+            self.store.append(payload);
+        }
+        Event::Committed { entries: Vec::new(), revision: committed, chunk_bytes, took_us: 0 }
+    }
+}
+
+impl Port for SharedPort {
+    fn send(&mut self, command: Command) {
+        let answer = match command {
+            Command::Open => self.open(),
+            Command::ReadChunk { snapshot, index } => {
+                let sealed = self.opened.chunks.get(&(snapshot, index)).expect("a chunk that the manifest names");
+                Event::Piece(chunk::decode(sealed).expect("a chunk"))
+            }
+            Command::ReadEntries => self.read_entries(),
+            Command::Commit(commit) => self.commit(commit),
+            Command::FindEnd => {
+                let shared = self.store.0.borrow();
+                Event::End(shared.appended.last().map_or(Position(0), |last| last.position))
+            }
+        };
+        self.answers.push_back(answer);
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        let (entries, manifests) = self.delivered.as_mut().filter(|_| self.is_read)?;
+        let shared = self.store.0.borrow();
+        if let Some(bytes) = shared.manifests.get(*manifests) {
+            *manifests += 1;
+            return Some(Event::Replaced(StoredManifest { bytes: bytes.clone(), revision: *manifests as u64 }));
+        }
+        let next = shared.appended.get(*entries)?.clone();
+        *entries += 1;
+        Some(Event::Delivered(if shared.lost.contains(&next.position) { Vec::new() } else { vec![next] }))
     }
 }

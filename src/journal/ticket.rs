@@ -55,6 +55,8 @@ pub enum Refusal {
     Loading,
     /// The store had no room a moment ago.
     NoSpace,
+    /// The store cannot be reached at present.
+    Unreachable,
     /// The journal takes no more changes, because it was stopped or its store failed.
     Stopped,
 }

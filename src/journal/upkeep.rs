@@ -8,15 +8,21 @@
 //!
 //! One thing is done in a commit, beside the batch that waits, so that no batch waits long. A manifest is replaced in a
 //! commit of its own.
+//!
+//! Several writers may share a store. The first that replaces the manifest has a task: to take the snapshot that it
+//! claimed, or to delete what is behind the base that it has set. To the others the new manifest is delivered. A writer
+//! that was away for minutes does no harm: it can replace no manifest but the one that it knows, what it deletes was
+//! not needed then, and its snapshot has a number that no other has.
 
 use super::applied::Applied;
 use super::config::Config;
+use super::error::unreadable;
 use super::manifest::{Base, Manifest};
-use super::port::{Commit, Piece};
+use super::port::{Commit, Piece, StoredManifest};
 use super::retained::{Amount, Retained};
 use super::stats::{SnapshotStats, Stats};
 use super::taking::Taking;
-use crate::engine::{Position, SnapshotId, Write};
+use crate::engine::{EngineError, Position, SnapshotId, Write};
 use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::{info, warn};
@@ -24,8 +30,12 @@ use tracing::{info, warn};
 /// All that is to be done beside batches.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// As it is in the store.
+    /// As it is in the store, as far as this writer knows.
     manifest: Manifest,
+    /// Its revision.
+    revision: u64,
+    /// When the manifest was put, or was heard of, in ms.
+    put_ms: u64,
     retained: Retained,
     /// Entries since the newest snapshot.
     since: Amount,
@@ -33,7 +43,14 @@ pub(super) struct Upkeep {
     drops: VecDeque<Drop>,
     /// What the worker has.
     under_way: Option<Task>,
-    next_snapshot: SnapshotId,
+    /// A snapshot that is claimed, and not begun.
+    claimed: Option<SnapshotId>,
+    /// Whether this writer deletes what is behind the base.
+    truncates: bool,
+    /// When this writer found that the manifest is to be replaced, in ms.
+    wanted_ms: Option<u64>,
+    /// How long this writer then waits for another to do it, in ms.
+    patience_ms: u64,
     /// Before this time nothing is done: there was no room.
     retry_ms: Option<u64>,
     /// Before this time no snapshot is begun.
@@ -65,7 +82,7 @@ impl Drop {
 #[derive(Debug)]
 enum Task {
     Piece,
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
     Drop,
     Truncate(Position),
 }
@@ -81,20 +98,33 @@ pub(super) enum Work {
 
 impl Upkeep {
     /// Of a store with this manifest, these entries, and these snapshots, of which some may be no good.
-    pub(super) fn new(manifest: Manifest, retained: Retained, since: Amount, stored: &[SnapshotId]) -> Self {
-        let named: Vec<_> = manifest.snapshots().map(|info| info.id).collect();
-        let last = stored.iter().chain(&named).map(|id| id.0).max().unwrap_or(0);
-        let stale = stored.iter().filter(|id| !named.contains(id));
+    pub(super) fn new(
+        config: &Config,
+        (manifest, revision): (Manifest, u64),
+        retained: Retained,
+        since: Amount,
+        stored: &[SnapshotId],
+    ) -> Self {
+        let is_wanted = |id: &SnapshotId| {
+            let is_claimed = config.is_shared && manifest.taker.is_some() && *id == manifest.last_claimed;
+            is_claimed || manifest.snapshots().any(|info| info.id == *id)
+        };
+        let stale = stored.iter().filter(|id| !is_wanted(id));
         // How many chunks there are is not known; the step takes them all.
         let drops = stale.map(|id| Drop { snapshot: *id, done: 0, chunks: u32::MAX, step: u32::MAX }).collect();
         Self {
             manifest,
+            revision,
+            put_ms: 0,
             retained,
             since,
             taking: None,
             drops,
             under_way: None,
-            next_snapshot: SnapshotId(last + 1),
+            claimed: None,
+            truncates: true,
+            wanted_ms: None,
+            patience_ms: 0,
             retry_ms: None,
             snapshot_retry_ms: None,
             pause_ms: None,
@@ -115,17 +145,24 @@ impl Upkeep {
     /// Whether a snapshot goes on without a word of the worker: then the next turn is to come at once.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
-        is_free && self.taking.as_ref().is_some_and(Taking::has_work)
+        is_free && (self.claimed.is_some() || self.taking.as_ref().is_some_and(Taking::has_work))
     }
 
     /// When something is to be tried again.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        [self.retry_ms, self.snapshot_retry_ms, self.pause_ms].into_iter().flatten().min()
+        let wanted_ms = self.wanted_ms.map(|since_ms| since_ms.saturating_add(self.patience_ms));
+        self.retry_ms.or_else(|| [self.snapshot_retry_ms, self.pause_ms, wanted_ms].into_iter().flatten().min())
     }
 
     /// The manifest as it is: to find out whether there is room again.
     pub(super) fn probe(&self) -> Commit {
-        Commit { writes: vec![Write::PutManifest(self.manifest.encode())], ..Commit::default() }
+        self.replacement(&self.manifest)
+    }
+
+    /// A commit that puts a manifest in the place of the one that this writer knows.
+    fn replacement(&self, manifest: &Manifest) -> Commit {
+        let manifest = StoredManifest { bytes: manifest.encode(), revision: self.revision };
+        Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
     /// What is to be done next, if there is something. The table stands where `applied` says.
@@ -133,7 +170,7 @@ impl Upkeep {
         &mut self,
         config: &Config,
         table: &Table,
-        applied: &mut Applied,
+        applied: &Applied,
         own_writer: u64,
         now_ms: u64,
     ) -> Option<Work> {
@@ -144,27 +181,23 @@ impl Upkeep {
         if self.retry_ms.is_some() {
             return None;
         }
-        if let Some(manifest) = self.next_manifest(table) {
-            let writes = vec![Write::PutManifest(manifest.encode())];
-            self.under_way = Some(Task::Manifest(manifest));
-            return Some(Work::Alone(Commit { writes, ..Commit::default() }));
+        if let Some(manifest) = self.next_manifest(config, table, own_writer, now_ms) {
+            let commit = self.replacement(&manifest);
+            self.under_way = Some(Task::Manifest(Box::new(manifest)));
+            return Some(Work::Alone(commit));
         }
         if let Some(drop) = self.drops.front() {
             self.under_way = Some(Task::Drop);
             return Some(beside(Write::DropChunks { snapshot: drop.snapshot, below: drop.below() }));
         }
-        if let Base::Snapshot(base) = &self.manifest.base
+        if self.truncates
+            && let Base::Snapshot(base) = &self.manifest.base
             && let Some(up_to) = self.retained.truncation(base.position)
         {
             self.under_way = Some(Task::Truncate(up_to));
             return Some(beside(Write::Truncate(up_to)));
         }
-        if self.taking.is_none() && self.is_snapshot_due(config) {
-            let id = self.next_snapshot;
-            self.next_snapshot.0 += 1;
-            if let Base::Snapshot(base) = &self.manifest.base {
-                applied.writers.forget_up_to(base.position, own_writer);
-            }
+        if let Some(id) = self.claimed.take() {
             info!(
                 snapshot = id.0,
                 version = table.version().0,
@@ -183,20 +216,47 @@ impl Upkeep {
     }
 
     /// The manifest that is to take the place of the present one, if one is.
-    fn next_manifest(&self, table: &Table) -> Option<Manifest> {
+    fn next_manifest(&mut self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
+        if let Some(taking) = &self.taking {
+            if let Some(newer) = taking.info() {
+                return Some(Manifest { newer: Some(newer), taker: None, ..self.manifest.clone() });
+            }
+            // So that no other writer takes the claim over.
+            let is_due = config.is_shared && now_ms.saturating_sub(self.put_ms) > config.limits.claim_ms_max / 3;
+            return is_due.then(|| self.manifest.clone());
+        }
+        let Some(manifest) = self.wanted_manifest(config, table, own_writer, now_ms) else {
+            self.wanted_ms = None;
+            return None;
+        };
+        self.patience_ms = match config.limits.claim_spread_ms {
+            spread_ms if config.is_shared && spread_ms > 0 => own_writer.rotate_right(32) % spread_ms,
+            _ => 0,
+        };
+        let since_ms = *self.wanted_ms.get_or_insert(now_ms);
+        (now_ms.saturating_sub(since_ms) >= self.patience_ms).then_some(manifest)
+    }
+
+    /// The manifest that any writer may put now: with another base, or with a claim.
+    fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;
-            return is_forgotten.then(|| Manifest { base: Base::Snapshot(newer.clone()), newer: None });
+            let base = Base::Snapshot(newer.clone());
+            return is_forgotten.then(|| Manifest { base, newer: None, ..self.manifest.clone() });
         }
-        let newer = self.taking.as_ref()?.info()?;
-        Some(Manifest { base: self.manifest.base.clone(), newer: Some(newer) })
+        let is_free = !config.is_shared
+            || self.manifest.taker.is_none_or(|taker| taker == own_writer)
+            || now_ms.saturating_sub(self.put_ms) >= config.limits.claim_ms_max;
+        (is_free && self.claimed.is_none() && self.is_snapshot_due(config)).then(|| Manifest {
+            last_claimed: SnapshotId(self.manifest.last_claimed.0 + 1),
+            taker: Some(own_writer),
+            ..self.manifest.clone()
+        })
     }
 
     fn is_snapshot_due(&self, config: &Config) -> bool {
         let last = self.manifest.newest().map_or(0, |info| info.bytes);
-        self.manifest.newer.is_none()
-            && self.snapshot_retry_ms.is_none()
-            && self.since.bytes > last.max(config.limits.snapshot_bytes_min)
+        self.snapshot_retry_ms.is_none() && self.since.bytes > last.max(config.limits.snapshot_bytes_min)
     }
 
     fn next_piece(&mut self, table: &Table) -> Option<Piece> {
@@ -210,7 +270,8 @@ impl Upkeep {
     }
 
     /// Takes in that the commit with what was to be done is durable.
-    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, now_ms: u64) {
+    pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) {
+        self.revision = self.revision.max(revision);
         match self.under_way.take() {
             None => {}
             Some(Task::Piece) => {
@@ -230,7 +291,7 @@ impl Upkeep {
                 }
             }
             Some(Task::Truncate(up_to)) => self.on_truncated(up_to),
-            Some(Task::Manifest(manifest)) => self.on_manifest(config, manifest, now_ms),
+            Some(Task::Manifest(manifest)) => self.on_manifest(config, *manifest, now_ms),
         }
     }
 
@@ -246,6 +307,19 @@ impl Upkeep {
 
     fn on_manifest(&mut self, config: &Config, manifest: Manifest, now_ms: u64) {
         let old = std::mem::replace(&mut self.manifest, manifest);
+        self.put_ms = now_ms;
+        self.wanted_ms = None;
+        if self.manifest.last_claimed != old.last_claimed {
+            self.claimed = Some(self.manifest.last_claimed);
+            // Whoever had the claim before cannot finish.
+            if old.taker.is_some() && old.taker != self.manifest.taker {
+                self.drops.push_back(Drop { snapshot: old.last_claimed, done: 0, chunks: u32::MAX, step: u32::MAX });
+            }
+            return;
+        }
+        if self.manifest == old {
+            return;
+        }
         if let Some(taking) = self.taking.take() {
             self.since = taking.since;
             self.snapshots += 1;
@@ -267,10 +341,55 @@ impl Upkeep {
         if let Some(info) = self.manifest.newest() {
             info!(snapshot = info.id.0, version = info.version.0, "the journal before the snapshot is not needed");
         }
+        self.truncates = true;
         if let Base::Snapshot(old) = old.base {
             let step = config.limits.dropped_chunks_max;
             self.drops.push_back(Drop { snapshot: old.id, done: 0, chunks: old.chunks, step });
         }
+    }
+
+    /// Takes in a manifest that another writer has put, or this one.
+    ///
+    /// # Errors
+    /// The manifest cannot be read.
+    pub(super) fn on_replaced(
+        &mut self,
+        config: &Config,
+        stored: &StoredManifest,
+        now_ms: u64,
+    ) -> Result<(), EngineError> {
+        if stored.revision <= self.revision {
+            return Ok(());
+        }
+        let manifest = Manifest::decode(&stored.bytes).map_err(|error| unreadable(&config.store, "manifest", error))?;
+        self.revision = stored.revision;
+        let old = std::mem::replace(&mut self.manifest, manifest);
+        self.put_ms = now_ms;
+        self.wanted_ms = None;
+        if self.manifest.last_claimed != old.last_claimed || self.manifest.taker.is_none() {
+            self.claimed = None;
+            self.give_up();
+        }
+        let [newest, newest_before] =
+            [&self.manifest, &old].map(|manifest| manifest.newest().map(|info| info.position));
+        if let Some(position) = newest
+            && newest != newest_before
+        {
+            self.since = self.retained.since(position);
+        }
+        if let Base::Snapshot(base) = &self.manifest.base
+            && self.manifest.base != old.base
+        {
+            self.truncates = false;
+            self.retained.forget(base.position);
+        }
+        Ok(())
+    }
+
+    /// Takes in that another writer was first to replace the manifest. The other manifest is delivered.
+    pub(super) fn on_overtaken(&mut self, config: &Config, now_ms: u64) {
+        self.under_way = None;
+        self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
     }
 
     /// Takes in that there was no room. Whether something was to be done in the commit.

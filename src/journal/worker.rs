@@ -4,7 +4,7 @@
 
 use super::chunk;
 use super::error::{damaged, unreadable};
-use super::port::{Command, Commit, Event, Piece};
+use super::port::{Command, Commit, Event, Piece, StoredManifest};
 use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
 
 /// An engine, and what it takes to speak to it.
@@ -34,12 +34,13 @@ impl Worker {
             Command::ReadChunk { snapshot, index } => self.read_chunk(snapshot, index),
             Command::ReadEntries => self.read_entries(),
             Command::Commit(commit) => self.commit(commit),
+            Command::FindEnd => Err(damaged(&self.store, "worker", "a store with one writer needs no barrier")),
         };
         done.unwrap_or_else(Event::Failed)
     }
 
     fn open(&mut self) -> Result<Event, EngineError> {
-        let manifest = self.engine.manifest()?;
+        let manifest = self.engine.manifest()?.map(|bytes| StoredManifest { bytes, revision: 0 });
         let snapshots = self.engine.snapshots()?;
         let has_entries = !self.engine.entries(Position::default(), 1)?.is_empty();
         Ok(Event::Opened { manifest, snapshots, has_entries })
@@ -65,8 +66,9 @@ impl Worker {
     }
 
     fn commit(&mut self, commit: Commit) -> Result<Event, EngineError> {
-        let Commit { append, piece, mut writes } = commit;
+        let Commit { append, piece, mut writes, manifest } = commit;
         writes.extend(append.map(Write::Append));
+        writes.extend(manifest.map(|manifest| Write::PutManifest(manifest.bytes)));
         let mut chunk_bytes = 0;
         if let Some(Piece { snapshot, index, bytes }) = piece {
             let bytes = chunk::encode(snapshot, index, &bytes);
@@ -75,6 +77,6 @@ impl Worker {
         }
         let mut entries = Vec::new();
         self.engine.commit(writes, &mut |entry| entries.push(entry))?;
-        Ok(Event::Committed { entries, chunk_bytes, took_us: 0 })
+        Ok(Event::Committed { entries, revision: 0, chunk_bytes, took_us: 0 })
     }
 }

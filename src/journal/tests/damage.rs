@@ -163,7 +163,7 @@ fn a_later_format_is_refused_by_its_number() {
     newer(in_entry.entries.get_mut(&Position(2)).expect("an entry"));
     for (stored, place) in [(in_manifest, "memory: manifest"), (in_entry, "memory: entry 2")] {
         match load(&stored, 50) {
-            Err(EngineError::NewerFormat { store, found: 9, known: 1 }) => assert_eq!(store, place),
+            Err(EngineError::NewerFormat { store, found: 9, known: 2 }) => assert_eq!(store, place),
             other => panic!("{:?}", other.map(|rig| rig.table.version())),
         }
     }

@@ -213,7 +213,12 @@ fn an_entry_is_closed_before_it_is_too_long_but_takes_one_change_of_any_size() {
 
 fn manifest(random: &mut Rng) -> Manifest {
     let base = if random.bool() { Base::Empty(ResourceVersion(random.u64(..))) } else { Base::Snapshot(info(random)) };
-    Manifest { base, newer: random.bool().then(|| info(random)) }
+    Manifest {
+        base,
+        newer: random.bool().then(|| info(random)),
+        last_claimed: SnapshotId(random.u64(..)),
+        taker: random.bool().then(|| random.u64(..)),
+    }
 }
 
 fn info(random: &mut Rng) -> SnapshotInfo {

@@ -5,6 +5,7 @@ mod forms;
 mod generate;
 mod inspect;
 mod recovery;
+mod replicas;
 mod rig;
 mod thread;
 mod upkeep;

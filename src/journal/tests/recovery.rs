@@ -101,8 +101,10 @@ fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
                 past.note(&rig);
             }
         }
-        rig.settle();
-        past.note(&rig);
+        while !rig.journal.is_idle() || rig.journal.has_work() {
+            rig.turn();
+            past.note(&rig);
+        }
         let history = store.history();
         for (index, stored) in history.iter().enumerate() {
             // The answers to the commits before this one may have been given.

@@ -1,0 +1,318 @@
+//! Several journals over one store, each with a table of its own.
+
+use super::super::seal::{self, SEAL_BYTES};
+use super::super::testing::{SharedPort, SharedStore};
+use super::super::{Config, Journal, Limits, Outcome, Ticket};
+use super::rig::{FIRST_VERSION, create, dump, log, small_limits, times};
+use crate::engine::{EngineError, Position};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use fastrand::Rng;
+
+/// One process of several.
+#[derive(Debug)]
+struct Replica {
+    table: Table,
+    journal: Journal,
+    now_ms: u64,
+}
+
+const WINDOW: usize = 100;
+
+impl Replica {
+    fn open(store: &SharedStore, limits: Limits, writer: u64) -> Self {
+        Self::try_open(store, limits, writer).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn try_open(store: &SharedStore, limits: Limits, writer: u64) -> Result<Self, EngineError> {
+        let config = Config { is_shared: true, limits, ..Config::new("shared", FIRST_VERSION + writer) };
+        let journal = Journal::new(Box::new(SharedPort::new(store)), config, writer);
+        let mut replica = Self { table: Table::new(ResourceVersion(1), WINDOW, usize::MAX), journal, now_ms: 0 };
+        while replica.journal.is_loading() {
+            replica.journal.advance(&mut replica.table, 0, 3)?;
+        }
+        Ok(replica)
+    }
+
+    fn submit(&mut self, change: Change) -> Ticket {
+        self.journal.submit(&self.table, change, self.now_ms).expect("taken")
+    }
+
+    fn try_turn(&mut self) -> Result<(), EngineError> {
+        self.now_ms += 1;
+        self.journal.advance(&mut self.table, self.now_ms, 5)?;
+        self.journal.end_turn(&self.table, self.now_ms);
+        Ok(())
+    }
+
+    fn turn(&mut self) {
+        self.try_turn().unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    fn renewal(&self, name: &str, micros: i64) -> Change {
+        let (slot, _) = self.table.find("n", name).expect("a Lease");
+        Change::Renew(self.table.target(slot), times(micros))
+    }
+
+    fn deletion(&self, name: &str) -> Change {
+        let (slot, _) = self.table.find("n", name).expect("a Lease");
+        Change::Delete(self.table.target(slot))
+    }
+}
+
+fn settle(replicas: &mut [Replica]) {
+    for _ in 0..50 {
+        replicas.iter_mut().for_each(Replica::turn);
+    }
+    assert!(replicas.iter().all(|replica| replica.journal.is_idle()), "{replicas:?}");
+}
+
+fn two() -> (SharedStore, Vec<Replica>) {
+    let store = SharedStore::default();
+    let replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
+    (store, replicas.into())
+}
+
+#[test]
+fn every_replica_applies_what_any_has_written() {
+    let (_store, mut replicas) = two();
+    assert_eq!(replicas[0].table.version(), replicas[1].table.version(), "one of them made the store");
+    let first = replicas[0].submit(create("n", "a"));
+    let second = replicas[1].submit(create("n", "b"));
+    settle(&mut replicas);
+    for ticket in [first, second] {
+        assert!(matches!(ticket.take(), Outcome::Applied(_)));
+    }
+    assert_eq!(replicas[0].table.len(), 2);
+    assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
+    assert_eq!(log(&replicas[0].table), log(&replicas[1].table));
+}
+
+#[test]
+fn of_two_changes_of_one_state_one_is_rejected_everywhere() {
+    let (_store, mut replicas) = two();
+    drop(replicas[0].submit(create("n", "a")));
+    settle(&mut replicas);
+    let changes = [replicas[0].renewal("a", 5), replicas[1].deletion("a")];
+    let tickets: Vec<_> = changes.into_iter().enumerate().map(|(at, change)| replicas[at].submit(change)).collect();
+    settle(&mut replicas);
+    let applied: Vec<_> = tickets.iter().map(|ticket| matches!(ticket.take(), Outcome::Applied(_))).collect();
+    assert_eq!(applied, [true, false]);
+    assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
+    assert_eq!(replicas[1].table.len(), 1);
+    // A Lease that was made anew is not the one that the change was made from.
+    let renewal = replicas[1].renewal("a", 6);
+    let deletion = replicas[0].deletion("a");
+    drop(replicas[0].submit(deletion));
+    replicas[0].turn();
+    replicas[0].turn();
+    drop(replicas[0].submit(create("n", "a")));
+    let late = replicas[1].submit(renewal);
+    settle(&mut replicas);
+    assert!(matches!(late.take(), Outcome::Rejected));
+    assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
+}
+
+#[test]
+fn a_barrier_is_passed_with_everything_that_was_acknowledged_before() {
+    let (_store, mut replicas) = two();
+    let write = replicas[0].submit(create("n", "a"));
+    for _ in 0..5 {
+        replicas[0].turn();
+    }
+    assert!(matches!(write.take(), Outcome::Applied(_)));
+    let barrier = replicas[1].journal.ask_barrier();
+    assert!(replicas[1].journal.passed_barrier() < barrier && replicas[1].table.is_empty());
+    while replicas[1].journal.passed_barrier() < barrier {
+        replicas[1].turn();
+    }
+    assert_eq!(replicas[1].table.len(), 1);
+}
+
+#[test]
+fn a_batch_that_is_repeated_is_applied_once() {
+    let (store, mut replicas) = two();
+    drop(replicas[0].submit(create("n", "a")));
+    settle(&mut replicas);
+    let deletion = replicas[1].deletion("a");
+    drop(replicas[1].submit(deletion));
+    settle(&mut replicas);
+    // The first attempt comes late: its key is gone by now, so nothing in the store refuses it.
+    store.append_again(Position(1));
+    settle(&mut replicas);
+    drop(replicas[1].submit(create("n", "b")));
+    settle(&mut replicas);
+    for replica in &replicas {
+        assert!(replica.table.find("n", "a").is_none() && replica.table.find("n", "b").is_some());
+    }
+    assert_eq!(dump(&Replica::open(&store, Limits::default(), 3).table), dump(&replicas[0].table));
+}
+
+#[test]
+fn a_batch_that_found_no_room_may_take_effect_late_and_once() {
+    let (store, mut replicas) = two();
+    store.fill(1);
+    let failed = replicas[0].submit(create("n", "a"));
+    settle(&mut replicas);
+    assert!(matches!(failed.take(), Outcome::Failed(_)));
+    store.append_refused();
+    replicas.iter_mut().for_each(|replica| replica.now_ms += 10_000);
+    let after = replicas[0].submit(create("n", "b"));
+    settle(&mut replicas);
+    assert!(matches!(after.take(), Outcome::Applied(_)));
+    assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
+    assert_eq!(replicas[1].table.len(), 2);
+}
+
+fn lost(replica: &mut Replica) -> String {
+    for _ in 0..50 {
+        match replica.try_turn() {
+            Ok(()) => {}
+            Err(EngineError::Lost { what, .. }) => return what,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("nothing was noticed");
+}
+
+#[test]
+fn an_entry_that_does_not_come_is_noticed() {
+    // By the sequence of its writer, and by what another writer had applied.
+    for second in [0, 1] {
+        let (store, mut replicas) = two();
+        drop(replicas[0].submit(create("n", "a")));
+        settle(&mut replicas);
+        let mut last = Replica::open(&store, Limits::default(), 3);
+        drop(replicas[0].submit(create("n", "b")));
+        settle(&mut replicas);
+        store.lose(Position(2));
+        drop(replicas[second].submit(create("n", "c")));
+        settle(&mut replicas);
+        let what = lost(&mut last);
+        assert!(what.contains(if second == 0 { "sequence" } else { "after position 2" }), "{what}");
+    }
+}
+
+#[test]
+fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
+    let (store, mut replicas) = two();
+    drop(replicas[0].submit(create("n", "a")));
+    settle(&mut replicas);
+    drop(replicas[1].submit(create("n", "b")));
+    replicas[1].turn();
+    store.change_last(|payload| {
+        payload.truncate(payload.len() - SEAL_BYTES);
+        // The chain of the header.
+        payload[34] ^= 1;
+        seal::seal(payload);
+    });
+    assert!(lost(&mut replicas[0]).contains("not equal"));
+    let mut again = Replica::open(&store, Limits::default(), 3);
+    drop(again.submit(create("n", "c")));
+    for _ in 0..5 {
+        again.turn();
+    }
+    assert_eq!(again.table.len(), 3);
+}
+
+#[test]
+fn the_writer_that_is_first_takes_the_snapshot_and_the_others_hear_of_it() {
+    let store = SharedStore::default();
+    let limits = Limits { claim_spread_ms: 3, ..small_limits() };
+    let mut replicas: Vec<_> = (1..=3).map(|writer| Replica::open(&store, limits, writer << 32)).collect();
+    for round in 0..60 {
+        for (at, replica) in replicas.iter_mut().enumerate() {
+            let name = format!("node-{round}-{at}");
+            drop(replica.submit(create("n", &name)));
+        }
+        settle(&mut replicas);
+    }
+    let taken: u64 = replicas.iter().map(|replica| replica.journal.stats().snapshots).sum();
+    let claimed = store.claims();
+    assert!(taken > 1 && claimed >= taken, "{taken} of {claimed}");
+    assert!(claimed <= taken + 1, "two writers took one snapshot: {taken} of {claimed}");
+    assert!(store.first_position() > Position(1), "the journal was not truncated");
+    for replica in &replicas {
+        assert_eq!(
+            replica.journal.stats().snapshot.map(|found| found.leases),
+            replicas[0].journal.stats().snapshot.map(|found| found.leases)
+        );
+    }
+    assert_eq!(dump(&Replica::open(&store, limits, 9).table), dump(&replicas[0].table));
+}
+
+#[test]
+fn another_writer_takes_over_the_claim_of_one_that_is_gone() {
+    let store = SharedStore::default();
+    let limits = Limits { claim_spread_ms: 0, claim_ms_max: 100_000, ..small_limits() };
+    let mut replicas: Vec<_> = [1, 2].map(|writer| Replica::open(&store, limits, writer)).into();
+    let mut number = 0;
+    while store.claims() == 0 {
+        number += 1;
+        drop(replicas[0].submit(create("n", &format!("node-{number}"))));
+        replicas[0].turn();
+    }
+    let mut paused = replicas.remove(0);
+    for _ in 0..30 {
+        number += 1;
+        drop(replicas[0].submit(create("n", &format!("other-{number}"))));
+        settle(&mut replicas);
+    }
+    assert_eq!((store.claims(), replicas[0].journal.stats().snapshots), (1, 0), "the claim is respected");
+    replicas[0].now_ms += 100_001;
+    settle(&mut replicas);
+    assert_eq!(store.claims(), 2);
+    // The one that was away goes on as if nothing had happened.
+    for _ in 0..200 {
+        paused.turn();
+        replicas[0].turn();
+    }
+    assert_eq!(dump(&paused.table), dump(&replicas[0].table));
+    assert_eq!(dump(&Replica::open(&store, limits, 9).table), dump(&replicas[0].table));
+}
+
+#[test]
+fn replicas_that_come_and_go_hold_the_same() {
+    for seed in 0..40 {
+        let mut random = Rng::with_seed(seed);
+        let store = SharedStore::default();
+        let limits = Limits { claim_spread_ms: random.u64(..20), claim_ms_max: 50, ..small_limits() };
+        let mut writer = 0;
+        let mut open = |random: &mut Rng| {
+            writer += 1 + random.u64(..1 << 40);
+            Replica::open(&store, limits, writer)
+        };
+        let mut replicas: Vec<_> = (0..3).map(|_| open(&mut random)).collect();
+        let mut acknowledged = Vec::new();
+        for step in 0..400 {
+            let at = random.usize(..replicas.len());
+            let replica = &mut replicas[at];
+            let name = format!("node-{}", random.u8(..12));
+            if replica.journal.in_flight("n", &name).is_none() {
+                let change = match (replica.table.find("n", &name), random.u8(..4)) {
+                    (None, _) => create("n", &name),
+                    (Some(_), 0) => replica.deletion(&name),
+                    (Some(_), _) => replica.renewal(&name, i64::from(random.u32(..))),
+                };
+                acknowledged.push((at, replica.submit(change)));
+            }
+            for _ in 0..random.u8(..4) {
+                let at = random.usize(..replicas.len());
+                replicas[at].turn();
+            }
+            if step % 100 == 99 {
+                let at = random.usize(..replicas.len());
+                acknowledged.retain(|(other, _)| *other != at);
+                replicas[at] = open(&mut random);
+            }
+        }
+        settle(&mut replicas);
+        let whole = open(&mut random);
+        for replica in &replicas {
+            assert_eq!(dump(&replica.table), dump(&whole.table), "seed {seed}");
+            assert_eq!(replica.table.version(), whole.table.version(), "seed {seed}");
+        }
+        assert!(acknowledged.iter().all(|(_, ticket)| ticket.is_settled()), "seed {seed}");
+    }
+}
