@@ -287,6 +287,9 @@ pub const OUTLIVED_LOOKED_AT: usize = 256;
 /// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). One whose body takes more than half of what is left is 429.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
+/// Requests that wait until this replica has caught up, all connections together; a further one is 429.
+pub const WAITING_TO_CATCH_UP_MAX: usize = 65_536;
+
 /// Creations that wait for their namespace, all connections together; a further one is 429.
 pub const WAITING_FOR_NAMESPACE_MAX: usize = 64;
 
@@ -337,6 +340,13 @@ pub const NAMESPACE_WAIT_MS: u64 = 500;
 
 /// Longest wait of a write for the journal, in ms; then the answer is 504. kube-apiserver's `--request-timeout`.
 pub const WRITE_WAIT_MS_MAX: u64 = 60_000;
+
+/// Longest wait of a request for a barrier, in ms; then the answer is 504.
+pub const BARRIER_WAIT_MS_MAX: u64 = 10_000;
+
+/// Longest wait of a read until its version is applied, in ms; then the answer is 504. kube-apiserver waits as long
+/// (apiserver `storage/cacher`, `blockTimeout`).
+pub const VERSION_WAIT_MS_MAX: u64 = 3_000;
 
 /// Milliseconds between two looks for requests whose wait is too long.
 pub const WAIT_LOOK_MS: u64 = 250;

@@ -8,6 +8,7 @@ mod asked_state;
 mod delete;
 mod deletion;
 mod discovery;
+mod freshness;
 mod gzip;
 pub mod job;
 mod key;
@@ -33,7 +34,7 @@ use crate::form::{Form, Response, State};
 use crate::http::{Method, RequestHead};
 use crate::limits::{
     GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX, WAITING_FOR_KEY_MAX,
-    WAITING_FOR_NAMESPACE_MAX, WRITE_ATTEMPTS_MAX,
+    WAITING_FOR_NAMESPACE_MAX, WAITING_TO_CATCH_UP_MAX, WRITE_ATTEMPTS_MAX,
 };
 use crate::media_type::METRICS;
 use crate::metrics::{Metrics, RequestKind};
@@ -71,6 +72,7 @@ pub struct Api {
     gzip_permits: Permits,
     long_job_permits: Permits,
     key_permits: Permits,
+    freshness_permits: Permits,
     namespace_permits: Permits,
     /// Renewals are served as other updates are, for the test that compares.
     #[cfg(test)]
@@ -243,6 +245,7 @@ impl Api {
             gzip_permits: Permits::new(GZIP_JOBS_MAX),
             long_job_permits: Permits::new(LONG_JOBS_MAX),
             key_permits: Permits::new(WAITING_FOR_KEY_MAX),
+            freshness_permits: Permits::new(WAITING_TO_CATCH_UP_MAX),
             namespace_permits: Permits::new(WAITING_FOR_NAMESPACE_MAX),
             #[cfg(test)]
             long_way_only: false,
@@ -342,6 +345,7 @@ impl Api {
         let permits = match &until {
             Until::NamespaceIsKnown(_) => &self.namespace_permits,
             Until::KeyIsFree(_) | Until::Settled(..) => &self.key_permits,
+            Until::Barrier(_) | Until::VersionIsApplied(_) => &self.freshness_permits,
         };
         let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
         Ok(Reply::Waiting(Waiting::new(until, Waiter::of(call), Some(permit))))
@@ -404,7 +408,7 @@ impl Api {
         Ok(())
     }
 
-    /// Sees to it that the caller may do that, and does what route and method say.
+    /// Sees to it that the caller may do that, and that this table is recent enough to decide it.
     #[inline]
     fn dispatch(
         &mut self,
@@ -416,9 +420,34 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         let head = call.head;
         authorize(call.caller, head.method, head.path, route, verb)?;
-        if route.is_resource() && self.storage.is_loading() {
+        if !route.is_resource() {
+            return self.decide(table, call, route, body);
+        }
+        if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
+        if self.storage.is_shared()
+            && let Some(until) = self.wait_before(table, call)?
+        {
+            return self.wait(call, until);
+        }
+        let decided = self.decide(table, call, route, body);
+        match self.wait_after(call, &decided)? {
+            Some(until) => self.wait(call, until),
+            None => decided,
+        }
+    }
+
+    /// Does what route and method say, by the table as it is.
+    #[inline]
+    fn decide(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        body: &[u8],
+    ) -> Result<Reply, ApiError> {
+        let head = call.head;
         let verdict = match (route, head.method) {
             (Route::Lease { namespace, name }, Method::Get) => return read::get(table, call, namespace, name),
             (Route::Lease { namespace, name }, Method::Put | Method::Patch | Method::Delete) => {

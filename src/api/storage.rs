@@ -62,6 +62,32 @@ impl Storage {
         self.journal().map_or(0, Journal::settled)
     }
 
+    /// Whether other processes write to the store too, so that the table may be behind.
+    #[inline]
+    pub(super) fn is_shared(&self) -> bool {
+        self.journal().is_some_and(Journal::is_shared)
+    }
+
+    /// Whether the store can be reached, as far as this process knows.
+    pub(super) fn is_reachable(&self) -> bool {
+        self.journal().is_none_or(Journal::is_reachable)
+    }
+
+    /// Number of a barrier for a request that has come; none if the store cannot be reached.
+    pub(super) fn ask_barrier(&mut self) -> Option<u64> {
+        self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
+    }
+
+    /// Whether a barrier is passed.
+    pub(super) fn has_passed(&self, barrier: u64) -> bool {
+        self.journal().is_none_or(|journal| journal.passed_barrier() >= barrier)
+    }
+
+    /// Whether the journal has brought the table to a version.
+    pub(super) fn has_applied(&self, version: u64) -> bool {
+        self.journal().is_some_and(|journal| journal.version().0 >= version)
+    }
+
     /// Bytes that changes under way will add to what counts towards the quota.
     pub(super) fn reserved_bytes(&self) -> usize {
         self.journal().map_or(0, Journal::reserved_bytes)
@@ -91,9 +117,7 @@ fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> 
         Err(Refusal::Full) => Err(ApiError::TooManyRequests),
         Err(Refusal::Loading) => Err(ApiError::Loading),
         Err(Refusal::NoSpace) => Err(ApiError::InsufficientStorage),
-        Err(Refusal::Unreachable) => {
-            Err(ApiError::ServiceUnavailable { message: "the store cannot be reached".into() })
-        }
+        Err(Refusal::Unreachable) => Err(ApiError::StoreUnreachable),
         Err(Refusal::Stopped) => Err(ApiError::ServiceUnavailable { message: "the journal has stopped".into() }),
     }
 }

@@ -1,8 +1,8 @@
 //! A request that cannot be answered yet: it waits, and then it is answered or served again from its beginning.
 //!
 //! One mechanism serves all who wait: for the journal to make a change durable, for another change of the same Lease,
-//! and for a namespace to become known. A request that is served again is decided by the state of that moment, as
-//! `GuaranteedUpdate` does (apiserver `storage/etcd3`).
+//! for this replica to catch up, and for a namespace to become known. A request that is served again is decided by the
+//! state of that moment, as `GuaranteedUpdate` does (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied
@@ -23,7 +23,7 @@ use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::cluster::Namespaces;
 use crate::journal::{Failure, Outcome, Ticket};
-use crate::limits::{NAMESPACE_WAIT_MS, WRITE_WAIT_MS_MAX};
+use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX, WRITE_WAIT_MS_MAX};
 use crate::metrics::RequestKind;
 use crate::permits::Permit;
 use crate::resource::ApiVersion;
@@ -54,6 +54,10 @@ pub(super) struct Waiter {
 pub(super) enum Until {
     /// Another change of the same Lease is settled: the one with the ticket of this number.
     KeyIsFree(u64),
+    /// The barrier of this number is passed.
+    Barrier(u64),
+    /// The table has this version.
+    VersionIsApplied(u64),
     /// The namespace becomes known.
     NamespaceIsKnown(CompactString),
     /// The request's own change is settled.
@@ -67,6 +71,10 @@ pub struct Retry {
     pub(super) since_ms: u64,
     /// Number of its changes that were rejected.
     pub(super) rejections: u32,
+    /// Whether the table has had all that any replica had acknowledged when the request came.
+    pub(super) is_current: bool,
+    /// Whether the request has waited for its version, also in vain.
+    pub(super) has_awaited_version: bool,
 }
 
 /// How a request that waited goes on.
@@ -96,18 +104,22 @@ pub struct Refused {
 /// The event after which a request that waits can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// Any change is settled, or the cluster has told of a namespace.
+    /// Any change is applied, or the cluster has told of a namespace.
     AnyChange,
     /// The request's own change is settled: the one with the ticket of this number.
     OwnTicket(u64),
     /// Another change is settled: the one with the ticket of this number.
     OtherTicket(u64),
+    /// The barrier of this number is passed.
+    Barrier(u64),
 }
 
 impl Waiting {
     pub(super) fn new(until: Until, of: Waiter, permit: Option<Permit>) -> Self {
         let wait_ms = match &until {
             Until::NamespaceIsKnown(_) => NAMESPACE_WAIT_MS,
+            Until::Barrier(_) => BARRIER_WAIT_MS_MAX,
+            Until::VersionIsApplied(_) => VERSION_WAIT_MS_MAX,
             Until::KeyIsFree(_) | Until::Settled(..) => WRITE_WAIT_MS_MAX,
         };
         let due_ms = of.retry.since_ms.saturating_add(wait_ms);
@@ -124,7 +136,8 @@ impl Waiting {
         match &self.until {
             Until::Settled(ticket, _) => WakeUp::OwnTicket(ticket.number()),
             Until::KeyIsFree(ticket) => WakeUp::OtherTicket(*ticket),
-            Until::NamespaceIsKnown(_) => WakeUp::AnyChange,
+            Until::Barrier(number) => WakeUp::Barrier(*number),
+            Until::NamespaceIsKnown(_) | Until::VersionIsApplied(_) => WakeUp::AnyChange,
         }
     }
 
@@ -137,6 +150,8 @@ impl Waiting {
     fn is_over(&self, storage: &Storage, namespaces: &Namespaces) -> bool {
         match &self.until {
             Until::KeyIsFree(ticket) => storage.settled() >= *ticket,
+            Until::Barrier(number) => storage.has_passed(*number),
+            Until::VersionIsApplied(version) => storage.has_applied(*version),
             Until::NamespaceIsKnown(namespace) => !namespaces.is_unknown(namespace),
             Until::Settled(ticket, _) => ticket.is_settled(),
         }
@@ -153,7 +168,7 @@ impl Waiter {
 impl Retry {
     /// That of a request which is served first at `ms`.
     pub(super) fn first(ms: u64) -> Self {
-        Self { since_ms: ms, rejections: 0 }
+        Self { since_ms: ms, rejections: 0, is_current: false, has_awaited_version: false }
     }
 }
 
@@ -162,19 +177,27 @@ impl Api {
     /// answer needs it.
     pub fn resume(&mut self, waiting: Waiting, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
-        if !is_over && now.ms < waiting.due_ms {
+        let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
+        if !is_over && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
         let Waiting { until, of, warnings, .. } = waiting;
         let waited_ms = now.ms.saturating_sub(of.retry.since_ms);
         let replied = match until {
             Until::NamespaceIsKnown(_) => return Resumed::Again(of.retry),
+            Until::VersionIsApplied(_) => {
+                return Resumed::Again(Retry { has_awaited_version: true, ..of.retry });
+            }
+            Until::Barrier(_) if is_over => return Resumed::Again(Retry { is_current: true, ..of.retry }),
+            Until::Barrier(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
+            Until::Barrier(_) => Err(ApiError::Timeout),
             Until::KeyIsFree(_) if is_over => return Resumed::Again(of.retry),
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected => {
-                    return Resumed::Again(Retry { rejections: of.retry.rejections + 1, ..of.retry });
+                    // The rejected change came after the request, and the table has all that came before it.
+                    return Resumed::Again(Retry { rejections: of.retry.rejections + 1, is_current: true, ..of.retry });
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
                 Outcome::Pending => Err(ApiError::Timeout),

@@ -129,6 +129,8 @@ pub enum ApiError {
         /// Which.
         message: String,
     },
+    /// The store cannot be reached at present, and the request needs it.
+    StoreUnreachable,
     /// The request took longer than requests may. A write may have happened.
     Timeout,
     /// The version asked for has not been reached.
@@ -363,6 +365,9 @@ impl ApiError {
             Self::RequestEntityTooLarge { bytes_max } => {
                 let message = format!("Request entity too large: limit is {bytes_max}");
                 failure(413, "RequestEntityTooLarge", message, None)
+            }
+            Self::StoreUnreachable => {
+                failure(503, "ServiceUnavailable", "the store cannot be reached".into(), retry_after(1))
             }
             Self::ServiceUnavailable { message } => failure(503, "ServiceUnavailable", message.clone(), None),
             // apiserver `endpoints/handlers/finisher`.

@@ -140,6 +140,10 @@ struct Gathering {
 pub struct Advanced {
     /// Changes whose tickets were settled.
     pub settled: usize,
+    /// Whether a change of any writer was applied.
+    pub has_applied: bool,
+    /// Whether a barrier was passed, or none can be passed since the store cannot be reached.
+    pub has_ended_barriers: bool,
     /// Whether this call has ended the loading of the table.
     pub has_loaded: bool,
 }
@@ -191,7 +195,7 @@ impl Journal {
     /// [`EngineError`], after which the journal can only be dropped: the process is to say what it is and to end.
     pub fn advance(&mut self, table: &mut Table, now_ms: u64, records_max: usize) -> Result<Advanced, EngineError> {
         self.now_ms = now_ms;
-        let settled_before = self.batches.settled();
+        let (settled_before, passed_before) = (self.batches.settled(), self.barriers.passed());
         let was_loading = self.is_loading();
         let done = if was_loading { self.load(table, records_max) } else { self.apply(table, now_ms, records_max) };
         if let Err(error) = done {
@@ -199,9 +203,14 @@ impl Journal {
             return Err(error);
         }
         assert!(self.version <= table.version(), "the table's version went back");
+        let has_applied = self.version < table.version();
         self.version = table.version();
-        let settled = usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX);
-        Ok(Advanced { settled, has_loaded: was_loading && !self.is_loading() })
+        Ok(Advanced {
+            settled: usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX),
+            has_applied,
+            has_ended_barriers: self.barriers.passed() > passed_before || !self.is_reachable,
+            has_loaded: was_loading && !self.is_loading(),
+        })
     }
 
     fn load(&mut self, table: &mut Table, records_max: usize) -> Result<(), EngineError> {
@@ -319,18 +328,22 @@ impl Journal {
             }
             Event::Replaced(manifest) => upkeep.on_replaced(&self.config, &manifest, now_ms),
             Event::Reachable(is_reachable) => {
-                match (self.is_reachable, is_reachable) {
-                    (true, false) => warn!(store = self.config.store, "the store cannot be reached"),
-                    (false, true) => info!(store = self.config.store, "the store is reachable again"),
-                    (true, true) | (false, false) => {}
-                }
-                self.is_reachable = is_reachable;
+                self.set_reachable(is_reachable);
                 Ok(())
             }
             Event::Opened { .. } | Event::Piece(_) | Event::Entries(_) => {
                 Err(error::damaged(&self.config.store, "worker", "an answer to no question"))
             }
         }
+    }
+
+    pub(crate) fn set_reachable(&mut self, is_reachable: bool) {
+        match (self.is_reachable, is_reachable) {
+            (true, false) => warn!(store = self.config.store, "the store cannot be reached"),
+            (false, true) => info!(store = self.config.store, "the store is reachable again"),
+            (true, true) | (false, false) => {}
+        }
+        self.is_reachable = is_reachable;
     }
 
     fn on_no_space(&mut self, error: &EngineError, now_ms: u64) {
@@ -426,6 +439,20 @@ impl Journal {
     #[must_use]
     pub fn passed_barrier(&self) -> u64 {
         self.barriers.passed()
+    }
+
+    /// Whether the store can be reached, as far as the port knows.
+    #[inline]
+    #[must_use]
+    pub fn is_reachable(&self) -> bool {
+        self.is_reachable
+    }
+
+    /// Version of the last change that is applied.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> ResourceVersion {
+        self.version
     }
 
     /// Whether other processes write to the store too.

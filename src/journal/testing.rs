@@ -166,6 +166,8 @@ struct Shared {
     no_space: u32,
     /// The last batch that found no room.
     refused: Option<Vec<u8>>,
+    /// Whether looks for the end get no answer.
+    is_mute: bool,
 }
 
 /// A process's way to a [`SharedStore`].
@@ -217,6 +219,11 @@ impl SharedStore {
         change(&mut last.payload);
         let Entry { position, payload } = last.clone();
         shared.stored.entries.insert(position, payload);
+    }
+
+    /// Looks for the end get no answer from now on.
+    pub(crate) fn answer_no_looks(&self) {
+        self.0.borrow_mut().is_mute = true;
     }
 
     /// Snapshots that were claimed.
@@ -308,6 +315,9 @@ impl Port for SharedPort {
             Command::Commit(commit) => self.commit(commit),
             Command::FindEnd => {
                 let shared = self.store.0.borrow();
+                if shared.is_mute {
+                    return;
+                }
                 Event::End(shared.appended.last().map_or(Position(0), |last| last.position))
             }
         };

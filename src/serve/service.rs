@@ -103,16 +103,24 @@ impl Service {
         &mut self,
         now: Now,
         records_max: usize,
-        wake: impl FnMut(Token),
+        mut wake: impl FnMut(Token),
     ) -> Result<bool, EngineError> {
         let Self { api, table, waiters, .. } = self;
         let Some(journal) = api.storage.journal_mut() else { return Ok(false) };
-        let Advanced { settled, has_loaded } = journal.advance(table, now.ms, records_max)?;
+        let Advanced { settled, has_applied, has_ended_barriers, has_loaded } =
+            journal.advance(table, now.ms, records_max)?;
         for commit in journal.take_commits() {
             api.metrics.count_commit(commit);
         }
         if settled > 0 {
-            waiters.wake_settled(journal.settled(), wake);
+            waiters.wake_settled(journal.settled(), &mut wake);
+        }
+        if has_applied {
+            waiters.wake_any(&mut wake);
+        }
+        if has_ended_barriers {
+            let passed = if journal.is_reachable() { journal.passed_barrier() } else { u64::MAX };
+            waiters.wake_passed(passed, wake);
         }
         Ok(has_loaded)
     }

@@ -12,6 +12,8 @@ pub struct Waiters {
     own: VecDeque<(u64, Waiter)>,
     /// Those that wait for another change, by the number of its ticket; first come, first served.
     other: BTreeMap<u64, Vec<Waiter>>,
+    /// Those that wait for a barrier, by its number and the connection: first deadline of their requests, in ms.
+    barriers: BTreeMap<(u64, Token), u64>,
     /// Those that wait for any change.
     any: Vec<Waiter>,
     /// Time before which no deadline is, in ms; none if no deadline is ahead.
@@ -39,6 +41,10 @@ impl Waiters {
                 self.own.push_back((number, waiter));
             }
             WakeUp::OtherTicket(number) => add_once(self.other.entry(number).or_default(), waiter),
+            WakeUp::Barrier(number) => {
+                let first_ms = self.barriers.entry((number, connection)).or_insert(due_ms);
+                *first_ms = due_ms.min(*first_ms);
+            }
             WakeUp::AnyChange => add_once(&mut self.any, waiter),
         }
     }
@@ -54,6 +60,15 @@ impl Waiters {
             first.remove().iter().for_each(|waiter| wake(waiter.connection));
         }
         self.wake_any(wake);
+    }
+
+    /// Gives the connections whose requests wait for a barrier up to the number `passed`.
+    pub fn wake_passed(&mut self, passed: u64, mut wake: impl FnMut(Token)) {
+        while let Some(first) = self.barriers.first_entry()
+            && first.key().0 <= passed
+        {
+            wake(first.remove_entry().0.1);
+        }
     }
 
     /// Gives the connections whose requests wait for any change.
@@ -87,6 +102,7 @@ impl Waiters {
             !waiters.is_empty()
         });
         self.any.retain(|waiter| !is_late(waiter));
+        self.barriers.retain(|(_, connection), due_ms| !is_late(&Waiter { connection: *connection, due_ms: *due_ms }));
         self.due_ms_min = due_ms_min;
     }
 
@@ -99,13 +115,13 @@ impl Waiters {
     /// Number of requests that wait for their change, and of connections that wait for another event.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.any.len()
+        self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.barriers.len() + self.any.len()
     }
 
     /// Whether no request waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.own.is_empty() && self.other.is_empty() && self.any.is_empty()
+        self.own.is_empty() && self.other.is_empty() && self.barriers.is_empty() && self.any.is_empty()
     }
 }
 

@@ -1,0 +1,266 @@
+//! Whether this table is recent enough to decide a request. It may be behind what another replica has acknowledged.
+//!
+//! Kubernetes API concepts, "Resource versions", says how old an answer may be:
+//!
+//! - A read without a `resourceVersion`, and a watch from now, wait for a [barrier](Until::Barrier) first.
+//! - A read at a version waits until the table has that version, three seconds at most. So does a watch, and the next
+//!   page of a list.
+//! - A read at version 0 takes what is here.
+//! - A write that ends in a change needs no barrier: every replica compares the state that the change was made from.
+//! - A write that ends in anything else, such as 404, 409 or no change, may have seen an old state. It waits for a
+//!   barrier and is served again.
+//!
+//! With one writer only the second point is left: kube-apiserver waits for its cache, which may be behind etcd
+//! (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
+
+use super::token::ContinueToken;
+use super::waiting::Until;
+use super::{Api, Call, Reply};
+use crate::api_error::ApiError;
+use crate::http::Method;
+use crate::table::Table;
+use crate::watch::WatchStart;
+
+impl Api {
+    /// What a request must wait for before it is decided, if other processes write to the store.
+    ///
+    /// # Errors
+    /// 503 if the store cannot be reached, so that no barrier can be passed.
+    pub(super) fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
+        if is_write(call) {
+            return Ok(None);
+        }
+        let version = match (call.query.value("continue"), call.query.value("resourceVersion")) {
+            (Some(token), _) if !token.is_empty() => {
+                ContinueToken::decode(&token).ok().and_then(|token| token.version())
+            }
+            (_, Some(version)) if !version.is_empty() => version.parse().ok(),
+            _ => None,
+        };
+        match version {
+            None if call.retry.is_current => Ok(None),
+            None => self.barrier().map(Some),
+            Some(version) if version <= table.version().0 || call.retry.has_awaited_version => Ok(None),
+            Some(version) => Ok(Some(Until::VersionIsApplied(version))),
+        }
+    }
+
+    /// What a request must wait for although it was decided, since the decision may be of an old state.
+    ///
+    /// # Errors
+    /// As those of [`Api::wait_before`].
+    pub(super) fn wait_after(
+        &mut self,
+        call: &Call<'_>,
+        decided: &Result<Reply, ApiError>,
+    ) -> Result<Option<Until>, ApiError> {
+        let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
+        if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
+            return self.barrier().map(Some);
+        }
+        match future_version(decided) {
+            Some(version) if !call.retry.has_awaited_version => Ok(Some(Until::VersionIsApplied(version))),
+            _ => Ok(None),
+        }
+    }
+
+    fn barrier(&mut self) -> Result<Until, ApiError> {
+        self.storage.ask_barrier().map(Until::Barrier).ok_or(ApiError::StoreUnreachable)
+    }
+}
+
+fn is_write(call: &Call<'_>) -> bool {
+    !matches!(call.head.method, Method::Get | Method::Head)
+}
+
+/// The version that a request asked for and that is not applied yet, where kube-apiserver waits for it.
+fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
+    let error = match decided {
+        Err(error) => error,
+        Ok(Reply::Watch(spec)) => match &spec.start {
+            WatchStart::Refused(error) => error,
+            WatchStart::After(_) | WatchStart::Initial { .. } => return None,
+        },
+        Ok(_) => return None,
+    };
+    match error {
+        ApiError::TooLargeResourceVersion { requested, retry_after_seconds: 1.., .. } => Some(*requested),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Storage;
+    use crate::api::waiting::{Resumed, Retry};
+    use crate::auth::Credentials;
+    use crate::clock::Now;
+    use crate::http::{NoLines, RequestHead};
+    use crate::journal::testing::{SharedPort, SharedStore};
+    use crate::journal::{Config, Journal};
+    use crate::limits::{BARRIER_WAIT_MS_MAX, VERSION_WAIT_MS_MAX};
+    use crate::resource::ResourceVersion;
+    use crate::timestamp::Time;
+
+    /// A process of several that share a store.
+    struct Replica {
+        api: Api,
+        table: Table,
+        now: Now,
+    }
+
+    const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+
+    impl Replica {
+        fn new(store: &SharedStore, writer: u64) -> Self {
+            let config = Config { is_shared: true, ..Config::new("shared", 1_000) };
+            let mut journal = Journal::new(Box::new(SharedPort::new(store)), config, writer);
+            let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+            while journal.is_loading() {
+                journal.advance(&mut table, 0, 100).expect("a store");
+            }
+            let mut api = Api::new();
+            api.storage = Storage::Journal(Box::new(journal));
+            Self { api, table, now: Now { ms: 0, wall: Time(1_767_000_000) } }
+        }
+
+        fn journal(&mut self) -> &mut Journal {
+            self.api.storage.journal_mut().expect("a journal")
+        }
+
+        fn turn(&mut self) {
+            let Self { api, table, now } = self;
+            let journal = api.storage.journal_mut().expect("a journal");
+            journal.advance(table, now.ms, 100).expect("a store");
+            journal.end_turn(table, now.ms);
+        }
+
+        /// Status, and whether the request had to wait for anything but its own change.
+        fn ask(&mut self, method: Method, path: &str, query: &str, body: &str) -> (u16, bool) {
+            let path = format!("{LEASES}{path}");
+            let head = RequestHead {
+                method,
+                path: &path,
+                query,
+                accept: None,
+                content_type: Some(b"application/json"),
+                user_agent: None,
+                fields: &NoLines,
+            };
+            let (mut retry, mut has_waited) = (None::<Retry>, false);
+            loop {
+                let (api, table) = (&mut self.api, &mut self.table);
+                let mut reply = api.handle(table, &head, body.as_bytes(), retry, &Credentials::insecure(), self.now);
+                loop {
+                    let waiting = match reply {
+                        Reply::Waiting(waiting) => waiting,
+                        Reply::Job(_) => return (200, has_waited),
+                        other => return (other.status().expect("a response"), has_waited),
+                    };
+                    has_waited |= !matches!(waiting.wake_up(), crate::api::waiting::WakeUp::OwnTicket(_));
+                    self.turn();
+                    self.now.ms += 100;
+                    match self.api.resume(waiting, self.now, || false) {
+                        Resumed::Again(again) => {
+                            retry = Some(again);
+                            break;
+                        }
+                        Resumed::Reply(reply) => return (reply.status().expect("a response"), has_waited),
+                        Resumed::Refused(refused) => return (refused.error.status().code, has_waited),
+                        Resumed::Waits(waiting) => reply = Reply::Waiting(waiting),
+                    }
+                }
+            }
+        }
+
+        fn create(&mut self, name: &str) -> (u16, bool) {
+            let body = format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{"holderIdentity":"{name}"}}}}"#);
+            self.ask(Method::Post, "", "", &body)
+        }
+
+        fn version(&self) -> u64 {
+            self.table.version().0
+        }
+    }
+
+    fn two() -> [Replica; 2] {
+        let store = SharedStore::default();
+        [1, 2].map(|writer| Replica::new(&store, writer))
+    }
+
+    #[test]
+    fn a_read_without_a_version_sees_what_another_replica_acknowledged() {
+        let [mut one, mut other] = two();
+        assert_eq!(one.create("a"), (201, false));
+        assert_eq!(other.ask(Method::Get, "/a", "resourceVersion=0", ""), (404, false), "it is behind");
+        assert_eq!(other.ask(Method::Get, "/a", "", ""), (200, true));
+        for query in ["", "limit=5", "watch=1", "watch=1&allowWatchBookmarks=1"] {
+            assert_eq!(other.ask(Method::Get, "", query, ""), (200, true), "{query}");
+        }
+        assert_eq!(other.ask(Method::Get, "", "watch=1&resourceVersion=0", ""), (200, false));
+    }
+
+    #[test]
+    fn a_read_at_a_version_waits_for_it_three_seconds() {
+        let [mut one, mut other] = two();
+        one.create("a");
+        let version = one.version();
+        assert!(other.version() < version);
+        assert_eq!(other.ask(Method::Get, "/a", &format!("resourceVersion={version}"), ""), (200, true));
+        one.create("b");
+        let query = format!("watch=1&resourceVersion={}", one.version());
+        assert_eq!(other.ask(Method::Get, "", &query, ""), (200, true));
+        let begun_ms = other.now.ms;
+        let query = format!("resourceVersion={}", one.version() + 1);
+        assert_eq!(other.ask(Method::Get, "/a", &query, ""), (504, true));
+        assert_eq!(other.now.ms - begun_ms, VERSION_WAIT_MS_MAX);
+    }
+
+    #[test]
+    fn a_write_that_seems_to_come_too_late_or_too_early_is_looked_at_again() {
+        let [mut one, mut other] = two();
+        one.create("a");
+        assert_eq!(other.create("b"), (201, false), "a change that applies needs no barrier");
+        one.create("c");
+        assert_eq!(other.create("c"), (409, false), "its change was rejected, behind all that came before");
+        one.ask(Method::Delete, "/a", "", "");
+        assert_eq!(other.create("a"), (201, true));
+        one.turn();
+        // By the version that this replica does not have yet.
+        let body = |version: u64, holder: &str| {
+            let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
+            format!(r#"{{"metadata":{{"name":"b","resourceVersion":"{version}"}},"spec":{spec}}}"#)
+        };
+        let (_, object) = one.table.find("default", "b").expect("a Lease");
+        let version = object.version.0;
+        assert_eq!(one.ask(Method::Put, "/b", "", &body(version, "x")).0, 200);
+        let version = one.version();
+        assert_eq!(other.ask(Method::Put, "/b", "", &body(version, "y")).0, 200);
+        assert_eq!(other.ask(Method::Put, "/b", "", &body(version, "z")), (409, true));
+        assert_eq!(other.ask(Method::Put, "/b", "", &body(other.version(), "y")), (200, true), "nothing changes");
+        assert_eq!(other.ask(Method::Delete, "/nobody", "", ""), (404, true));
+    }
+
+    #[test]
+    fn without_a_store_that_can_be_reached_only_old_answers_are_given() {
+        let [mut one, _] = two();
+        one.create("a");
+        one.journal().set_reachable(false);
+        assert_eq!(one.create("b"), (503, false));
+        assert_eq!(one.ask(Method::Get, "/a", "", ""), (503, false));
+        assert_eq!(one.ask(Method::Get, "/a", "resourceVersion=0", ""), (200, false));
+        assert_eq!(one.ask(Method::Get, "", "watch=1&resourceVersion=0", ""), (200, false));
+        one.journal().set_reachable(true);
+        assert_eq!(one.ask(Method::Get, "/a", "", ""), (200, true));
+    }
+
+    #[test]
+    fn a_barrier_that_takes_too_long_ends_with_504() {
+        let store = SharedStore::default();
+        let mut one = Replica::new(&store, 1);
+        store.answer_no_looks();
+        assert_eq!(one.ask(Method::Get, "/a", "", ""), (504, true));
+        assert_eq!(one.now.ms, BARRIER_WAIT_MS_MAX);
+    }
+}
