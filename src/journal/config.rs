@@ -42,6 +42,10 @@ pub struct Limits {
     pub no_space_ms: u64,
     /// Milliseconds without a new snapshot after a commit of one that found no room.
     pub snapshot_retry_ms: u64,
+    /// Time between two looks of a process that shares a store at whether it is behind, in ms.
+    pub look_ms: u64,
+    /// Time without a passed barrier after which a process counts as behind, in ms.
+    pub behind_ms_max: u64,
     /// Time within which the writers of a shared store try to claim a snapshot, each at its own moment, in ms.
     pub claim_spread_ms: u64,
     /// Time after which another writer may take over a claim that its taker has not renewed, in ms.
@@ -80,6 +84,8 @@ impl Default for Limits {
             piece_pause_ms: 2,
             no_space_ms: 1_000,
             snapshot_retry_ms: 10_000,
+            look_ms: 1_000,
+            behind_ms_max: 5_000,
             claim_spread_ms: 3_000,
             claim_ms_max: 60_000,
         }

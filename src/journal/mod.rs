@@ -95,6 +95,10 @@ pub struct Journal {
     /// For the changes of other writers, if there are any.
     numbers: Option<Numbers>,
     barriers: Barriers,
+    /// When the last barrier was passed, in ms.
+    passed_ms: Option<u64>,
+    /// When this process asks for a barrier to find out whether it is behind, in ms.
+    look_ms: u64,
     is_reachable: bool,
     /// The commit that the worker has.
     under_way: Option<UnderWay>,
@@ -164,6 +168,8 @@ impl Journal {
             replaying: None,
             numbers: None,
             barriers: Barriers::default(),
+            passed_ms: None,
+            look_ms: 0,
             is_reachable: true,
             under_way: None,
             gathering: None,
@@ -205,6 +211,9 @@ impl Journal {
         assert!(self.version <= table.version(), "the table's version went back");
         let has_applied = self.version < table.version();
         self.version = table.version();
+        if self.barriers.passed() > passed_before {
+            self.passed_ms = Some(now_ms);
+        }
         Ok(Advanced {
             settled: usize::try_from(self.batches.settled() - settled_before).unwrap_or(usize::MAX),
             has_applied,
@@ -441,6 +450,14 @@ impl Journal {
         self.barriers.passed()
     }
 
+    /// Whether the table has lately had all that any process had appended. Of a store with one writer it always has.
+    #[must_use]
+    pub fn is_current(&self, now_ms: u64) -> bool {
+        let behind_ms_max = self.config.limits.behind_ms_max;
+        !self.config.is_shared
+            || self.passed_ms.is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
+    }
+
     /// Whether the store can be reached, as far as the port knows.
     #[inline]
     #[must_use]
@@ -471,8 +488,14 @@ impl Journal {
     /// Ends a turn: if the worker has nothing to do, sends it the changes that wait, and a bounded piece of upkeep.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
-        if self.barriers.begin() {
-            self.port.send(Command::FindEnd);
+        if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
+            if now_ms >= self.look_ms {
+                self.barriers.ask();
+                self.look_ms = now_ms.saturating_add(self.config.limits.look_ms);
+            }
+            if self.barriers.begin() {
+                self.port.send(Command::FindEnd);
+            }
         }
         if self.under_way.is_some() || self.is_applying() || !self.delivered.is_empty() {
             return;
@@ -533,10 +556,13 @@ impl Journal {
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match &self.phase {
-            Phase::Ready(upkeep) if self.under_way.is_none() => {
-                [self.no_space_until_ms, upkeep.due_ms()].into_iter().flatten().min()
+            Phase::Ready(upkeep) => {
+                let look_ms = self.config.is_shared.then_some(self.look_ms);
+                let upkeep_ms = if self.under_way.is_none() { upkeep.due_ms() } else { None };
+                let no_space_ms = self.no_space_until_ms.filter(|_| self.under_way.is_none());
+                [look_ms, upkeep_ms, no_space_ms].into_iter().flatten().min()
             }
-            Phase::Loading(_) | Phase::Ready(_) | Phase::Failed => None,
+            Phase::Loading(_) | Phase::Failed => None,
         }
     }
 

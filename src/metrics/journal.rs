@@ -12,19 +12,25 @@ const COMMIT_BOUNDS_US: [u64; 14] =
 /// Bounds of the number of changes in a batch.
 const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384];
 
-/// The commits since the start.
+/// What the journal has done since the start.
 #[derive(Debug)]
-pub(super) struct CommitCounts {
+pub(super) struct JournalCounts {
+    /// Times that the store had to be loaded again.
+    reloads: u64,
     durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,
     batches: Histogram<{ BATCH_BOUNDS.len() }>,
 }
 
-impl CommitCounts {
+impl JournalCounts {
     pub(super) const fn new() -> Self {
-        Self { durations: Histogram::new(&COMMIT_BOUNDS_US), batches: Histogram::new(&BATCH_BOUNDS) }
+        Self { reloads: 0, durations: Histogram::new(&COMMIT_BOUNDS_US), batches: Histogram::new(&BATCH_BOUNDS) }
     }
 
-    pub(super) fn count(&mut self, commit: CommitStats) {
+    pub(super) fn count_reload(&mut self) {
+        self.reloads += 1;
+    }
+
+    pub(super) fn count_commit(&mut self, commit: CommitStats) {
         self.durations.observe(commit.took_us);
         self.batches.observe(commit.changes as u64);
     }
@@ -90,6 +96,11 @@ impl CommitCounts {
                 "coordination_journal_storage_errors_total",
                 "Commits that failed because the store had no room.",
                 stats.storage_errors,
+            ),
+            (
+                "coordination_journal_reloads_total",
+                "Times that this replica had lost track of the store and loaded it again.",
+                self.reloads,
             ),
         ] {
             out.counter(name, help);

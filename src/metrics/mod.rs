@@ -15,7 +15,7 @@ mod text;
 
 pub(crate) use request::RequestKind;
 
-use self::journal::CommitCounts;
+use self::journal::JournalCounts;
 use crate::clock::Now;
 use crate::cluster::Followed;
 use crate::journal::{CommitStats, Journal};
@@ -50,7 +50,7 @@ pub struct Metrics {
     watches_last: WatchCounts,
     last: TurnEnd,
     expired: ExpiredScan,
-    commits: CommitCounts,
+    journal: JournalCounts,
 }
 
 /// Watches since the start.
@@ -116,13 +116,13 @@ impl Metrics {
             watches_last: WatchCounts::default(),
             last: TurnEnd::default(),
             expired: ExpiredScan::default(),
-            commits: CommitCounts::new(),
+            journal: JournalCounts::new(),
         }
     }
 
     /// A batch of changes became durable.
     pub fn count_commit(&mut self, commit: CommitStats) {
-        self.commits.count(commit);
+        self.journal.count_commit(commit);
     }
 
     /// A request was answered, or a watch begins, `waited_ms` after the request was taken in.
@@ -165,6 +165,11 @@ impl Metrics {
     pub fn count_tls_handshake(&mut self, is_ok: bool) {
         let count = if is_ok { &mut self.tls_handshakes } else { &mut self.tls_handshake_errors };
         *count += 1;
+    }
+
+    /// This replica has lost track of the store, and loads it again.
+    pub fn count_reload(&mut self) {
+        self.journal.count_reload();
     }
 
     /// Certificates could not be loaded anew, or still cannot.
@@ -228,7 +233,7 @@ impl Metrics {
         self.encode_watches(&mut out);
         self.encode_table(&mut out, table);
         if let Some(journal) = journal {
-            self.commits.encode(&mut out, journal);
+            self.journal.encode(&mut out, journal);
         }
         self.encode_loop(&mut out);
         let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);

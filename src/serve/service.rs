@@ -6,7 +6,7 @@ use super::waiters::Waiters;
 use super::{Owner, Peer};
 use crate::api::job::Job;
 use crate::api::waiting::{Refused, Resumed, Retry, Waiting, WakeUp};
-use crate::api::{Api, Reply};
+use crate::api::{Api, Reply, Storage};
 use crate::api_error::ApiError;
 use crate::auth::Credentials;
 use crate::clock::{HttpDate, Now};
@@ -67,6 +67,14 @@ impl Service {
             date: HttpDate::default(),
             scratch: Scratch::default(),
         }
+    }
+
+    /// Forgets all Leases, for `table` in their place. No connection may be open.
+    pub fn begin_again(&mut self, table: Table) {
+        self.api.storage = Storage::Memory;
+        self.watchers = Watchers::new(table.version());
+        self.waiters = Waiters::default();
+        self.table = table;
     }
 
     /// Bytes of output that may wait for a peer like this, above which no request of it is served until it has read

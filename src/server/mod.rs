@@ -11,6 +11,7 @@ mod connections;
 mod fan_out;
 mod queues;
 mod start;
+mod storage;
 mod timers;
 
 pub use start::{Config, ServerError, StorageConfig};
@@ -47,6 +48,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use storage::TableLimits;
 
 /// Ends a server from another thread.
 #[derive(Clone, Debug)]
@@ -86,6 +88,8 @@ pub struct Server {
     namespace_changes: Updates<NamespaceChange>,
     namespace_sender: UpdateSender<NamespaceChange>,
     awaited: Awaited,
+    storage: StorageConfig,
+    table_limits: TableLimits,
     /// Milliseconds at which the stop is no longer orderly.
     stop_ms: Option<u64>,
     stop_kind: StopKind,
@@ -175,11 +179,16 @@ impl Server {
     /// [`RunError`]: the journal cannot be read.
     pub fn load(&mut self) -> Result<bool, RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        let is_loading = |server: &Self| server.service.api.storage.journal().is_some_and(Journal::is_loading);
-        while is_loading(self) && !self.is_over() {
+        while !self.is_current() && !self.is_over() {
             self.turn(&mut events)?;
         }
-        Ok(!is_loading(self))
+        Ok(self.is_current())
+    }
+
+    /// Whether the table is loaded and has lately had all that any replica had acknowledged.
+    fn is_current(&self) -> bool {
+        let now_ms = self.clock.now().ms;
+        self.service.api.storage.journal().is_none_or(|journal| !journal.is_loading() && journal.is_current(now_ms))
     }
 
     /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
@@ -364,16 +373,25 @@ impl Server {
     fn advance_journal(&mut self, now: Now) -> Result<(), RunError> {
         let Self { service, conns, queues, awaited, .. } = self;
         let wake = |token| enqueue(conns, queues, token);
-        let has_loaded = service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake).map_err(RunError::Journal)?;
+        let has_loaded = match service.advance_journal(now, RECORDS_LOADED_PER_TURN, wake) {
+            Ok(has_loaded) => has_loaded,
+            Err(error @ EngineError::Lost { .. }) => {
+                tracing::error!(%error, "loading again");
+                self.service.api.metrics.count_reload();
+                return self.load_again().map_err(RunError::Journal);
+            }
+            Err(error) => return Err(RunError::Journal(error)),
+        };
         if has_loaded && service.table.has_changed() {
             // A store that was in use knows who holds its Leases.
             service.api.reclaim = Reclaim::new(0);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, service.api.storage.journal()) {
-            let health = match (journal.is_loading(), journal.is_writable()) {
-                (true, _) => Err("the journal is being read".into()),
-                (false, false) => Err("the journal cannot be written".into()),
-                (false, true) => Ok(()),
+            let health = match (journal.is_loading(), journal.is_writable(), journal.is_current(now.ms)) {
+                (true, ..) => Err("the journal is being read".into()),
+                (false, false, _) => Err("the journal cannot be written".into()),
+                (false, true, false) => Err("this replica is behind".into()),
+                (false, true, true) => Ok(()),
             };
             service.api.health.set(check, health);
         }

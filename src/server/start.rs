@@ -2,19 +2,16 @@
 
 use super::connections::Connections;
 use super::queues::Queues;
+use super::storage::{self, TableLimits};
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
-use crate::api::{Api, Reclaim, Storage};
+use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::{Followed, Namespaces};
-use crate::engine::EngineError;
-use crate::engine::disk::Disk;
-use crate::journal::{self, Journal, ThreadPort, Worker};
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
 use crate::serve::Service;
-use crate::table::Table;
 use crate::tls::config::Secure;
 use crate::tls::trust::Trust;
 use crate::updates;
@@ -146,20 +143,14 @@ impl Server {
             journal: matches!(config.storage, StorageConfig::Disk(_))
                 .then(|| api.health.register("journal", &[Probe::Readyz], "not yet read")),
         };
-        let table = Table::new(version, config.watch_window_events, config.watch_window_bytes)
-            .with_quota(config.lease_quota_bytes);
-        if let StorageConfig::Disk(folder) = &config.storage {
-            let failed = |cause: EngineError| ServerError { what: "cannot open the store".into(), cause: cause.into() };
-            let store = folder.display().to_string();
-            let engine = Disk::open(folder).map_err(failed)?;
-            let worker = Worker::new(Box::new(engine), &store);
-            let port = ThreadPort::start(worker, Arc::clone(&waker))
-                .map_err(|cause| ServerError { what: "cannot start a thread".into(), cause: cause.into() })?;
-            // The journal counts its time from the clock that the loop has.
-            let journal = journal::Config::new(&store, wall_micros());
-            let journal = Journal::new(Box::new(port), journal, fastrand::u64(..));
-            api.storage = Storage::Journal(Box::new(journal));
-        }
+        let table_limits = TableLimits {
+            window_events: config.watch_window_events,
+            window_bytes: config.watch_window_bytes,
+            quota_bytes: config.lease_quota_bytes,
+        };
+        let table = table_limits.table(version);
+        api.storage = storage::open(&config.storage, &waker, 0)
+            .map_err(|cause| ServerError { what: "cannot open the store".into(), cause: cause.into() })?;
         let service = Service::new(api, table, trust);
         Ok(Self {
             poll,
@@ -179,11 +170,13 @@ impl Server {
             namespace_changes,
             namespace_sender,
             awaited,
+            table_limits,
             stop_ms: None,
             stop_kind: match config.storage {
                 StorageConfig::Disk(_) if !config.stop_expires_watches => StopKind::Resumes,
                 StorageConfig::Disk(_) | StorageConfig::Memory => StopKind::Forgets,
             },
+            storage: config.storage,
         })
     }
 }
