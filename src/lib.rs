@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod codec;
 pub(crate) mod conn;
 pub mod engine;
+pub mod etcd;
 pub mod form;
 pub(crate) mod go;
 pub mod hpack;

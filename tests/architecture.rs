@@ -12,7 +12,7 @@ const LAYERS: &str = "
     serve
     api
     metrics
-    watch
+    etcd  watch
     form  journal  options
     auth  cli  cluster  media_type  patch  pki  table
     codec  listener  selector  tls  verb

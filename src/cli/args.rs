@@ -167,7 +167,8 @@ pub struct Args {
     pub lease_quota_bytes: NonZeroUsize,
 
     /// Where Leases are kept. `disk`: in --data-dir; a write is answered when it is on the disk, and a restart loses
-    /// nothing. `memory`: in the process; a restart loses all Leases.
+    /// nothing. `etcd`: in the etcd of --etcd-servers, for any number of replicas; a write is answered when a quorum of
+    /// etcd has it. `memory`: in the process; a restart loses all Leases.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = StorageKind::Disk)]
     pub storage: StorageKind,
 
@@ -176,6 +177,26 @@ pub struct Args {
     /// [default: data in --cert-dir]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+
+    /// URLs of etcd's members, separated by commas, for --storage etcd: http:// or https:// with a host and a port.
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub etcd_servers: Vec<String>,
+
+    /// PEM file with the certificate authorities of etcd's members. Needed for https:// URLs.
+    #[arg(long, value_name = "FILE")]
+    pub etcd_cafile: Option<PathBuf>,
+
+    /// PEM file with the client certificate for etcd. Goes together with --etcd-keyfile.
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+
+    /// PEM file with the private key of --etcd-certfile.
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+
+    /// Beginning of all keys in etcd. All replicas have the same, and nobody else has keys there.
+    #[arg(long, value_name = "PREFIX", default_value = "/coordination-apiserver")]
+    pub etcd_prefix: String,
 
     /// End watches with 410 when the server stops, so that clients list anew. Use it for the last stop before another
     /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
@@ -226,6 +247,8 @@ pub struct InspectArgs {
 pub enum StorageKind {
     /// In a data folder.
     Disk,
+    /// In etcd.
+    Etcd,
     /// In the process.
     Memory,
 }
@@ -295,9 +318,36 @@ impl Args {
             ("--client-ca-file", &self.client_ca_file),
             ("--requestheader-client-ca-file", &self.requestheader_client_ca_file),
             ("--kubeconfig", &self.kubeconfig),
+            ("--etcd-cafile", &self.etcd_cafile),
+            ("--etcd-certfile", &self.etcd_certfile),
+            ("--etcd-keyfile", &self.etcd_keyfile),
         ]
         .into_iter()
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    fn check_etcd(&self) -> Result<(), String> {
+        if self.storage != StorageKind::Etcd {
+            return match self.etcd_servers.is_empty() && self.etcd_cafile.is_none() && self.etcd_certfile.is_none() {
+                true => Ok(()),
+                false => Err("the flags --etcd-... are for --storage etcd".into()),
+            };
+        }
+        if self.etcd_servers.is_empty() {
+            return Err("--storage etcd needs --etcd-servers".into());
+        }
+        for url in &self.etcd_servers {
+            if !is_member(url) {
+                return Err(format!("--etcd-servers {url:?}: not a URL such as https://127.0.0.1:2379"));
+            }
+            if url.starts_with("https://") && self.etcd_cafile.is_none() {
+                return Err(format!("--etcd-servers {url:?} needs --etcd-cafile"));
+            }
+        }
+        if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
+            return Err(format!("--etcd-prefix {:?}: it must begin with / and name something", self.etcd_prefix));
+        }
+        Ok(())
     }
 
     /// What clap cannot know: how the flags stand to each other, and the files.
@@ -313,9 +363,10 @@ impl Args {
         if self.secure_port == 0 && self.requestheader_from_cluster {
             return Err("--requestheader-from-cluster is about HTTPS, which --secure-port 0 switches off".into());
         }
-        if self.storage == StorageKind::Memory && self.data_dir.is_some() {
+        if self.storage != StorageKind::Disk && self.data_dir.is_some() {
             return Err("--data-dir is for --storage disk".into());
         }
+        self.check_etcd()?;
         if self.kubeconfig.is_some() && !self.requestheader_from_cluster && !self.namespaces_from_cluster {
             return Err(
                 "--kubeconfig is for --requestheader-from-cluster and --namespaces-from-cluster, of which none is \
@@ -358,6 +409,13 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Whether this is the URL of a member of etcd.
+fn is_member(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let (host, port) = rest.rsplit_once(':').unwrap_or_default();
+    !host.is_empty() && !rest.contains(['/', '?', '#', '@', ' ']) && port.parse::<u16>().is_ok()
 }
 
 /// Whether this is a field name (RFC 9110 §5.1), or the beginning of one.
@@ -480,11 +538,32 @@ mod tests {
         assert!(wrong(&["--data-dir=/nowhere/data", "--storage=memory"]).contains("--storage disk"));
         assert!(wrong(&["--data-dir="]).contains("--data-dir"));
         assert!(wrong(&["--data-dir=/dev/null"]).contains("--data-dir /dev/null: not a folder"));
-        assert!(wrong(&["--storage=etcd"]).contains("[possible values: disk, memory]"));
+        assert!(wrong(&["--storage=tape"]).contains("[possible values: disk, etcd, memory]"));
         let inspect = parse(&["inspect", "--data-dir=/nowhere/data", "--changes"]).expect("a command line");
         assert!(matches!(inspect.command, Some(Command::Inspect(InspectArgs { data_dir: Some(_), changes: true }))));
         assert!(wrong(&["inspect", "--data-dir=/dev/null"]).contains("not a folder"));
         assert!(wrong(&["inspect", "--storage=disk"]).contains("--storage"));
+    }
+
+    #[test]
+    fn etcd_has_members_and_a_prefix() {
+        let etcd = "--storage=etcd";
+        assert!(wrong(&[etcd]).contains("--etcd-servers"));
+        assert!(wrong(&["--etcd-servers=http://127.0.0.1:2379"]).contains("--storage etcd"));
+        let args = parse(&[etcd, "--etcd-servers=http://127.0.0.1:2379,http://[::1]:2379"]).expect("a command line");
+        assert_eq!(args.etcd_servers, ["http://127.0.0.1:2379", "http://[::1]:2379"]);
+        assert_eq!(args.etcd_prefix, "/coordination-apiserver");
+        for url in ["127.0.0.1:2379", "http://127.0.0.1", "http://:1", "http://a:b", "ftp://a:1", "http://a:1/x", ""] {
+            assert!(wrong(&[etcd, &format!("--etcd-servers={url}")]).contains("not a URL"), "{url}");
+        }
+        assert!(wrong(&[etcd, "--etcd-servers=https://127.0.0.1:2379"]).contains("needs --etcd-cafile"));
+        let servers = "--etcd-servers=http://127.0.0.1:2379";
+        for prefix in ["", "/", "//", "leases"] {
+            assert!(wrong(&[etcd, servers, &format!("--etcd-prefix={prefix}")]).contains("--etcd-prefix"), "{prefix}");
+        }
+        assert!(wrong(&[etcd, servers, "--etcd-certfile=/dev/null"]).contains("--etcd-keyfile"));
+        assert!(wrong(&[etcd, servers, "--etcd-cafile=/nowhere/ca"]).contains("--etcd-cafile /nowhere/ca: No such"));
+        assert!(wrong(&[etcd, servers, "--data-dir=/nowhere/data"]).contains("--storage disk"));
     }
 
     #[test]
@@ -554,7 +633,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 19, "{help}");
+        assert!(help.matches("[default: ").count() == 20, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

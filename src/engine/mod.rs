@@ -140,6 +140,14 @@ pub enum EngineError {
     },
 }
 
+impl EngineError {
+    /// Whether the store can be used further: there was no room.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::NoSpace { .. })
+    }
+}
+
 impl fmt::Display for EngineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -9,10 +9,11 @@
 //!        checksum
 //! ```
 
+use super::error::{damaged, unreadable};
 use super::port::Piece;
 use super::seal::{self, Kind};
 use super::wire::FormError;
-use crate::engine::SnapshotId;
+use crate::engine::{EngineError, SnapshotId};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// Bytes of a piece, at the most.
@@ -26,6 +27,30 @@ const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
 const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 
 /// The sealed chunk of a piece.
+pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
+    encode(piece.snapshot, piece.index, &piece.bytes)
+}
+
+/// The piece in a chunk that was read from `store`.
+///
+/// # Errors
+/// [`EngineError`] if the chunk is not there, is damaged, or is another one.
+pub(crate) fn open_piece(
+    store: &str,
+    snapshot: SnapshotId,
+    index: u32,
+    sealed: Option<&[u8]>,
+) -> Result<Piece, EngineError> {
+    let what = || format!("chunk {index} of snapshot {}", snapshot.0);
+    let sealed = sealed.ok_or_else(|| damaged(store, &what(), "it is not there"))?;
+    let piece = decode(sealed).map_err(|error| unreadable(store, &what(), error))?;
+    if (piece.snapshot, piece.index) != (snapshot, index) {
+        return Err(damaged(store, &what(), "another chunk is in its place"));
+    }
+    Ok(piece)
+}
+
+/// The sealed chunk of a part of a stream.
 pub(super) fn encode(snapshot: SnapshotId, index: u32, piece: &[u8]) -> Vec<u8> {
     assert!(piece.len() <= PIECE_BYTES, "a piece that is too long");
     let mut chunk = Vec::with_capacity(PIECE_BYTES + OVERHEAD_BYTES);

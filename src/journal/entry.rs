@@ -255,6 +255,11 @@ fn read_sized_lease(reader: &mut Reader<'_>) -> Result<Box<Lease>, FormError> {
     if reader.offset() == end { Ok(Box::new(lease)) } else { Err(end_error) }
 }
 
+/// Writer and sequence of a sealed entry, if they can be read.
+pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
+    peek(payload).map(|name| (name.writer, name.sequence))
+}
+
 /// Who wrote a sealed entry, without a look at whether it is whole: for those that were just written.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);

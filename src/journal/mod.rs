@@ -57,7 +57,9 @@ mod wire;
 mod worker;
 
 pub use chunk::CHUNK_BYTES_MAX;
+pub(crate) use chunk::{open_piece, seal_piece};
 pub use config::{Config, Limits};
+pub(crate) use entry::entry_name;
 pub use port::{COMMANDS_MAX, CallPort, Command, Commit, Event, Piece, Port, StoredManifest, ThreadPort};
 pub use seal::FORMAT;
 pub use stats::{CommitStats, SnapshotStats, Stats};

@@ -3,7 +3,7 @@
 //! What takes time and needs no Lease is done here: compression, and the checksums of what is read.
 
 use super::chunk;
-use super::error::{damaged, unreadable};
+use super::error::damaged;
 use super::port::{Command, Commit, Event, Piece, StoredManifest};
 use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
 
@@ -47,14 +47,8 @@ impl Worker {
     }
 
     fn read_chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Event, EngineError> {
-        let what = || format!("chunk {index} of snapshot {}", snapshot.0);
         let sealed = self.engine.chunk(snapshot, index)?;
-        let sealed = sealed.ok_or_else(|| damaged(&self.store, &what(), "it is not there"))?;
-        let piece = chunk::decode(&sealed).map_err(|error| unreadable(&self.store, &what(), error))?;
-        if (piece.snapshot, piece.index) != (snapshot, index) {
-            return Err(damaged(&self.store, &what(), "another chunk is in its place"));
-        }
-        Ok(Event::Piece(piece))
+        chunk::open_piece(&self.store, snapshot, index, sealed.as_deref()).map(Event::Piece)
     }
 
     fn read_entries(&mut self) -> Result<Event, EngineError> {
@@ -70,8 +64,9 @@ impl Worker {
         writes.extend(append.map(Write::Append));
         writes.extend(manifest.map(|manifest| Write::PutManifest(manifest.bytes)));
         let mut chunk_bytes = 0;
-        if let Some(Piece { snapshot, index, bytes }) = piece {
-            let bytes = chunk::encode(snapshot, index, &bytes);
+        if let Some(piece) = piece {
+            let bytes = chunk::seal_piece(&piece);
+            let Piece { snapshot, index, .. } = piece;
             chunk_bytes = bytes.len();
             writes.push(Write::PutChunk { snapshot, index, bytes });
         }

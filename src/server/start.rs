@@ -8,6 +8,7 @@ use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::{Followed, Namespaces};
+use crate::etcd;
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
@@ -62,6 +63,8 @@ pub enum StorageConfig {
     Memory,
     /// In a data folder of this process alone.
     Disk(PathBuf),
+    /// In etcd, where other replicas share it.
+    Etcd(etcd::Config),
 }
 
 impl Default for Config {
@@ -127,7 +130,7 @@ impl Server {
         }
         // A journal says where versions go on.
         let version = ResourceVersion(match config.storage {
-            StorageConfig::Disk(_) => 0,
+            StorageConfig::Disk(_) | StorageConfig::Etcd(_) => 0,
             StorageConfig::Memory => wall_micros(),
         });
         let mut api = Api::new();
@@ -140,7 +143,7 @@ impl Server {
                 .then(|| api.health.register("requestheader-from-cluster", &[Probe::Readyz], "not yet read")),
             namespaces: (api.namespaces.is_awaited())
                 .then(|| api.health.register("namespaces-from-cluster", &[Probe::Readyz], "not yet listed")),
-            journal: matches!(config.storage, StorageConfig::Disk(_))
+            journal: (!matches!(config.storage, StorageConfig::Memory))
                 .then(|| api.health.register("journal", &[Probe::Readyz], "not yet read")),
         };
         let table_limits = TableLimits {
@@ -149,7 +152,8 @@ impl Server {
             quota_bytes: config.lease_quota_bytes,
         };
         let table = table_limits.table(version);
-        api.storage = storage::open(&config.storage, &waker, 0)
+        api.storage = storage::check(&config.storage)
+            .and_then(|()| storage::open(&config.storage, &waker, 0))
             .map_err(|cause| ServerError { what: "cannot open the store".into(), cause: cause.into() })?;
         let service = Service::new(api, table, trust);
         Ok(Self {
@@ -173,8 +177,9 @@ impl Server {
             table_limits,
             stop_ms: None,
             stop_kind: match config.storage {
-                StorageConfig::Disk(_) if !config.stop_expires_watches => StopKind::Resumes,
-                StorageConfig::Disk(_) | StorageConfig::Memory => StopKind::Forgets,
+                StorageConfig::Memory => StopKind::Forgets,
+                StorageConfig::Disk(_) | StorageConfig::Etcd(_) if config.stop_expires_watches => StopKind::Forgets,
+                StorageConfig::Disk(_) | StorageConfig::Etcd(_) => StopKind::Resumes,
             },
             storage: config.storage,
         })

@@ -5,7 +5,8 @@ use crate::api::Storage;
 use crate::clock::wall_micros;
 use crate::engine::EngineError;
 use crate::engine::disk::Disk;
-use crate::journal::{self, Journal, ThreadPort, Worker};
+use crate::etcd::EtcdPort;
+use crate::journal::{CHUNK_BYTES_MAX, Config, Journal, Limits, Port, ThreadPort, Worker};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use mio::Waker;
@@ -29,20 +30,46 @@ impl TableLimits {
     }
 }
 
+/// Sees to it that what `config` names can be used, as far as that takes no waker. May take some seconds.
+///
+/// # Errors
+/// [`EngineError`]
+pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
+    match config {
+        StorageConfig::Etcd(etcd) => EtcdPort::check(etcd),
+        StorageConfig::Disk(_) | StorageConfig::Memory => Ok(()),
+    }
+}
+
 /// Opens what `config` names. `now_ms` is the time by the loop's clock. `waker` wakes the loop for the journal.
 ///
 /// # Errors
 /// [`EngineError`]
 pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> Result<Storage, EngineError> {
-    let StorageConfig::Disk(folder) = config else { return Ok(Storage::Memory) };
-    let store = folder.display().to_string();
-    let worker = Worker::new(Box::new(Disk::open(folder)?), &store);
-    let port = ThreadPort::start(worker, Arc::clone(waker))
-        .map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
     let begin_us = wall_micros().saturating_sub(now_ms.saturating_mul(1000));
-    let config = journal::Config::new(&store, begin_us);
-    Ok(Storage::Journal(Box::new(Journal::new(Box::new(port), config, fastrand::u64(..)))))
+    let waker = Arc::clone(waker);
+    let (port, config): (Box<dyn Port>, _) = match config {
+        StorageConfig::Memory => return Ok(Storage::Memory),
+        StorageConfig::Disk(folder) => {
+            let store = folder.display().to_string();
+            let worker = Worker::new(Box::new(Disk::open(folder)?), &store);
+            let port = ThreadPort::start(worker, waker)
+                .map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
+            (Box::new(port), Config::new(&store, begin_us))
+        }
+        StorageConfig::Etcd(etcd) => {
+            let limits = Limits { batch_bytes_max: ETCD_BATCH_BYTES_MAX, ..Limits::default() };
+            let config = Config { is_shared: true, limits, ..Config::new(&etcd.store(), begin_us) };
+            (Box::new(EtcdPort::start(etcd.clone(), waker)?), config)
+        }
+    };
+    Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
+
+/// Bytes of an entry in etcd with more than one change. An entry and a chunk together are below the 1.5 MiB that etcd
+/// takes in a request.
+const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
+const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 
 impl Server {
     /// Loads all Leases again after this process has lost track of the store.

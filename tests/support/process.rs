@@ -133,6 +133,7 @@ impl Process {
     ///
     /// # Panics
     /// If it does not come.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn wait(&mut self) -> ExitStatus {
         let deadline = Instant::now() + PATIENCE;
         loop {

@@ -1,0 +1,275 @@
+//! Requests to etcd, each to the member that answered last, and to the next one after a failure.
+
+use super::config::{Config, Pem};
+use super::messages::{
+    Header, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest,
+    WatchResponse,
+};
+use crate::engine::EngineError;
+use futures_util::StreamExt;
+use futures_util::stream;
+use prost::Message;
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+/// A client of one cluster.
+#[derive(Debug)]
+pub(super) struct Client {
+    config: Config,
+    members: RefCell<Members>,
+    /// Index of the member that gets the next request.
+    current: Cell<usize>,
+    /// Cluster, and greatest revision, that an answer has named.
+    known: Cell<Option<Header>>,
+}
+
+#[derive(Debug)]
+struct Members {
+    pem: Pem,
+    channels: Vec<Channel>,
+}
+
+/// Why a request has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// No member has answered, or the answer may be another next time. Whether the request was done is unknown.
+    Unknown(Status),
+    /// The store has no room. The request may have been done all the same.
+    NoSpace(String),
+    /// etcd has forgotten the revision.
+    Compacted,
+    /// The answer comes from another state of etcd than the answers before.
+    Lost(String),
+    /// The request is refused, and would be again.
+    Refused(Status),
+}
+
+/// First time for an answer. Each further attempt has twice the time, up to [`ATTEMPT_MAX`].
+const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
+const ATTEMPT_MAX: Duration = Duration::from_secs(8);
+/// First pause between two attempts. Each further one is twice as long, up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Largest answer: a page of entries.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+impl Client {
+    /// A client that has not connected yet. Only a task of a runtime can make it.
+    ///
+    /// # Errors
+    /// A file or a URL is no good.
+    pub(super) fn new(config: Config) -> Result<Self, EngineError> {
+        let pem = config.read_pem()?;
+        let channels = config.channels(&pem)?;
+        let members = RefCell::new(Members { pem, channels });
+        Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None) })
+    }
+
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Connects anew if the files have changed.
+    pub(super) fn take_up_files(&self) {
+        let Ok(pem) = self.config.read_pem() else { return };
+        let mut members = self.members.borrow_mut();
+        if pem != members.pem
+            && let Ok(channels) = self.config.channels(&pem)
+        {
+            tracing::info!("certificates for etcd taken up");
+            *members = Members { pem, channels };
+        }
+    }
+
+    /// The next member gets the next request.
+    pub(super) fn turn_away(&self) {
+        self.current.set((self.current.get() + 1) % self.config.endpoints.len().max(1));
+    }
+
+    fn channel(&self) -> Channel {
+        self.channel_to(self.current.get())
+    }
+
+    fn channel_to(&self, member: usize) -> Channel {
+        let members = self.members.borrow();
+        members.channels[member % members.channels.len()].clone()
+    }
+
+    /// A read that every write before it is part of.
+    pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
+        let known = self.known.get();
+        let answer: RangeResponse = self.ask(&request, "/etcdserverpb.KV/Range").await?;
+        self.check(known, answer.header)?;
+        Ok(answer)
+    }
+
+    /// A transaction. It is tried once.
+    pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
+        let known = self.known.get();
+        let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
+        let answer: TxnResponse = self.ask_once(request, "/etcdserverpb.KV/Txn", time).await?;
+        self.check(known, answer.header)?;
+        Ok(answer)
+    }
+
+    /// Release of a member.
+    pub(super) async fn version(&self, member: usize) -> Result<String, Failure> {
+        let path = "/etcdserverpb.Maintenance/Status";
+        let asked = unary::<_, StatusResponse>(self.channel_to(member), &StatusRequest {}, path);
+        let answer = timeout(ATTEMPT_MIN, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        answer.map(|status| status.version).map_err(Failure::of)
+    }
+
+    /// Opens watches on one member. It ends them when it has no leader.
+    pub(super) async fn watch(&self, watches: Vec<WatchRequest>) -> Result<Streaming<WatchResponse>, Failure> {
+        let open = async {
+            let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
+            ready(&mut grpc).await?;
+            // The end of the requests would end the watches.
+            let mut request = Request::new(stream::iter(watches).chain(stream::pending()));
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+            let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+            let codec = ProstCodec::<WatchRequest, WatchResponse>::default();
+            Ok(grpc.streaming(request, path, codec).await?.into_inner())
+        };
+        match timeout(ATTEMPT_MIN, open).await {
+            Ok(Ok(answers)) => Ok(answers),
+            Ok(Err(status)) => Err(Failure::of(status)),
+            Err(_) => Err(Failure::Unknown(Status::deadline_exceeded("no answer"))),
+        }
+    }
+
+    /// Waits before the attempt after the one of this number.
+    pub(super) async fn pause(&self, attempt: u32) {
+        sleep((PAUSE_MIN * 2_u32.saturating_pow(attempt)).min(PAUSE_MAX)).await;
+        self.take_up_files();
+    }
+
+    /// Asks until there is a definite answer.
+    async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
+        &self,
+        request: &Q,
+        path: &'static str,
+    ) -> Result<A, Failure> {
+        for attempt in 0.. {
+            let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
+            match self.ask_once(request, path, time).await {
+                Err(Failure::Unknown(status)) => {
+                    tracing::debug!(%status, "etcd has not answered");
+                    self.pause(attempt).await;
+                }
+                other => return other,
+            }
+        }
+        unreachable!("attempts do not end")
+    }
+
+    async fn ask_once<Q: Message + Clone + 'static, A: Message + Default + 'static>(
+        &self,
+        request: &Q,
+        path: &'static str,
+        time: Duration,
+    ) -> Result<A, Failure> {
+        let member = self.current.get();
+        let asked = unary(self.channel_to(member), request, path);
+        let answer = timeout(time, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
+        answer.map_err(|status| {
+            let failure = Failure::of(status);
+            // Requests that run beside each other turn away from a member once.
+            if matches!(failure, Failure::Unknown(_)) && self.current.get() == member {
+                self.turn_away();
+            }
+            failure
+        })
+    }
+
+    /// Takes in what an answer says of the state of etcd. `before` is what was known when the request was sent.
+    fn check(&self, before: Option<Header>, answer: Option<Header>) -> Result<(), Failure> {
+        let Some(answer) = answer else { return Err(Failure::Lost("an answer without a header".to_owned())) };
+        if let Some(before) = before {
+            if before.cluster_id != answer.cluster_id {
+                let (old, new) = (before.cluster_id, answer.cluster_id);
+                return Err(Failure::Lost(format!("cluster {new:x} answers in the place of {old:x}")));
+            }
+            if before.revision > answer.revision {
+                let (old, new) = (before.revision, answer.revision);
+                return Err(Failure::Lost(format!("revisions went back from {old} to {new}: etcd was restored")));
+            }
+        }
+        let newest = self.known.get().map_or(answer.revision, |known| known.revision.max(answer.revision));
+        self.known.set(Some(Header { revision: newest, ..answer }));
+        Ok(())
+    }
+}
+
+async fn ready(grpc: &mut Grpc<Channel>) -> Result<(), Status> {
+    grpc.ready().await.map_err(|error| Status::unavailable(in_words("", &error)))
+}
+
+async fn unary<Q: Message + Clone + 'static, A: Message + Default + 'static>(
+    channel: Channel,
+    request: &Q,
+    path: &'static str,
+) -> Result<A, Status> {
+    let mut grpc = Grpc::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX);
+    ready(&mut grpc).await?;
+    let codec = ProstCodec::<Q, A>::default();
+    let answer = grpc.unary(Request::new(request.clone()), PathAndQuery::from_static(path), codec).await?;
+    Ok(answer.into_inner())
+}
+
+/// What an error says, and what its first cause says, in one line.
+pub(super) fn in_words(what: &str, error: &dyn Error) -> String {
+    let mut root = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    let root = root.to_string();
+    if root.contains(what) || what.is_empty() { root } else { format!("{what}: {root}") }
+}
+
+impl Failure {
+    /// What a status of gRPC means (etcd `api/v3rpc/rpctypes/error.go`).
+    fn of(status: Status) -> Self {
+        match status.code() {
+            Code::ResourceExhausted if status.message().contains("space exceeded") => {
+                Self::NoSpace(status.message().to_owned())
+            }
+            Code::OutOfRange if status.message().contains("compacted") => Self::Compacted,
+            Code::PermissionDenied | Code::Unauthenticated | Code::InvalidArgument | Code::Unimplemented => {
+                Self::Refused(status)
+            }
+            _ => Self::Unknown(status),
+        }
+    }
+
+    /// The failure as an error of the store.
+    pub(super) fn into_error(self, config: &Config) -> EngineError {
+        let store = config.store();
+        match self {
+            Self::Unknown(status) => {
+                let text = match Error::source(&status) {
+                    Some(cause) => in_words(status.message(), cause),
+                    None => status.message().to_owned(),
+                };
+                EngineError::Io { what: format!("cannot reach {store}"), cause: io::Error::other(text) }
+            }
+            Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },
+            Self::Compacted => EngineError::Lost { store, what: "etcd was compacted on the way".to_owned() },
+            Self::Lost(what) => EngineError::Lost { store, what },
+            Self::Refused(status) => {
+                let cause = io::Error::other(status.message().to_owned());
+                EngineError::Io { what: format!("{store} refuses a request"), cause }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The keys of a store below its prefix.
+//!
+//! ```text
+//!   format                               a text that tells whose keys these are
+//!   head                                 empty; written with every entry, so its revision is that of the last entry
+//!   manifest                             the manifest
+//!   journal/<writer>/<sequence>          an entry; its revision is its position
+//!   chunks/<snapshot>/<index>            a chunk of a snapshot
+//! ```
+//!
+//! Numbers are hexadecimal, as long as their type, so that the order of the keys is that of the numbers.
+
+use super::messages::prefix_end;
+use crate::engine::SnapshotId;
+use std::ops::Range;
+
+/// Value of the key `format`.
+pub(super) const FORMAT: &[u8] = b"coordination-apiserver 1";
+
+/// The keys below one prefix.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    /// With a `/` at its end.
+    prefix: String,
+}
+
+impl Keys {
+    /// Those below `prefix`, with or without a `/` at its end.
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
+    }
+
+    fn key(&self, rest: &str) -> Vec<u8> {
+        format!("{}{rest}", self.prefix).into_bytes()
+    }
+
+    pub(super) fn format(&self) -> Vec<u8> {
+        self.key("format")
+    }
+
+    pub(super) fn head(&self) -> Vec<u8> {
+        self.key("head")
+    }
+
+    pub(super) fn manifest(&self) -> Vec<u8> {
+        self.key("manifest")
+    }
+
+    /// All keys below the prefix.
+    pub(super) fn all(&self) -> Range<Vec<u8>> {
+        range(self.key(""))
+    }
+
+    /// All entries.
+    pub(super) fn journal(&self) -> Range<Vec<u8>> {
+        range(self.key("journal/"))
+    }
+
+    pub(super) fn entry(&self, writer: u64, sequence: u64) -> Vec<u8> {
+        self.key(&format!("journal/{writer:016x}/{sequence:016x}"))
+    }
+
+    /// Writer and sequence of an entry, by its key.
+    pub(super) fn entry_of(&self, key: &[u8]) -> Option<(u64, u64)> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"journal/")?;
+        let (writer, sequence) = std::str::from_utf8(rest).ok()?.split_once('/')?;
+        Some((u64::from_str_radix(writer, 16).ok()?, u64::from_str_radix(sequence, 16).ok()?))
+    }
+
+    /// All chunks.
+    pub(super) fn chunks(&self) -> Range<Vec<u8>> {
+        range(self.key("chunks/"))
+    }
+
+    pub(super) fn chunk(&self, snapshot: SnapshotId, index: u32) -> Vec<u8> {
+        self.key(&format!("chunks/{:016x}/{index:08x}", snapshot.0))
+    }
+
+    /// The chunks of a snapshot whose index is lower than `below`.
+    pub(super) fn chunks_below(&self, snapshot: SnapshotId, below: u32) -> Range<Vec<u8>> {
+        self.chunk(snapshot, 0)..self.chunk(snapshot, below)
+    }
+
+    /// Snapshot of a chunk, by its key.
+    pub(super) fn snapshot_of(&self, key: &[u8]) -> Option<SnapshotId> {
+        let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"chunks/")?;
+        let (snapshot, _) = std::str::from_utf8(rest).ok()?.split_once('/')?;
+        u64::from_str_radix(snapshot, 16).ok().map(SnapshotId)
+    }
+}
+
+fn range(prefix: Vec<u8>) -> Range<Vec<u8>> {
+    let end = prefix_end(&prefix);
+    prefix..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_what_it_is_the_key_of() {
+        let keys = Keys::new("/leases/");
+        assert_eq!(keys.head(), b"/leases/head");
+        assert_eq!(keys.entry_of(&keys.entry(0xabc, 7)), Some((0xabc, 7)));
+        assert_eq!(keys.snapshot_of(&keys.chunk(SnapshotId(9), 3)), Some(SnapshotId(9)));
+        assert_eq!(keys.entry_of(&keys.head()), None);
+        assert_eq!(keys.entry_of(b"/other/journal/1/1"), None);
+        assert!(keys.entry(1, 9) < keys.entry(1, 10) && keys.journal().contains(&keys.entry(u64::MAX, 0)));
+        assert!(!keys.all().contains(&Keys::new("/leases2").head()));
+    }
+}

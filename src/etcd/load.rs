@@ -1,0 +1,135 @@
+//! What a start reads: one state of the store, at one revision.
+
+use super::client::{Client, Failure};
+use super::keys::{FORMAT, Keys};
+use super::messages::{KeyValue, RangeRequest};
+use super::state::State;
+use crate::engine::{EngineError, Entry, Position, SnapshotId};
+use crate::journal::{Event, StoredManifest, open_piece};
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+
+/// A state that is being read.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    revision: i64,
+    /// Entries that are not given to the loop yet; none before they were read.
+    entries: Option<VecDeque<Entry>>,
+}
+
+/// Keys of a page. An entry has up to 768 KiB.
+const PAGE_KEYS: i64 = 64;
+/// Bytes of entries that the loop gets at once, about.
+const PIECE_BYTES: usize = 1024 * 1024;
+
+impl Load {
+    /// Fixes the state, and tells what there is.
+    pub(super) async fn open(&mut self, state: &State) -> Result<Event, Failure> {
+        let State { client, keys, .. } = state;
+        self.entries = None;
+        let found = client.range(one(keys.manifest(), 0)).await?;
+        self.revision = found.header.map_or(0, |header| header.revision);
+        let manifest = found
+            .kvs
+            .into_iter()
+            .next()
+            .map(|kv| StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
+        state.note_manifest(manifest.as_ref().map_or(0, |manifest| manifest.revision));
+        let chunks = RangeRequest { keys_only: true, ..all(keys.chunks(), self.revision) };
+        let mut snapshots: Vec<SnapshotId> =
+            client.range(chunks).await?.kvs.iter().filter_map(|kv| keys.snapshot_of(&kv.key)).collect();
+        snapshots.dedup();
+        let entries = RangeRequest { keys_only: true, limit: 1, ..all(keys.journal(), self.revision) };
+        let has_entries = !client.range(entries).await?.kvs.is_empty();
+        Ok(Event::Opened { manifest, snapshots, has_entries })
+    }
+
+    pub(super) async fn chunk(&self, state: &State, snapshot: SnapshotId, index: u32) -> Result<Event, Failure> {
+        let State { client, keys, .. } = state;
+        let found = client.range(one(keys.chunk(snapshot, index), self.revision)).await?.kvs.into_iter().next();
+        let sealed = found.as_ref().map(|kv| kv.value.as_slice());
+        Ok(open_piece(&client.config().store(), snapshot, index, sealed).map_or_else(Event::Failed, Event::Piece))
+    }
+
+    /// The next entries, in order; none at the end.
+    pub(super) async fn entries(&mut self, state: &State) -> Result<Event, Failure> {
+        if self.entries.is_none() {
+            self.entries = Some(self.read(state).await?);
+        }
+        let queue = self.entries.get_or_insert_default();
+        let mut piece = Vec::new();
+        let mut bytes = 0;
+        while bytes < PIECE_BYTES
+            && let Some(entry) = queue.pop_front()
+        {
+            bytes += entry.payload.len();
+            piece.push(entry);
+        }
+        Ok(Event::Entries(piece))
+    }
+
+    /// Revision of the state that was read.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision.cast_unsigned()
+    }
+
+    async fn read(&self, state: &State) -> Result<VecDeque<Entry>, Failure> {
+        let State { client, keys, .. } = state;
+        let Range { start: mut next, end } = keys.journal();
+        let mut kvs: Vec<KeyValue> = Vec::new();
+        loop {
+            let page = RangeRequest { limit: PAGE_KEYS, ..all(next..end.clone(), self.revision) };
+            let page = client.range(page).await?;
+            kvs.extend(page.kvs);
+            let Some(last) = kvs.last().filter(|_| page.more) else { break };
+            next = last.key.clone();
+            next.push(0);
+        }
+        kvs.sort_unstable_by_key(|kv| kv.mod_revision);
+        let mut entries = state.entries.borrow_mut();
+        *entries = super::transaction::Entries::default();
+        for kv in &kvs {
+            if let Some((writer, sequence)) = keys.entry_of(&kv.key) {
+                entries.push(writer, sequence, position(kv));
+            }
+        }
+        state.delivered.set(kvs.last().map_or_else(Position::default, position));
+        Ok(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect())
+    }
+}
+
+/// Position of an entry.
+pub(super) fn position(kv: &KeyValue) -> Position {
+    Position(kv.mod_revision.cast_unsigned())
+}
+
+fn one(key: Vec<u8>, revision: i64) -> RangeRequest {
+    RangeRequest { key, revision, ..RangeRequest::default() }
+}
+
+fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
+    RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
+}
+
+/// Sees to it that the keys below the prefix are this product's.
+///
+/// # Errors
+/// They are another's, or cannot be read.
+pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), EngineError> {
+    let config = client.config();
+    let failed = |failure: Failure| failure.into_error(config);
+    let format = client.range(one(keys.format(), 0)).await.map_err(failed)?.kvs.into_iter().next();
+    let foreign = |what: &str| EngineError::Io { what: config.store(), cause: io::Error::other(what.to_owned()) };
+    match format {
+        Some(kv) if kv.value == FORMAT => Ok(()),
+        Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
+        None => {
+            let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), 0) };
+            match client.range(any).await.map_err(failed)?.kvs.is_empty() {
+                true => Ok(()),
+                false => Err(foreign("the prefix holds keys of another product; use another --etcd-prefix")),
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The messages of etcd's API that this server uses, with the field numbers of etcd's `rpc.proto` and `kv.proto`, which
+//! 3.5 to 3.7 share. Fields that nobody reads are left out.
+//!
+//! They stand here by hand, since the crates that bring them need the compiler `protoc` on the machine that builds.
+
+use prost::{Message, Oneof};
+
+/// What every answer begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct Header {
+    #[prost(uint64, tag = "1")]
+    pub(super) cluster_id: u64,
+    /// Revision of the store when the request was done.
+    #[prost(int64, tag = "3")]
+    pub(super) revision: i64,
+}
+
+/// A key and its last write.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// Revision of the last write.
+    #[prost(int64, tag = "3")]
+    pub(super) mod_revision: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    pub(super) value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    /// First key behind the range; empty for one key.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    /// Number of keys at the most; 0 for no limit.
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    /// Revision to read at; 0 for the newest.
+    #[prost(int64, tag = "4")]
+    pub(super) revision: i64,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) kvs: Vec<KeyValue>,
+    /// Whether the limit left keys out.
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct PutRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) value: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct RequestOp {
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    pub(super) request: Option<Request>,
+}
+
+#[derive(Clone, PartialEq, Eq, Oneof)]
+pub(super) enum Request {
+    #[prost(message, tag = "1")]
+    Range(RangeRequest),
+    #[prost(message, tag = "2")]
+    Put(PutRequest),
+    #[prost(message, tag = "3")]
+    DeleteRange(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct ResponseOp {
+    /// The answer to a range, if that was the operation.
+    #[prost(message, optional, tag = "1")]
+    pub(super) range: Option<RangeResponse>,
+}
+
+/// A comparison that must hold. The result is always "equal", which is 0 and stands for itself.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Compare {
+    /// 0 compares the version of a key, 2 the revision of its last write.
+    #[prost(int32, tag = "2")]
+    pub(super) target: i32,
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) key: Vec<u8>,
+    #[prost(oneof = "Compared", tags = "4, 6")]
+    pub(super) compared: Option<Compared>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Oneof)]
+pub(super) enum Compared {
+    /// Number of writes since the key was created; 0 if it does not exist.
+    #[prost(int64, tag = "4")]
+    Version(i64),
+    /// Revision of the last write; 0 if the key does not exist.
+    #[prost(int64, tag = "6")]
+    ModRevision(i64),
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) success: Vec<RequestOp>,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) failure: Vec<RequestOp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct TxnResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    /// Whether all comparisons held.
+    #[prost(bool, tag = "2")]
+    pub(super) succeeded: bool,
+    #[prost(message, repeated, tag = "3")]
+    pub(super) responses: Vec<ResponseOp>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(super) create: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) start_revision: i64,
+    /// [`NO_DELETE`] leaves deletions out.
+    #[prost(int32, repeated, tag = "5")]
+    pub(super) filters: Vec<i32>,
+}
+
+/// A filter of a watch.
+pub(super) const NO_DELETE: i32 = 1;
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
+    #[prost(bool, tag = "3")]
+    pub(super) created: bool,
+    #[prost(bool, tag = "4")]
+    pub(super) canceled: bool,
+    /// Revision up to which etcd has forgotten, if that is why the watch was canceled; else 0.
+    #[prost(int64, tag = "5")]
+    pub(super) compact_revision: i64,
+    #[prost(string, tag = "6")]
+    pub(super) cancel_reason: String,
+    #[prost(message, repeated, tag = "11")]
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct Event {
+    /// 0 is a put, 1 a deletion.
+    #[prost(int32, tag = "1")]
+    pub(super) kind: i32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) kv: Option<KeyValue>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(super) struct StatusRequest {}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct StatusResponse {
+    /// Release of the member, such as `3.6.4`.
+    #[prost(string, tag = "2")]
+    pub(super) version: String,
+}
+
+/// The key behind all keys that begin with `prefix`.
+pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
+        }
+    }
+    // Every key.
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_key_that_does_not_begin_with_it() {
+        assert_eq!(prefix_end(b"/a/"), b"/a0");
+        assert_eq!(prefix_end(b"a\xff\xff"), b"b");
+        assert_eq!(prefix_end(b"\xff"), b"\0");
+    }
+}

@@ -1,0 +1,30 @@
+//! The journal in etcd: a store that several replicas share.
+//!
+//! ```text
+//!   loop ── Command ──► EtcdPort ──► thread: load     what a start reads, at one revision
+//!        ◄── Event ────                      commits  one transaction each, sent until there is an answer
+//!                                            looks    for the last entry
+//!                                            follow   the watch of the journal and of the manifest
+//! ```
+//!
+//! An entry is a key that is created once; the revision of the creation is its position. So etcd gives all entries one
+//! order, and a watch delivers them in this order to every replica. Each entry is written together with the key `head`.
+//! The revision of `head` is the position of the last entry, so one linearizable read of it is a barrier. No promise
+//! about the progress of a watch is needed.
+//!
+//! The client is made of `tonic` and of messages that [`messages`] writes down. The crates that bring all of etcd's
+//! messages need a compiler for them on the machine that builds.
+
+mod client;
+mod config;
+mod follow;
+mod keys;
+mod load;
+mod messages;
+mod port;
+mod release;
+mod state;
+mod transaction;
+
+pub use config::Config;
+pub use port::EtcdPort;

@@ -1,0 +1,260 @@
+//! The thread that speaks to etcd, and the loop's end of the way to it.
+
+use super::client::{Client, Failure};
+use super::config::Config;
+use super::follow::follow;
+use super::keys::Keys;
+use super::load::{Load, check_format};
+use super::messages::ResponseOp;
+use super::release;
+use super::state::{State, Wait};
+use super::transaction::{self, Done, Transaction};
+use crate::engine::{EngineError, Position};
+use crate::journal::{COMMANDS_MAX, Command, Commit, Event, Port};
+use crate::updates::{self, Updates};
+use mio::Waker;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::{LocalSet, spawn_local};
+use tokio::time::{sleep, timeout};
+
+/// A store in etcd that other processes write to as well.
+#[derive(Debug)]
+pub struct EtcdPort {
+    commands: Option<Sender<Command>>,
+    events: Updates<Event>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Time for the checks before a start.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two looks at what waits.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Time after which an entry that stands in etcd and was not delivered is taken for lost.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+
+impl EtcdPort {
+    /// Sees to it that a store can be used: some member answers, none is too old, and the prefix may be read and
+    /// written and is no other product's. Takes ten seconds at the most.
+    ///
+    /// # Errors
+    /// [`EngineError`] with the reason.
+    pub fn check(config: &Config) -> Result<(), EngineError> {
+        let keys = Keys::new(&config.prefix);
+        let checks = async {
+            let client = Client::new(config.clone())?;
+            release::check(&client).await?;
+            check_format(&client, &keys).await?;
+            let rights = client.txn(&transaction::rights(&keys), 0).await;
+            rights.map(drop).map_err(|failure| failure.into_error(config))
+        };
+        let checked = runtime()?.block_on(async { timeout(CHECK_TIMEOUT, checks).await });
+        checked.unwrap_or_else(|_| {
+            let cause = io::ErrorKind::TimedOut.into();
+            Err(EngineError::Io { what: format!("cannot reach {}", config.store()), cause })
+        })
+    }
+
+    /// Starts the thread. `waker` wakes the loop after each event.
+    ///
+    /// # Errors
+    /// The system gives no thread, or not what a runtime needs.
+    pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
+        let (commands, received) = channel(COMMANDS_MAX);
+        let (sender, events) = updates::queue(waker);
+        let runtime = runtime()?;
+        let run = move || {
+            LocalSet::new().block_on(&runtime, async move {
+                match Client::new(config) {
+                    Ok(client) => serve(Rc::new(State::new(client, sender)), received).await,
+                    Err(error) => _ = sender.send(Event::Failed(error)),
+                }
+            });
+        };
+        let thread = thread::Builder::new().name("etcd".to_owned()).spawn(run);
+        let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
+        Ok(Self { commands: Some(commands), events, thread: Some(thread) })
+    }
+}
+
+fn runtime() -> Result<Runtime, EngineError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|cause| EngineError::Io { what: "cannot start a runtime".to_owned(), cause })
+}
+
+impl Port for EtcdPort {
+    fn send(&mut self, command: Command) {
+        let sent = self.commands.as_ref().map(|commands| {
+            commands
+                .try_send(command)
+                .is_err_and(|error| matches!(error, tokio::sync::mpsc::error::TrySendError::Full(_)))
+        });
+        assert!(sent != Some(true), "more commands than may be under way");
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.events.next()
+    }
+}
+
+impl Drop for EtcdPort {
+    fn drop(&mut self) {
+        self.commands = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of etcd panicked");
+        }
+    }
+}
+
+/// Does what commands ask for, until the loop's end is gone.
+async fn serve(state: Rc<State>, mut commands: Receiver<Command>) {
+    spawn_local(look_at_waits(Rc::clone(&state)));
+    let behind = Rc::new(RefCell::new(None));
+    let mut load = Load::default();
+    let mut is_following = false;
+    while let Some(command) = commands.recv().await {
+        let read = match command {
+            Command::Commit(commit) => {
+                spawn_local(do_commit(Rc::clone(&state), commit));
+                continue;
+            }
+            Command::FindEnd => {
+                spawn_local(find_end(Rc::clone(&state), Rc::clone(&behind)));
+                continue;
+            }
+            Command::Open => load.open(&state).await,
+            Command::ReadChunk { snapshot, index } => load.chunk(&state, snapshot, index).await,
+            Command::ReadEntries => load.entries(&state).await,
+        };
+        let is_end = matches!(&read, Ok(Event::Entries(entries)) if entries.is_empty());
+        match read {
+            Ok(event) => state.say(event),
+            Err(failure) => state.fail(failure),
+        }
+        if is_end && !is_following {
+            is_following = true;
+            state.followed.set(load.revision());
+            spawn_local(follow(Rc::clone(&state)));
+        }
+    }
+    state.is_over.set(true);
+}
+
+async fn look_at_waits(state: Rc<State>) {
+    while !state.is_over.get() {
+        sleep(LOOK_EVERY).await;
+        state.look_at_waits();
+    }
+}
+
+/// Sends a commit until there is a definite answer.
+async fn do_commit(state: Rc<State>, commit: Commit) {
+    let is_manifest = commit.manifest.is_some();
+    let Some(transaction) = Transaction::of(commit, &state.keys, &state.entries.borrow()) else {
+        return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
+    };
+    if is_manifest {
+        state.hold_manifests();
+    }
+    state.begin(Wait::Commit);
+    let done = send(&state, &transaction).await;
+    state.end(Wait::Commit);
+    let (answer, revision) = match done {
+        Ok(Done::Committed { revision }) => {
+            state.entries.borrow_mut().forget(transaction.truncated);
+            let chunk_bytes = transaction.chunk_bytes;
+            (Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }, revision)
+        }
+        Ok(Done::Overtaken) => (Event::Overtaken, 0),
+        Ok(Done::Taken) => {
+            return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
+        }
+        Err(failure) => (Event::Failed(failure.into_error(state.client.config())), 0),
+    };
+    if is_manifest {
+        state.release_manifests(answer, revision);
+    } else {
+        state.say(answer);
+    }
+}
+
+async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure> {
+    for attempt in 0.. {
+        match state.client.txn(&transaction.request, attempt).await {
+            Ok(answer) => return Ok(transaction.done(answer)),
+            Err(Failure::Unknown(status)) => {
+                tracing::debug!(%status, attempt, "etcd has not answered a commit");
+                if state.is_over.get() {
+                    return Err(Failure::Unknown(status));
+                }
+                state.client.pause(attempt).await;
+            }
+            Err(Failure::NoSpace(message)) => {
+                // etcd says so also of what it has done.
+                let Some((key, payload)) = &transaction.entry else { return Err(Failure::NoSpace(message)) };
+                let read = super::messages::RangeRequest { key: key.clone(), ..Default::default() };
+                let found = state.client.range(read).await?.kvs;
+                return match found.first() {
+                    Some(found) if found.value == *payload => Ok(Done::Committed { revision: 0 }),
+                    _ => Err(Failure::NoSpace(message)),
+                };
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
+    unreachable!("attempts do not end")
+}
+
+/// Looks for the last entry until there is an answer.
+///
+/// `behind` is the last entry that was found and not delivered, and when that was found first.
+async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<(Position, Instant)>>>) {
+    state.begin(Wait::Look);
+    let request = transaction::look(&state.keys);
+    for attempt in 0.. {
+        match state.client.txn(&request, attempt).await {
+            Ok(answer) => {
+                let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
+                let mut found = answer.responses.into_iter().map(mod_revision);
+                let (end, manifest) = (Position(found.next().unwrap_or(0)), found.next().unwrap_or(0));
+                state.end(Wait::Look);
+                state.say(Event::End(end));
+                return look_behind(&state, &mut behind.borrow_mut(), end, manifest, revision);
+            }
+            Err(Failure::Unknown(_)) if state.is_over.get() => return,
+            Err(Failure::Unknown(_)) => state.client.pause(attempt).await,
+            Err(failure) => return state.fail(failure),
+        }
+    }
+}
+
+fn mod_revision(answer: ResponseOp) -> u64 {
+    let found = answer.range.unwrap_or_default().kvs.into_iter().next();
+    found.map_or(0, |kv| kv.mod_revision.cast_unsigned())
+}
+
+/// Compares what stands in etcd at `revision` with what was delivered.
+fn look_behind(state: &State, behind: &mut Option<(Position, Instant)>, end: Position, manifest: u64, revision: u64) {
+    if state.delivered.get() >= end {
+        *behind = None;
+        if state.manifest_revision.get() >= manifest {
+            // A watch that is opened again need not begin earlier, where etcd may have forgotten.
+            state.followed.set(state.followed.get().max(revision));
+        }
+        return;
+    }
+    let (first, since) = *behind.get_or_insert((end, Instant::now()));
+    if state.delivered.get() >= first {
+        *behind = Some((end, Instant::now()));
+    } else if since.elapsed() > LOST_AFTER && !state.is_waiting(Wait::Watch) {
+        state.fail(Failure::Lost(format!("the watch has not delivered position {}", first.0)));
+    }
+}

@@ -1,0 +1,60 @@
+//! Which releases of etcd can be used.
+//!
+//! Before 3.5.13 a watch could say that it had come further than it had (etcd issue 15220). With the same releases only
+//! kube-apiserver reads from its cache.
+
+use super::client::Client;
+use crate::engine::EngineError;
+use std::io;
+
+/// The oldest release that can be used.
+const OLDEST: [u64; 3] = [3, 5, 13];
+
+/// Asks every member for its release. Members that do not answer are passed over, if one does.
+///
+/// # Errors
+/// A member has an older release, or none answers.
+pub(super) async fn check(client: &Client) -> Result<(), EngineError> {
+    let config = client.config();
+    let mut silent = None;
+    let mut has_answer = false;
+    for (member, url) in config.endpoints.iter().enumerate() {
+        match client.version(member).await {
+            Ok(version) if is_new_enough(&version) => has_answer = true,
+            Ok(version) => {
+                let [major, minor, patch] = OLDEST;
+                let cause = format!("{url} runs etcd {version}; {major}.{minor}.{patch} or newer is needed");
+                return Err(EngineError::Io { what: config.store(), cause: io::Error::other(cause) });
+            }
+            Err(failure) => silent = Some(failure),
+        }
+    }
+    match silent {
+        Some(failure) if !has_answer => Err(failure.into_error(config)),
+        _ => Ok(()),
+    }
+}
+
+fn is_new_enough(version: &str) -> bool {
+    let mut numbers = [0; 3];
+    let release = version.split(['-', '+']).next().unwrap_or_default();
+    for (place, number) in numbers.iter_mut().zip(release.split('.')) {
+        *place = number.parse().unwrap_or(0);
+    }
+    numbers >= OLDEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_new_enough;
+
+    #[test]
+    fn releases_are_compared_by_their_numbers() {
+        for version in ["3.5.13", "3.5.21", "3.6.0", "3.6.4", "3.7.0-rc.1", "4.0.0"] {
+            assert!(is_new_enough(version), "{version}");
+        }
+        for version in ["3.5.12", "3.5.0", "3.4.37", "3.5", "", "x"] {
+            assert!(!is_new_enough(version), "{version}");
+        }
+    }
+}

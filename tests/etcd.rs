@@ -1,0 +1,232 @@
+//! Replicas over a real etcd. Without one, no test here runs.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+#[path = "support/etcd.rs"]
+mod etcd;
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use etcd::Etcd;
+use process::Process;
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+use support::client::Client;
+use support::eventually;
+use support::lease::{collection, new, path};
+use support::watch::Watch;
+
+const FILES_MAX: u32 = 1024;
+const NAMESPACE: &str = "shared";
+
+fn replica(etcd: &Etcd) -> Process {
+    Process::start(&["--storage=etcd", "--etcd-servers", &etcd.url()], FILES_MAX)
+}
+
+fn client(replica: &Process) -> Client {
+    Client::open(replica.endpoint())
+}
+
+fn create(client: &mut Client, name: &str) -> Value {
+    client.call("POST", &collection(NAMESPACE), &new(name)).expect_status(201, name).json()
+}
+
+fn version(object: &Value) -> u64 {
+    object["metadata"]["resourceVersion"].as_str().expect("a version").parse().expect("a number")
+}
+
+fn items(replica: &Process) -> Value {
+    let mut list = client(replica).call("GET", &collection(NAMESPACE), "").expect_status(200, "list").json();
+    list["items"].take()
+}
+
+fn metric(replica: &Process, name: &str) -> u64 {
+    let text = String::from_utf8(client(replica).call("GET", "/metrics", "").body).expect("UTF-8");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name}")).parse().expect("a number")
+}
+
+#[test]
+fn each_replica_serves_what_the_other_has_acknowledged() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let [one, other] = [replica(&etcd), replica(&etcd)];
+    let mut watch = Watch::open(other.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
+    for round in 0..20 {
+        let (writer, reader) = if round % 2 == 0 { (&one, &other) } else { (&other, &one) };
+        let name = format!("l{round}");
+        let created = create(&mut client(writer), &name);
+        let read = client(reader).call("GET", &path(NAMESPACE, &name), "").expect_status(200, "read").json();
+        assert_eq!(read, created);
+        assert_eq!(watch.next()["object"], created, "one event follows the other");
+        // A version of one replica is good on the other.
+        let mut renewed = created;
+        renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
+        let target = path(NAMESPACE, &name);
+        client(reader).call("PUT", &target, &renewed.to_string()).expect_status(200, "renewed");
+        client(writer).call("PUT", &target, &renewed.to_string()).expect_status(409, "an old version");
+        assert_eq!(watch.next()["type"], "MODIFIED");
+    }
+    assert_eq!(items(&one), items(&other));
+    let from_version = format!("{}?resourceVersion=0", collection(NAMESPACE));
+    client(&one).call("GET", &from_version, "").expect_status(200, "version 0");
+}
+
+#[test]
+fn a_watch_goes_on_at_another_replica_when_its_own_is_killed() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let [mut one, other] = [replica(&etcd), replica(&etcd)];
+    let mut seen = version(&create(&mut client(&one), "first"));
+    for round in 0..3 {
+        let missed = version(&create(&mut client(&one), &format!("missed-{round}")));
+        one.kill();
+        let begun = Instant::now();
+        let made = create(&mut client(&other), &format!("made-{round}"));
+        assert!(begun.elapsed() < Duration::from_millis(200), "{:?}", begun.elapsed());
+        one.restart();
+        for replica in [&other, &one] {
+            let target = format!("{}?watch=true&resourceVersion={seen}", collection(NAMESPACE));
+            let mut watch = Watch::open(replica.endpoint(), &target);
+            assert_eq!(version(&watch.next()["object"]), missed);
+            assert_eq!(version(&watch.next()["object"]), version(&made));
+        }
+        seen = version(&made);
+    }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_etcd_is_killed() {
+    let Some(mut etcd) = Etcd::start(&[]) else { return };
+    let [one, other] = [replica(&etcd), replica(&etcd)];
+    let mut known = Vec::new();
+    for round in 0..3 {
+        let endpoint = one.endpoint().clone();
+        let writer = thread::spawn(move || {
+            let mut client = Client::open(&endpoint);
+            (0..200).map(|at| create(&mut client, &format!("l{round}-{at}"))).collect::<Vec<_>>()
+        });
+        thread::sleep(Duration::from_millis(100));
+        etcd.restart(Duration::from_millis(300));
+        known.extend(writer.join().expect("every creation is acknowledged"));
+    }
+    for replica in [&one, &other] {
+        let items = items(replica);
+        assert_eq!(items.as_array().map(Vec::len), Some(known.len()));
+        for lease in &known {
+            let name = &lease["metadata"]["name"];
+            let found = items.as_array().unwrap().iter().find(|item| item["metadata"]["name"] == *name);
+            assert_eq!(found.map(version), Some(version(lease)), "{name}");
+        }
+    }
+}
+
+#[test]
+fn without_etcd_old_reads_are_served_and_the_rest_is_refused() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let replica = replica(&etcd);
+    let created = create(&mut client(&replica), "a");
+    let mut watch = Watch::open(replica.endpoint(), &format!("{}?watch=true", collection(NAMESPACE)));
+    assert_eq!(watch.next()["object"], created);
+    etcd.signal("STOP");
+    eventually("the replica is not ready", || !replica.answers());
+    for (method, target, body) in [
+        ("GET", path(NAMESPACE, "a"), String::new()),
+        ("GET", collection(NAMESPACE), String::new()),
+        ("POST", collection(NAMESPACE), new("b")),
+    ] {
+        let refused = client(&replica).call(method, &target, &body).expect_status(503, &target);
+        assert_eq!(refused.head.field("retry-after"), Some("1"), "{target}");
+    }
+    let old = format!("{}?resourceVersion=0", path(NAMESPACE, "a"));
+    assert_eq!(client(&replica).call("GET", &old, "").expect_status(200, "version 0").json(), created);
+    etcd.signal("CONT");
+    eventually("the replica is ready again", || replica.answers());
+    let made = create(&mut client(&replica), "b");
+    assert_eq!(watch.next()["object"], made, "the watch has stayed open");
+}
+
+#[test]
+fn a_replica_that_was_away_for_too_long_loads_again() {
+    let Some(mut etcd) = Etcd::start(&[]) else { return };
+    let [one, other] = [replica(&etcd), replica(&etcd)];
+    create(&mut client(&one), "before");
+    other.signal("STOP");
+    for at in 0..10 {
+        create(&mut client(&one), &format!("l{at}"));
+    }
+    // etcd forgets what the stopped replica has not had, and the connection of the replica ends.
+    let revision = etcd.put("/elsewhere", b"");
+    etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
+    etcd.restart(Duration::ZERO);
+    other.signal("CONT");
+    eventually("the replica has loaded again", || metric(&other, "coordination_journal_reloads_total") == 1);
+    eventually("the replica is ready again", || other.answers());
+    assert_eq!(items(&one), items(&other));
+    create(&mut client(&other), "after");
+    assert_eq!(items(&one), items(&other));
+}
+
+#[test]
+fn without_room_writes_are_refused_and_nothing_is_lost() {
+    let Some(etcd) = Etcd::start(&["--quota-backend-bytes=4194304"]) else { return };
+    let replica = replica(&etcd);
+    let kept = create(&mut client(&replica), "kept");
+    // Another product fills etcd.
+    let large = vec![b'x'; 1 << 20];
+    for at in 0..8 {
+        etcd.call("kv/put", &put(&format!("/other/{at}"), &large));
+    }
+    eventually("a creation finds no room", || {
+        let answer = client(&replica).call("POST", &collection(NAMESPACE), &new("refused"));
+        assert!([201, 409, 507].contains(&answer.status()), "{}", answer.status());
+        answer.status() == 507
+    });
+    let read = client(&replica).call("GET", &path(NAMESPACE, "kept"), "").expect_status(200, "kept").json();
+    assert_eq!(read, kept);
+    assert!(metric(&replica, "coordination_journal_storage_errors_total") > 0);
+}
+
+fn put(key: &str, value: &[u8]) -> String {
+    use base64::Engine as _;
+    let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);
+    format!(r#"{{"key":"{}","value":"{}"}}"#, encode(key.as_bytes()), encode(value))
+}
+
+/// Starts the program with these flags, which it does not survive, and gives its last line.
+#[track_caller]
+fn failure(args: &[&str]) -> String {
+    let common = ["--secure-port=0", "--insecure-port=1", "--storage=etcd"];
+    let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_coordination-apiserver"))
+        .args(common)
+        .args(args)
+        .output()
+        .expect("the program runs");
+    let stderr = String::from_utf8(stderr).expect("UTF-8");
+    assert_eq!(status.code(), Some(1), "{args:?}: {stderr}");
+    let line = stderr.lines().last().unwrap_or_default();
+    line.strip_prefix("coordination-apiserver: ").unwrap_or_else(|| panic!("no last line: {stderr}")).to_owned()
+}
+
+#[test]
+fn what_prevents_a_start_is_told_in_one_line() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    etcd.put("/registry/leases/kube-system/a", b"x");
+    let url = etcd.url();
+    let line = failure(&["--etcd-servers", &url, "--etcd-prefix=/registry"]);
+    assert!(line.contains("/registry") && line.contains("another product"), "{line}");
+    let line = failure(&["--etcd-servers", "http://127.0.0.1:9"]);
+    assert!(line.contains("cannot reach etcd at http://127.0.0.1:9") && line.contains("refused"), "{line}");
+    let line = failure(&["--etcd-servers", &url.replace("http", "https"), "--etcd-cafile=/dev/null"]);
+    assert!(line.contains("etcd"), "{line}");
+    for call in [
+        ("auth/user/add", r#"{"name":"root","password":"x"}"#),
+        ("auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("auth/enable", "{}"),
+    ] {
+        etcd.call(call.0, call.1).expect("an answer");
+    }
+    let line = failure(&["--etcd-servers", &url]);
+    assert!(line.contains("user name is empty"), "{line}");
+}

@@ -1,0 +1,143 @@
+//! A real etcd of one member, as a process.
+
+use crate::support::client::Client;
+use crate::support::{PATIENCE, eventually};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use std::env;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A running etcd, killed when this is dropped.
+pub(crate) struct Etcd {
+    child: Child,
+    binary: PathBuf,
+    client: SocketAddr,
+    peer: SocketAddr,
+    folder: TempDir,
+    flags: Vec<String>,
+}
+
+impl Etcd {
+    /// Starts an etcd with `flags` besides; none if this machine has no etcd. `ETCD` names the binary; else it is the
+    /// one that `tests/e2e/controlplane/build` makes. With `REQUIRE_ETCD` a missing binary is a failure.
+    ///
+    /// # Panics
+    /// If it does not answer soon.
+    pub(crate) fn start(flags: &[&str]) -> Option<Self> {
+        let Some(binary) = binary() else {
+            assert!(env::var_os("REQUIRE_ETCD").is_none(), "there is no etcd");
+            #[allow(clippy::print_stderr, reason = "a test that does not run must say so")]
+            {
+                eprintln!("NOT RUN: there is no etcd; tests/e2e/controlplane/build makes one");
+            }
+            return None;
+        };
+        let folder = tempfile::tempdir().expect("a temporary folder can be made");
+        let (client, peer) = (free_port(), free_port());
+        let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let child = spawn(&binary, folder.path(), client, peer, &flags);
+        let etcd = Self { child, binary, client, peer, folder, flags };
+        eventually("etcd answers", || etcd.answers());
+        Some(etcd)
+    }
+
+    /// URL for clients.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.client)
+    }
+
+    fn answers(&self) -> bool {
+        self.call("kv/range", r#"{"key":"AA=="}"#).is_some_and(|answer| answer.contains("header"))
+    }
+
+    /// Asks the gateway (etcd's API as JSON).
+    pub(crate) fn call(&self, path: &str, body: &str) -> Option<String> {
+        let endpoint = crate::support::stream::Endpoint { address: self.client, tls: None };
+        let mut client = Client::try_open(&endpoint).ok()?;
+        client.try_send(&crate::support::client::request("POST", &format!("/v3/{path}"), body)).ok()?;
+        let answer = client.try_recv("POST").ok()?;
+        Some(String::from_utf8_lossy(&answer.body).into_owned())
+    }
+
+    /// Writes a key.
+    ///
+    /// # Panics
+    /// If etcd refuses it.
+    #[allow(dead_code, reason = "only some of the tests do")]
+    pub(crate) fn put(&self, key: &str, value: &[u8]) -> u64 {
+        let (key, value) = (BASE64_STANDARD.encode(key), BASE64_STANDARD.encode(value));
+        let answer = self.call("kv/put", &format!(r#"{{"key":"{key}","value":"{value}"}}"#)).expect("an answer");
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        let revision = answer["header"]["revision"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        revision.parse().expect("a number")
+    }
+
+    /// Ends etcd with SIGKILL, and starts it again with what it has on its disk.
+    ///
+    /// # Panics
+    /// If it does not answer soon.
+    pub(crate) fn restart(&mut self, pause: Duration) {
+        self.child.kill().expect("the child can be killed");
+        self.child.wait().expect("the child can be waited for");
+        thread::sleep(pause);
+        self.child = spawn(&self.binary, self.folder.path(), self.client, self.peer, &self.flags);
+        let deadline = Instant::now() + PATIENCE;
+        while !self.answers() {
+            assert!(Instant::now() < deadline, "etcd does not answer");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Sends a signal by its name.
+    ///
+    /// # Panics
+    /// If it cannot be sent.
+    pub(crate) fn signal(&self, name: &str) {
+        let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _it_may_have_ended = self.child.kill();
+        let _it_may_have_ended = self.child.wait();
+    }
+}
+
+fn binary() -> Option<PathBuf> {
+    if let Some(named) = env::var_os("ETCD") {
+        return Some(named.into());
+    }
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let built = cache.join("coordination-apiserver/e2e/bin/etcd");
+    built.is_file().then_some(built)
+}
+
+fn spawn(binary: &Path, folder: &Path, client: SocketAddr, peer: SocketAddr, flags: &[String]) -> Child {
+    let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    Command::new(binary)
+        .args(["--name=one", "--log-level=error", "--log-outputs=/dev/null"])
+        .arg(format!("--data-dir={}", folder.join("etcd").display()))
+        .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
+        .args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")])
+        .arg(format!("--initial-cluster=one={peer}"))
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("etcd can be started")
+}
+
+fn free_port() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    listener.local_addr().expect("the listener has an address")
+}
