@@ -48,6 +48,18 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) faults: bool,
 
+    /// Several servers over an etcd of their own, in place of one on disk; faults of all kinds replace the kills
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
+    pub(crate) replicas: u32,
+
+    /// With --replicas: members of etcd
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=7))]
+    pub(crate) etcd_members: u32,
+
+    /// With --replicas: the etcd [default: `etcd` in the PATH]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd: Option<PathBuf>,
+
     /// No bar
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -74,7 +86,7 @@ impl Args {
 
     /// What clap cannot know.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if u64::from(self.kills) * OPERATIONS_PER_KILL_MIN > self.operations {
+        if self.replicas == 0 && u64::from(self.kills) * OPERATIONS_PER_KILL_MIN > self.operations {
             return Err(format!(
                 "--kills {} wants --operations {} or more: {OPERATIONS_PER_KILL_MIN} for each",
                 self.kills,

@@ -11,6 +11,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Client {
     number: u32,
+    /// Number of the server to which it connected last.
+    server: u32,
     rng: fastrand::Rng,
     /// Leases of nodes that are this client's.
     own: Vec<Known>,
@@ -40,6 +42,7 @@ impl Client {
         let known = |space, number| Known { key: Key { space, number }, state: Knowledge::Absent };
         Self {
             number,
+            server: number,
             rng: fastrand::Rng::with_seed(seed.wrapping_add(u64::from(number))),
             own: (0..nodes).filter(|node| node % clients == number).map(|node| known(Space::Nodes, node)).collect(),
             locks: (0..LOCKS).map(|lock| known(Space::Locks, lock)).collect(),
@@ -61,9 +64,12 @@ impl Client {
 
     /// Works while the gate is open and there are operations left.
     fn work(&mut self, gate: &Gate) {
-        let mut connection = None;
+        let mut connection: Option<Connection> = None;
         while gate.is_open() {
-            let Some(mut open) = connection.take().or_else(|| Connection::open(gate.port).ok()) else {
+            if gate.servers() > 1 && self.rng.u32(0..MOVES_ONE_IN) == 0 {
+                connection = None;
+            }
+            let Some(mut open) = connection.take().or_else(|| self.connect(gate)) else {
                 std::thread::sleep(PAUSE);
                 continue;
             };
@@ -90,6 +96,12 @@ impl Client {
             }
             self.ops.push(Op { id, client: self.number, action, begin, end, outcome });
         }
+    }
+
+    /// Connects to the server after the last one.
+    fn connect(&mut self, gate: &Gate) -> Option<Connection> {
+        self.server = self.server.wrapping_add(1);
+        gate.connect(self.server).ok()
     }
 
     /// The next operation, and for a PUT the state from which it goes.
@@ -148,6 +160,8 @@ impl Client {
     }
 }
 
+/// Of so many operations one is done over a new connection, to the next server.
+const MOVES_ONE_IN: u32 = 500;
 /// Locks that all clients want.
 const LOCKS: u32 = 8;
 /// Leases that all clients patch, create and delete.

@@ -1,15 +1,20 @@
 //! What clients share: when to work, how many operations there are, and where records go.
 
 use crate::history::{Nanos, Op};
+use crate::http::Connection;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Gate {
     begun: Instant,
-    pub(crate) port: u16,
+    /// Ports of the servers.
+    ports: Vec<u16>,
+    /// Time after which a silent server is given up.
+    patience: Duration,
     operations_max: u64,
     operations: AtomicU64,
     sweep_names: AtomicU64,
@@ -30,10 +35,11 @@ struct State {
 
 impl Gate {
     /// A gate that is closed.
-    pub(crate) fn new(port: u16, operations_max: u64) -> Self {
+    pub(crate) fn new(ports: Vec<u16>, patience: Duration, operations_max: u64) -> Self {
         Self {
             begun: Instant::now(),
-            port,
+            ports,
+            patience,
             operations_max,
             operations: AtomicU64::new(0),
             sweep_names: AtomicU64::new(0),
@@ -41,6 +47,18 @@ impl Gate {
             state: Mutex::default(),
             changed: Condvar::new(),
         }
+    }
+
+    /// Connects to a server: to another one for the next number.
+    pub(crate) fn connect(&self, number: u32) -> io::Result<Connection> {
+        let at = usize::try_from(number).unwrap_or_default() % self.ports.len().max(1);
+        let port = self.ports.get(at).copied().unwrap_or_default();
+        Connection::open(port, self.patience)
+    }
+
+    /// Number of servers.
+    pub(crate) fn servers(&self) -> usize {
+        self.ports.len()
     }
 
     /// Time since the run began.
@@ -133,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_gate_that_closes_at_once_waits_for_nobody_who_has_not_entered() {
-        let gate = Arc::new(Gate::new(1, 1));
+        let gate = Arc::new(Gate::new(vec![1], Duration::from_secs(1), 1));
         let client = {
             let gate = gate.clone();
             std::thread::spawn(move || {

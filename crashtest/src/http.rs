@@ -30,11 +30,11 @@ pub(crate) enum Chunk {
 }
 
 impl Connection {
-    /// Connects to this port of 127.0.0.1.
-    pub(crate) fn open(port: u16) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
+    /// Connects to this port of 127.0.0.1. A peer that is silent for `patience` is given up.
+    pub(crate) fn open(port: u16, patience: Duration) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), patience)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
         Ok(Self { stream, parser: ResponseParser::new(usize::MAX), buf: Vec::new() })
     }
 
@@ -103,5 +103,3 @@ impl Connection {
 
 /// Bytes of one read.
 const READ_BYTES: usize = 64 * 1024;
-/// A server that is silent for so long is stuck: it gives up a write after 10 s, and sends bookmarks each minute.
-const PATIENCE: Duration = Duration::from_secs(90);

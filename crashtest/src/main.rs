@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   plan ──► run ──► process      starts and kills the server
+//!             ├────► replicas     starts several servers, with etcd and proxy between, and makes faults
 //!             ├────► client   ─┐  write and read, over http, what request makes of an action
 //!             ├────► watcher  ─┤  watch, and resume
 //!             └────► audit     └─► history ──► checker
@@ -17,6 +18,7 @@ mod audit;
 mod cheat;
 mod checker;
 mod client;
+mod etcd;
 mod gate;
 mod history;
 mod http;
@@ -24,6 +26,8 @@ mod object;
 mod plan;
 mod process;
 mod progress;
+mod proxy;
+mod replicas;
 mod request;
 mod run;
 mod summary;

@@ -15,11 +15,20 @@ use std::time::{Duration, Instant};
 pub(crate) struct Program {
     pub(crate) file: PathBuf,
     pub(crate) port: u16,
-    /// None is `--storage memory`.
-    pub(crate) data: Option<PathBuf>,
+    pub(crate) storage: Storage,
     pub(crate) log: PathBuf,
     /// `--watch-window-events`.
     pub(crate) window: u32,
+}
+
+/// Where a server keeps Leases.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    Memory,
+    /// In this folder.
+    Disk(PathBuf),
+    /// In etcd, at these URLs.
+    Etcd(String),
 }
 
 /// A running server, killed when this is dropped.
@@ -43,9 +52,10 @@ impl Program {
         let mut command = Command::new(&self.file);
         command.args(["--secure-port", "0", "--insecure-port", &self.port.to_string()]);
         command.args(["--watch-window-events", &self.window.to_string()]);
-        match &self.data {
-            Some(data) => command.args(["--storage", "disk", "--data-dir"]).arg(data),
-            None => command.args(["--storage", "memory"]),
+        match &self.storage {
+            Storage::Memory => command.args(["--storage", "memory"]),
+            Storage::Disk(data) => command.args(["--storage", "disk", "--data-dir"]).arg(data),
+            Storage::Etcd(urls) => command.args(["--storage", "etcd", "--etcd-servers", urls]),
         };
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let started = Instant::now();
@@ -58,7 +68,7 @@ impl Server {
     /// Waits until `/readyz` says so, and gives the time from the start.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
         loop {
-            let answer = Connection::open(self.port).and_then(|mut c| c.ask("GET", "/readyz", "", ""));
+            let answer = Connection::open(self.port, ANSWER_MAX).and_then(|mut c| c.ask("GET", "/readyz", "", ""));
             if answer.is_ok_and(|(answer, _)| answer.status == 200) {
                 return Ok(self.started.elapsed());
             }
@@ -70,6 +80,11 @@ impl Server {
             }
             std::thread::sleep(READY_EVERY);
         }
+    }
+
+    /// Process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// Whether it runs.
@@ -84,7 +99,7 @@ impl Server {
     }
 
     /// Kills it with SIGKILL and waits for its end. Gives whether it was taking a snapshot.
-    pub(crate) fn kill(mut self) -> Result<bool, String> {
+    pub(crate) fn kill(&mut self) -> Result<bool, String> {
         if let Ok(Some(status)) = self.child.try_wait() {
             return Err(format!("the server had ended by itself with {status}: {}", self.last_lines()));
         }
@@ -93,9 +108,8 @@ impl Server {
     }
 
     /// Asks it to end with SIGTERM, and waits for that.
-    pub(crate) fn terminate(mut self) -> Result<ExitStatus, String> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).ok_or("no such process")?;
-        kill_process(pid, Signal::TERM).map_err(|e| e.to_string())?;
+    pub(crate) fn terminate(&mut self) -> Result<ExitStatus, String> {
+        signal(self.child.id(), Signal::TERM)?;
         let begun = Instant::now();
         while begun.elapsed() < TERM_MAX {
             if let Some(status) = self.child.try_wait().map_err(|e| e.to_string())? {
@@ -141,12 +155,20 @@ fn log_from(path: &Path, start: u64) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Sends a signal to a process that was started here.
+pub(crate) fn signal(id: u32, signal: Signal) -> Result<(), String> {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw).ok_or("no such process")?;
+    kill_process(pid, signal).map_err(|e| e.to_string())
+}
+
 /// A port of 127.0.0.1 that was free a moment ago.
 pub(crate) fn free_port() -> std::io::Result<u16> {
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
 }
 
+/// A server that lives says in less time whether it is ready.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How often it is asked whether it is ready.
 const READY_EVERY: Duration = Duration::from_millis(1);
 /// A start takes less, whatever the store holds.

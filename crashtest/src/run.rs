@@ -7,10 +7,10 @@ use crate::checker::{Checker, Epoch, Kind};
 use crate::client::{Client, LOCK_0};
 use crate::gate::Gate;
 use crate::history::{Action, Key, Nanos, Op, Outcome, Scope, Space};
-use crate::http::Connection;
 use crate::plan::{self, Moment};
-use crate::process::{Program, Server, free_port};
+use crate::process::{Program, Server, Storage, free_port};
 use crate::progress::Progress;
+use crate::replicas::Replicas;
 use crate::summary::Summary;
 use crate::watcher::Watcher;
 use crate::{audit, request};
@@ -24,7 +24,6 @@ use std::time::Duration;
 /// All that runs.
 struct Run {
     args: Args,
-    program: Program,
     gate: Arc<Gate>,
     rng: fastrand::Rng,
     epochs: Sender<Epoch>,
@@ -32,7 +31,6 @@ struct Run {
     /// Operations that no epoch has yet.
     ops: Vec<Op>,
     summary: Summary,
-    copy: Option<Copy>,
     progress: Progress,
     interrupted: Arc<AtomicBool>,
     /// Whether the checker has found something.
@@ -45,18 +43,10 @@ struct Run {
 /// Why it could not be run to its end. What the server did wrong is in the summary.
 pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<AtomicBool>) -> Result<Summary, String> {
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(0..1_000_000));
-    let port = free_port().map_err(|e| format!("no free port: {e}"))?;
-    let data = (args.cheat != Some(Cheat::Memory)).then(|| folder.join("data"));
-    let copy = match (&data, args.cheat) {
-        (Some(data), Some(Cheat::LoseJournal)) => Some(Copy::of(data, &folder.join("copy"))),
-        _ => None,
-    };
-    let program =
-        Program { file: server.to_owned(), port, data, log: folder.join("log"), window: args.watch_window_events };
-    let gate = Arc::new(Gate::new(port, args.operations));
+    let mut system = System::start(&args, server, folder)?;
+    let patience = if args.replicas > 0 { PATIENCE_OF_REPLICAS } else { PATIENCE };
+    let gate = Arc::new(Gate::new(system.ports(), patience, args.operations));
     let watchers: Vec<_> = WATCHERS.map(|(scope, bookmarks)| Arc::new(Watcher::new(scope, bookmarks))).into();
-    let mut server = program.start()?;
-    let first_ready = server.wait_ready()?;
     let threads: Vec<_> = watchers.iter().map(|watcher| spawn_watcher(watcher, &gate)).collect();
     while watchers.iter().any(|watcher| watcher.progress() == 0) {
         thread::sleep(Duration::from_millis(1));
@@ -80,32 +70,33 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     let mut run = Run {
         progress: Progress::new(&args),
         rng: fastrand::Rng::with_seed(seed),
-        summary: Summary { seed, starts: vec![first_ready], ..Summary::default() },
+        summary: Summary { seed, ..Summary::default() },
         ops: Vec::new(),
         args,
-        program,
         gate,
         epochs,
         complaints,
-        copy,
         interrupted,
         has_failed,
     };
-    let done = run.drive(server);
+    let done = match &mut system {
+        System::One(one) => run.drive(one),
+        System::Replicas(replicas) => run.drive_replicas(replicas),
+        System::Ended => Ok(()),
+    };
     run.gate.close();
     run.gate.end();
     watchers.iter().for_each(|watcher| watcher.end());
-    let (mut summary, last) = match done {
-        Ok(last) => (run.summary, Some(last)),
-        Err(text) => {
-            run.summary.violations.add(Kind::Server, text);
-            (run.summary, None)
-        }
-    };
+    if let Err(text) = done {
+        run.summary.violations.add(Kind::Server, text);
+        // Nobody is to wait for a server that does not come.
+        system = System::Ended;
+    }
+    let mut summary = run.summary;
     drop(run.epochs);
     run.progress.finish();
     let checker = checking.join().map_err(|_| "the checker failed")?;
-    drop(last);
+    drop(system);
     clients.into_iter().chain(threads).try_for_each(JoinHandle::join).map_err(|_| "a client or a watcher failed")?;
     summary.operations = run.gate.operations();
     summary.violations.append(checker.violations);
@@ -122,8 +113,9 @@ fn spawn_watcher(watcher: &Arc<Watcher>, gate: &Arc<Gate>) -> JoinHandle<()> {
 }
 
 impl Run {
-    /// Kills as often as wanted, and then lets the clients end. Gives the server that runs then.
-    fn drive(&mut self, mut server: Server) -> Result<Server, String> {
+    /// Kills as often as wanted, and then lets the clients end.
+    fn drive(&mut self, one: &mut One) -> Result<(), String> {
+        self.summary.starts.push(one.server.wait_ready()?);
         self.gate.open();
         let (mut kills, mut is_first) = (0, true);
         while kills < self.args.kills && !self.is_over() {
@@ -131,37 +123,65 @@ impl Run {
             if !is_first {
                 // After a start that is killed at once, the clients try while the server reads its store.
                 if moment != Moment::Start {
-                    self.summary.starts.push(server.wait_ready()?);
-                    self.end_epoch(&server)?;
+                    self.summary.starts.push(one.server.wait_ready()?);
+                    self.end_epoch(one.server.store_line())?;
                 }
                 self.gate.open();
             }
             if is_first || moment != Moment::Start {
-                self.keep_copy();
+                one.copy.iter().for_each(Copy::keep);
             }
             let (gate, left) = (self.gate.clone(), self.args.kills - kills);
             let (progress, rng) = (&self.progress, &mut self.rng);
-            plan::wait(moment, &gate, &mut server, rng, self.args.operations, left, &mut || {
+            plan::wait(moment, &gate, &mut one.server, rng, self.args.operations, left, &mut || {
                 progress.show(gate.operations(), kills);
             });
-            server = self.end_server(server, moment)?;
+            self.end_server(one, moment)?;
             kills += u32::from(moment != Moment::Stop);
             is_first = false;
         }
         if !is_first {
-            self.summary.starts.push(server.wait_ready()?);
-            self.end_epoch(&server)?;
+            self.summary.starts.push(one.server.wait_ready()?);
+            self.end_epoch(one.server.store_line())?;
             self.gate.open();
         }
-        while !self.is_over() && server.is_running() {
+        while !self.is_over() && one.server.is_running() {
             self.progress.show(self.gate.operations(), kills);
             thread::sleep(Duration::from_millis(20));
         }
         self.gate.close();
         self.collect(Nanos::MAX);
-        self.end_epoch(&server)?;
-        self.write_sentinels()?;
-        Ok(server)
+        self.end_epoch(one.server.store_line())?;
+        self.write_sentinels()
+    }
+
+    /// Faults of all kinds while clients work. Now and then all of them end, and everything is listed.
+    fn drive_replicas(&mut self, replicas: &mut Replicas) -> Result<(), String> {
+        let epochs = (self.args.operations / OPERATIONS_PER_EPOCH).clamp(1, EPOCHS_MAX);
+        for epoch in 1..=epochs {
+            self.gate.open();
+            while !self.is_over() && self.gate.operations() < self.args.operations * epoch / epochs {
+                let (progress, gate) = (&self.progress, &self.gate);
+                let faults = replicas.faults.values().sum::<u64>();
+                let faults = u32::try_from(faults).unwrap_or(u32::MAX);
+                replicas.fault(&mut self.rng, || progress.show(gate.operations(), faults))?;
+                thread::sleep(Duration::from_millis(self.rng.u64(0..1_500)));
+            }
+            replicas.await_all()?;
+            self.gate.close();
+            // What had no answer may be on its way to etcd.
+            let mut ops = self.gate.wait_parked();
+            thread::sleep(SETTLE);
+            let settled = self.gate.now();
+            self.take_ops(&mut ops, settled);
+            self.end_epoch(replicas.store_line())?;
+            if self.is_over() {
+                break;
+            }
+        }
+        self.summary.starts.append(&mut replicas.starts);
+        self.summary.faults = replicas.faults.clone();
+        self.write_sentinels()
     }
 
     fn is_over(&self) -> bool {
@@ -169,11 +189,11 @@ impl Run {
         is_told || self.gate.operations() >= self.args.operations
     }
 
-    /// Ends this server, and starts the next one.
-    fn end_server(&mut self, server: Server, moment: Moment) -> Result<Server, String> {
+    /// Ends the server, and starts the next one.
+    fn end_server(&mut self, one: &mut One, moment: Moment) -> Result<(), String> {
         if moment == Moment::Stop {
             self.summary.stops += 1;
-            let status = server.terminate()?;
+            let status = one.server.terminate()?;
             if !status.success() {
                 let text = format!("the server ended with {status} after SIGTERM");
                 self.summary.violations.add(Kind::Server, text);
@@ -181,36 +201,40 @@ impl Run {
         } else {
             self.summary.kills += 1;
             self.summary.kills_at_start += u32::from(moment == Moment::Start);
-            self.summary.kills_in_snapshot += u32::from(server.kill()?);
+            self.summary.kills_in_snapshot += u32::from(one.server.kill()?);
         }
         let dead = self.gate.now();
         self.gate.close();
         self.collect(dead);
-        if let Some(copy) = &self.copy {
-            copy.put_back();
-        }
-        self.program.start()
+        one.copy.iter().for_each(Copy::put_back);
+        one.server = one.program.start()?;
+        Ok(())
     }
 
     /// Takes what the clients recorded. What had no answer ended when the server was dead.
     fn collect(&mut self, dead: Nanos) {
         let mut ops = self.gate.wait_parked();
-        for op in &mut ops {
+        self.take_ops(&mut ops, dead);
+    }
+
+    /// Takes operations. What had no answer ended at `dead`.
+    fn take_ops(&mut self, ops: &mut Vec<Op>, dead: Nanos) {
+        for op in &mut *ops {
             op.end = op.end.min(dead.max(op.begin));
             self.summary.count(&op.outcome);
         }
-        self.ops.append(&mut ops);
+        self.ops.append(ops);
         for text in self.complaints.try_iter() {
             self.summary.violations.add(Kind::Server, text);
         }
     }
 
     /// Lists everything while no client works, and gives the checker all up to that.
-    fn end_epoch(&mut self, server: &Server) -> Result<(), String> {
+    fn end_epoch(&mut self, log_line: String) -> Result<(), String> {
         let begin = self.gate.now();
         let action = Action::List(None);
         let told = |e: String| format!("the list after a start failed: {e}");
-        let mut connection = Connection::open(self.gate.port).map_err(|e| told(e.to_string()))?;
+        let mut connection = self.gate.connect(0).map_err(|e| told(e.to_string()))?;
         let (outcome, _) =
             request::perform(&mut connection, 0, Op::BOUNDARY, action, None).map_err(|e| told(e.to_string()))?;
         let outcome = outcome.map_err(told)?;
@@ -218,13 +242,13 @@ impl Run {
         let mut ops = std::mem::take(&mut self.ops);
         ops.push(Op { id: Op::BOUNDARY, client: 0, action, begin, end: self.gate.now(), outcome });
         // The checker goes away only when it has failed, and the run is told at its end.
-        _ = self.epochs.send(Epoch { ops, boundary, log_line: server.store_line() });
+        _ = self.epochs.send(Epoch { ops, boundary, log_line });
         Ok(())
     }
 
     /// Writes behind the last boundary, so that each watcher has an event behind it. Nobody checks these.
     fn write_sentinels(&mut self) -> Result<(), String> {
-        let mut connection = Connection::open(self.gate.port).map_err(|e| e.to_string())?;
+        let mut connection = self.gate.connect(0).map_err(|e| e.to_string())?;
         let ends = [LOCK_0, Key { number: 1, ..LOCK_0 }, Key { space: Space::Shared, number: 0 }];
         let others = [Space::Nodes, Space::Sweep].map(|space| Key { space, number: u32::MAX });
         for (id, key) in (self.args.operations..).zip(ends.into_iter().chain(others)) {
@@ -237,13 +261,61 @@ impl Run {
         }
         Ok(())
     }
+}
 
-    fn keep_copy(&self) {
-        if let Some(copy) = &self.copy {
-            copy.keep();
+/// The servers of a run.
+enum System {
+    One(Box<One>),
+    Replicas(Box<Replicas>),
+    /// None, since the run has failed.
+    Ended,
+}
+
+/// A server with a store of its own.
+struct One {
+    program: Program,
+    server: Server,
+    copy: Option<Copy>,
+}
+
+impl System {
+    fn start(args: &Args, server: &Path, folder: &Path) -> Result<Self, String> {
+        if args.replicas > 0 {
+            let etcd = args.etcd.clone().unwrap_or_else(|| "etcd".into());
+            return Ok(Self::Replicas(Box::new(Replicas::start(args, server, &etcd, folder)?)));
+        }
+        let data = folder.join("data");
+        let copy = (args.cheat == Some(Cheat::LoseJournal)).then(|| Copy::of(&data, &folder.join("copy")));
+        let program = Program {
+            file: server.to_owned(),
+            port: free_port().map_err(|e| format!("no free port: {e}"))?,
+            storage: if args.cheat == Some(Cheat::Memory) { Storage::Memory } else { Storage::Disk(data) },
+            log: folder.join("log"),
+            window: args.watch_window_events,
+        };
+        let server = program.start()?;
+        Ok(Self::One(Box::new(One { program, server, copy })))
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        match self {
+            Self::One(one) => vec![one.program.port],
+            Self::Replicas(replicas) => replicas.ports(),
+            Self::Ended => Vec::new(),
         }
     }
 }
+
+/// A server that is silent for so long is stuck: it gives up a write after 10 s, and sends bookmarks each minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// A client of several servers goes to another one.
+const PATIENCE_OF_REPLICAS: Duration = Duration::from_secs(3);
+/// Operations between two lists of everything, about.
+const OPERATIONS_PER_EPOCH: u64 = 50_000;
+/// Lists of everything in a run with replicas.
+const EPOCHS_MAX: u64 = 20;
+/// Time in which a transaction that is on its way is done or lost.
+const SETTLE: Duration = Duration::from_secs(3);
 
 /// The watchers: what each is about, and whether it takes bookmarks.
 const WATCHERS: [(Scope, bool); 10] = [

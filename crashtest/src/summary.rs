@@ -18,6 +18,8 @@ pub(crate) struct Summary {
     pub(crate) stops: u32,
     /// Time from each start until the server was ready, if it was let live so long.
     pub(crate) starts: Vec<Duration>,
+    /// Faults of a run with replicas, by kind.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
     /// 404, 409 and so on, by status.
@@ -54,12 +56,17 @@ impl Summary {
         let seconds = self.elapsed.as_secs_f64();
         line("seed", self.seed.to_string());
         line("operations", format!("{} in {seconds:.1} s", self.operations));
-        let (start, snapshot) = (self.kills_at_start, self.kills_in_snapshot);
-        line("kills", format!("{} ({start} soon after a start, {snapshot} during a snapshot)", self.kills));
-        if self.stops > 0 {
-            line("clean stops", self.stops.to_string());
+        if self.faults.is_empty() {
+            let (start, snapshot) = (self.kills_at_start, self.kills_in_snapshot);
+            line("kills", format!("{} ({start} soon after a start, {snapshot} during a snapshot)", self.kills));
+            if self.stops > 0 {
+                line("clean stops", self.stops.to_string());
+            }
+            line("restarts", (self.kills + self.stops).to_string());
+        } else {
+            let faults: Vec<_> = self.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
+            line("faults", faults.join(", "));
         }
-        line("restarts", (self.kills + self.stops).to_string());
         let mut starts = self.starts.clone();
         starts.sort_unstable();
         let ms = |index: usize| starts.get(index).map_or(0.0, |took| took.as_secs_f64() * 1_000.0);

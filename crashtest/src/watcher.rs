@@ -7,7 +7,7 @@ use crate::http::{Chunk, Connection};
 use crate::object::{self, Line};
 use crate::request::leases;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +16,8 @@ use std::time::Duration;
 pub(crate) struct Watcher {
     pub(crate) scope: Scope,
     bookmarks: bool,
+    /// Number of the server to which it connects next.
+    server: AtomicU32,
     /// The last version of an event or bookmark; 0 before the first list.
     progress: AtomicU64,
     /// Watches that gave something after a restart, from the version before it.
@@ -38,6 +40,7 @@ impl Watcher {
         Self {
             scope,
             bookmarks,
+            server: AtomicU32::new(0),
             progress: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
             gone: AtomicU64::new(0),
@@ -96,6 +99,11 @@ impl Watcher {
         }
     }
 
+    /// Connects to the server after the last one.
+    fn connect(&self, gate: &Gate) -> io::Result<Connection> {
+        gate.connect(self.server.fetch_add(1, Ordering::Relaxed))
+    }
+
     fn path(&self, query: &str) -> String {
         let (space, selector) = match self.scope {
             Scope::All => (None, String::new()),
@@ -106,7 +114,7 @@ impl Watcher {
     }
 
     fn list(&self, gate: &Gate, last: &mut Option<u64>, before: u64, is_gone: bool) -> io::Result<End> {
-        let mut connection = Connection::open(gate.port)?;
+        let mut connection = self.connect(gate)?;
         let (answer, _) = connection.ask("GET", &self.path("limit=0"), "", "")?;
         if answer.status != 200 {
             return Err(io::Error::other("not ready"));
@@ -125,7 +133,7 @@ impl Watcher {
     fn watch(&self, gate: &Gate, last: &mut Option<u64>, is_resume: bool) -> io::Result<End> {
         let version = last.unwrap_or(0);
         let bookmarks = if self.bookmarks { "&allowWatchBookmarks=true" } else { "" };
-        let mut connection = Connection::open(gate.port)?;
+        let mut connection = self.connect(gate)?;
         connection.send("GET", &self.path(&format!("watch=1&resourceVersion={version}{bookmarks}")), "", "")?;
         match connection.next_chunk(&mut Vec::new())? {
             Chunk::Status(200) => {}

@@ -1,0 +1,156 @@
+//! A cluster of etcd as processes: started, killed, paused, compacted. Only processes that were started here are ended.
+
+use crate::http::Connection;
+use crate::process::{free_port, signal};
+use rustix::process::Signal;
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running cluster, killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    binary: PathBuf,
+    folder: PathBuf,
+    members: Vec<Member>,
+}
+
+#[derive(Debug)]
+struct Member {
+    client: u16,
+    peer: u16,
+    /// None while it is dead.
+    child: Option<Child>,
+}
+
+impl Etcd {
+    /// Starts a cluster of so many members, with its data in `folder`.
+    ///
+    /// # Errors
+    /// A member cannot be started, or does not answer soon.
+    pub(crate) fn start(binary: &Path, folder: &Path, members: u32) -> Result<Self, String> {
+        let member =
+            |_| -> std::io::Result<Member> { Ok(Member { client: free_port()?, peer: free_port()?, child: None }) };
+        let members = (0..members).map(member).collect::<Result<_, _>>().map_err(|e| format!("no free port: {e}"))?;
+        let mut etcd = Self { binary: binary.to_owned(), folder: folder.to_owned(), members };
+        for member in 0..etcd.len() {
+            etcd.revive(member)?;
+        }
+        etcd.await_quorum()?;
+        Ok(etcd)
+    }
+
+    /// Number of members.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Ports for clients.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.members.iter().map(|member| member.client).collect()
+    }
+
+    /// Starts a member that is dead, with what it has on its disk.
+    pub(crate) fn revive(&mut self, member: usize) -> Result<(), String> {
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let cluster: Vec<_> =
+            self.members.iter().enumerate().map(|(at, member)| format!("m{at}={}", url(member.peer))).collect();
+        let told = |e: std::io::Error| format!("{}: {e}", self.binary.display());
+        let log = OpenOptions::new().create(true).append(true).open(self.folder.join(format!("etcd-{member}.log")));
+        let Member { client, peer, child } = &mut self.members[member];
+        if child.is_some() {
+            return Ok(());
+        }
+        let mut command = Command::new(&self.binary);
+        command
+            .arg(format!("--name=m{member}"))
+            .arg(format!("--data-dir={}", self.folder.join(format!("etcd-{member}")).display()))
+            .args([
+                format!("--listen-client-urls={}", url(*client)),
+                format!("--advertise-client-urls={}", url(*client)),
+            ])
+            .args([
+                format!("--listen-peer-urls={}", url(*peer)),
+                format!("--initial-advertise-peer-urls={}", url(*peer)),
+            ])
+            .arg(format!("--initial-cluster={}", cluster.join(",")))
+            .arg("--log-level=warn");
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(told)?).process_group(0);
+        *child = Some(command.spawn().map_err(told)?);
+        Ok(())
+    }
+
+    /// Kills a member with SIGKILL.
+    pub(crate) fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.members[member].child.take() {
+            // It may have ended by itself.
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+
+    /// Stops a member, or lets it go on.
+    pub(crate) fn pause(&self, member: usize, is_paused: bool) -> Result<(), String> {
+        match &self.members[member].child {
+            Some(child) => signal(child.id(), if is_paused { Signal::STOP } else { Signal::CONT }),
+            None => Ok(()),
+        }
+    }
+
+    /// The member that leads, if one says so.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let status = |member: &Member| {
+            member.child.as_ref()?;
+            ask(member.client, "maintenance/status", "{}")
+        };
+        self.members
+            .iter()
+            .position(|member| status(member).is_some_and(|status| status["leader"] == status["header"]["member_id"]))
+    }
+
+    /// Has etcd forget all revisions before the newest.
+    pub(crate) fn compact(&self) {
+        let port = self.members.iter().find(|member| member.child.is_some()).map(|member| member.client);
+        let range = port.and_then(|port| ask(port, "kv/range", r#"{"key":"AA=="}"#));
+        if let (Some(port), Some(revision)) =
+            (port, range.and_then(|answer| Some(answer["header"]["revision"].as_str()?.to_owned())))
+        {
+            _ = ask(port, "kv/compaction", &format!(r#"{{"revision":"{revision}"}}"#));
+        }
+    }
+
+    /// Waits until all members that live serve linearizable reads.
+    pub(crate) fn await_quorum(&self) -> Result<(), String> {
+        let begun = Instant::now();
+        let is_serving =
+            |member: &Member| member.child.is_none() || ask(member.client, "kv/range", r#"{"key":"AA=="}"#).is_some();
+        while !self.members.iter().all(is_serving) {
+            if begun.elapsed() > QUORUM_MAX {
+                return Err(format!("etcd does not serve after {QUORUM_MAX:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in 0..self.len() {
+            self.kill(member);
+        }
+    }
+}
+
+/// Asks the gateway of a member (etcd's API as JSON).
+fn ask(port: u16, path: &str, body: &str) -> Option<serde_json::Value> {
+    let mut connection = Connection::open(port, Duration::from_secs(2)).ok()?;
+    let (answer, _) = connection.ask("POST", &format!("/v3/{path}"), "application/json", body).ok()?;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.body).ok()?;
+    answer.get("header").is_some().then_some(answer)
+}
+
+/// A cluster that is well serves in less time.
+const QUORUM_MAX: Duration = Duration::from_secs(30);

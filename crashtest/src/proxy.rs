@@ -1,0 +1,107 @@
+//! The network between a replica and etcd: each connection goes through a proxy that can cut it, delay it, or swallow
+//! what comes from one side.
+
+use crate::process::free_port;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The ways of one replica to all members of etcd.
+#[derive(Clone, Debug)]
+pub(crate) struct Network(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Delay of each piece, in ms.
+    delay_ms: AtomicU64,
+    /// Whether what the replica sends is swallowed.
+    swallows_requests: AtomicBool,
+    /// Whether what etcd sends is swallowed.
+    swallows_answers: AtomicBool,
+    /// Open connections, both ends.
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Network {
+    /// A network without faults.
+    pub(crate) fn new() -> Self {
+        Self(Arc::default())
+    }
+
+    /// A port of 127.0.0.1 that leads to `target`. Its thread ends with the process.
+    pub(crate) fn lead_to(&self, target: u16) -> io::Result<u16> {
+        let port = free_port()?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let shared = self.0.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                // A member that is dead refuses.
+                if let Ok(server) = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, target))) {
+                    _ = shared.connect(&client, &server);
+                }
+            }
+        });
+        Ok(port)
+    }
+
+    /// Sets the faults: delay in ms, and whether requests and answers are swallowed.
+    pub(crate) fn set(&self, delay_ms: u64, swallows_requests: bool, swallows_answers: bool) {
+        self.0.delay_ms.store(delay_ms, Ordering::Relaxed);
+        self.0.swallows_requests.store(swallows_requests, Ordering::Relaxed);
+        self.0.swallows_answers.store(swallows_answers, Ordering::Relaxed);
+    }
+
+    /// Cuts all connections.
+    pub(crate) fn cut(&self) {
+        for stream in self.0.lock().drain(..) {
+            // The other end may have cut it.
+            _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Ends all faults. Connections that have lost bytes are cut.
+    pub(crate) fn heal(&self) {
+        let was_hurt =
+            self.0.swallows_requests.load(Ordering::Relaxed) || self.0.swallows_answers.load(Ordering::Relaxed);
+        self.set(0, false, false);
+        if was_hurt {
+            self.cut();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn connect(self: &Arc<Self>, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+        for (from, to, is_request) in [(client, server, true), (server, client, false)] {
+            from.set_nodelay(true)?;
+            let (from, to) = (from.try_clone()?, to.try_clone()?);
+            self.lock().push(from.try_clone()?);
+            let shared = self.clone();
+            thread::spawn(move || shared.copy(from, to, is_request));
+        }
+        Ok(())
+    }
+
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, is_request: bool) {
+        let mut piece = vec![0; 64 * 1024];
+        let swallows = if is_request { &self.swallows_requests } else { &self.swallows_answers };
+        while let Ok(count @ 1..) = from.read(&mut piece) {
+            let delay_ms = self.delay_ms.load(Ordering::Relaxed);
+            if delay_ms > 0 {
+                thread::sleep(Duration::from_millis(delay_ms));
+            }
+            if !swallows.load(Ordering::Relaxed) && to.write_all(piece.get(..count).unwrap_or_default()).is_err() {
+                break;
+            }
+        }
+        _ = to.shutdown(Shutdown::Both);
+        _ = from.shutdown(Shutdown::Both);
+    }
+}

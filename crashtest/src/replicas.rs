@@ -1,0 +1,234 @@
+//! A run with several replicas over etcd: the faults, one after the other, while clients and watchers go on.
+
+use crate::args::Args;
+use crate::etcd::Etcd;
+use crate::process::{Program, Server, Storage, free_port, signal};
+use crate::proxy::Network;
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// All processes of a run.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    etcd: Etcd,
+    replicas: Vec<Replica>,
+    /// Faults so far, by kind.
+    pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// Time from the first start of each replica until it was ready.
+    pub(crate) starts: Vec<Duration>,
+}
+
+#[derive(Debug)]
+struct Replica {
+    program: Program,
+    network: Network,
+    /// None while it is dead.
+    server: Option<Server>,
+}
+
+/// A fault: something is wrong for a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    ReplicaKilled,
+    ReplicaPaused,
+    ReplicaStopped,
+    MemberKilled,
+    LeaderKilled,
+    LeaderPaused,
+    QuorumLost,
+    ConnectionsCut,
+    ConnectionsDelayed,
+    RequestsSwallowed,
+    AnswersSwallowed,
+    Compacted,
+}
+
+const FAULTS: [(Fault, &str); 12] = [
+    (Fault::ReplicaKilled, "replicas killed"),
+    (Fault::ReplicaPaused, "replicas paused"),
+    (Fault::ReplicaStopped, "replicas stopped"),
+    (Fault::MemberKilled, "members of etcd killed"),
+    (Fault::LeaderKilled, "leaders of etcd killed"),
+    (Fault::LeaderPaused, "leaders of etcd paused"),
+    (Fault::QuorumLost, "quorum lost"),
+    (Fault::ConnectionsCut, "connections cut"),
+    (Fault::ConnectionsDelayed, "connections delayed"),
+    (Fault::RequestsSwallowed, "requests swallowed"),
+    (Fault::AnswersSwallowed, "answers swallowed"),
+    (Fault::Compacted, "compactions"),
+];
+
+impl Replicas {
+    /// Starts etcd, and waits for every replica.
+    ///
+    /// # Errors
+    /// A process cannot be started, or is not ready in time.
+    pub(crate) fn start(args: &Args, server: &Path, etcd: &Path, folder: &Path) -> Result<Self, String> {
+        let etcd = Etcd::start(etcd, folder, args.etcd_members)?;
+        let mut replicas = Vec::new();
+        for number in 0..args.replicas {
+            let told = |e: std::io::Error| format!("no free port: {e}");
+            let network = Network::new();
+            let ports = etcd.ports().into_iter().map(|port| network.lead_to(port)).collect::<Result<Vec<_>, _>>();
+            let urls: Vec<_> = ports.map_err(told)?.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
+            let program = Program {
+                file: server.to_owned(),
+                port: free_port().map_err(told)?,
+                storage: Storage::Etcd(urls.join(",")),
+                log: folder.join(format!("log-{number}")),
+                window: args.watch_window_events,
+            };
+            replicas.push(Replica { program, network, server: None });
+        }
+        let mut all = Self { etcd, replicas, faults: BTreeMap::new(), starts: Vec::new() };
+        all.await_all()?;
+        Ok(all)
+    }
+
+    /// Ports of the replicas.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.replicas.iter().map(|replica| replica.program.port).collect()
+    }
+
+    /// Ends all faults, and waits until every replica is ready.
+    ///
+    /// # Errors
+    /// One is not ready in time, or has ended by itself.
+    pub(crate) fn await_all(&mut self) -> Result<(), String> {
+        for member in 0..self.etcd.len() {
+            self.etcd.pause(member, false)?;
+            self.etcd.revive(member)?;
+        }
+        self.etcd.await_quorum()?;
+        for replica in &mut self.replicas {
+            replica.network.heal();
+            if replica.server.is_none() {
+                replica.server = Some(replica.program.start()?);
+            }
+        }
+        // Those that were started again in the meantime are ready since some time ago.
+        let is_first = self.starts.is_empty();
+        for server in self.replicas.iter_mut().filter_map(|replica| replica.server.as_mut()) {
+            let ready = server.wait_ready()?;
+            self.starts.extend(is_first.then_some(ready));
+        }
+        Ok(())
+    }
+
+    /// What a replica said of its store at its start.
+    pub(crate) fn store_line(&self) -> String {
+        let server = self.replicas.iter().find_map(|replica| replica.server.as_ref());
+        server.map(Server::store_line).unwrap_or_default()
+    }
+
+    /// One fault, from its beginning to its end. `show` is called now and then.
+    ///
+    /// # Errors
+    /// A process cannot be started, or has ended by itself.
+    pub(crate) fn fault(&mut self, rng: &mut fastrand::Rng, mut show: impl FnMut()) -> Result<(), String> {
+        let (fault, name) = FAULTS[rng.usize(..FAULTS.len())];
+        *self.faults.entry(name).or_default() += 1;
+        let replica = rng.usize(..self.replicas.len());
+        let member = match fault {
+            Fault::LeaderKilled | Fault::LeaderPaused => self.etcd.leader().unwrap_or(0),
+            _ => rng.usize(..self.etcd.len()),
+        };
+        let for_ms = self.begin(fault, replica, member, rng)?;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(for_ms) {
+            show();
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.end(fault, replica, member)
+    }
+
+    /// Begins a fault, and gives how long it lasts in ms.
+    fn begin(&mut self, fault: Fault, replica: usize, member: usize, rng: &mut fastrand::Rng) -> Result<u64, String> {
+        let other = (member + 1) % self.etcd.len();
+        let Replica { network, server, .. } = &mut self.replicas[replica];
+        Ok(match fault {
+            Fault::ReplicaKilled => {
+                if let Some(mut server) = server.take() {
+                    server.kill()?;
+                }
+                rng.u64(0..1_000)
+            }
+            Fault::ReplicaPaused => {
+                if let Some(server) = server {
+                    signal(server.id(), Signal::STOP)?;
+                }
+                // Mostly short; now and then longer than anybody waits.
+                if rng.u8(..4) == 0 { rng.u64(5_000..20_000) } else { rng.u64(1_000..4_000) }
+            }
+            Fault::ReplicaStopped => {
+                if let Some(mut server) = server.take() {
+                    let status = server.terminate()?;
+                    if !status.success() {
+                        return Err(format!("a replica ended with {status} after SIGTERM"));
+                    }
+                }
+                rng.u64(0..500)
+            }
+            Fault::MemberKilled | Fault::LeaderKilled => {
+                self.etcd.kill(member);
+                rng.u64(0..3_000)
+            }
+            Fault::LeaderPaused => {
+                self.etcd.pause(member, true)?;
+                rng.u64(500..5_000)
+            }
+            Fault::QuorumLost => {
+                self.etcd.kill(member);
+                self.etcd.kill(other);
+                if rng.u8(..4) == 0 { 10_000 } else { rng.u64(500..4_000) }
+            }
+            Fault::ConnectionsCut => {
+                network.cut();
+                rng.u64(0..500)
+            }
+            Fault::ConnectionsDelayed => {
+                network.set(rng.u64(1..400), false, false);
+                rng.u64(500..4_000)
+            }
+            Fault::RequestsSwallowed => {
+                network.set(0, true, false);
+                rng.u64(500..6_000)
+            }
+            Fault::AnswersSwallowed => {
+                network.set(0, false, true);
+                rng.u64(500..6_000)
+            }
+            Fault::Compacted => {
+                self.etcd.compact();
+                rng.u64(0..300)
+            }
+        })
+    }
+
+    fn end(&mut self, fault: Fault, replica: usize, member: usize) -> Result<(), String> {
+        let other = (member + 1) % self.etcd.len();
+        let Replica { network, server, program } = &mut self.replicas[replica];
+        match fault {
+            Fault::ReplicaKilled | Fault::ReplicaStopped => *server = Some(program.start()?),
+            Fault::ReplicaPaused => {
+                if let Some(server) = server {
+                    signal(server.id(), Signal::CONT)?;
+                }
+            }
+            Fault::MemberKilled | Fault::LeaderKilled => self.etcd.revive(member)?,
+            Fault::LeaderPaused => self.etcd.pause(member, false)?,
+            Fault::QuorumLost => {
+                self.etcd.revive(member)?;
+                self.etcd.revive(other)?;
+            }
+            Fault::ConnectionsCut | Fault::ConnectionsDelayed | Fault::RequestsSwallowed | Fault::AnswersSwallowed => {
+                network.heal();
+            }
+            Fault::Compacted => {}
+        }
+        Ok(())
+    }
+}
