@@ -67,6 +67,7 @@ impl Program {
 impl Server {
     /// Waits until `/readyz` says so, and gives the time from the start.
     pub(crate) fn wait_ready(&mut self) -> Result<Duration, String> {
+        let begun = Instant::now();
         loop {
             let answer = Connection::open(self.port, ANSWER_MAX).and_then(|mut c| c.ask("GET", "/readyz", "", ""));
             if answer.is_ok_and(|(answer, _)| answer.status == 200) {
@@ -75,7 +76,7 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("the server ended with {status}: {}", self.last_lines()));
             }
-            if self.started.elapsed() > READY_MAX {
+            if begun.elapsed() > READY_MAX {
                 return Err(format!("the server is not ready after {READY_MAX:?}: {}", self.last_lines()));
             }
             std::thread::sleep(READY_EVERY);

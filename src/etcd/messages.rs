@@ -23,6 +23,9 @@ pub(super) struct KeyValue {
     /// Revision of the last write.
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
+    /// Number of writes since the key was created.
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(super) value: Vec<u8>,
 }
@@ -73,7 +76,7 @@ pub(super) struct DeleteRangeRequest {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3")]
+    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub(super) request: Option<Request>,
 }
 
@@ -85,6 +88,8 @@ pub(super) enum Request {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRangeRequest),
+    #[prost(message, tag = "4")]
+    Txn(TxnRequest),
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -94,9 +99,12 @@ pub(super) struct ResponseOp {
     pub(super) range: Option<RangeResponse>,
 }
 
-/// A comparison that must hold. The result is always "equal", which is 0 and stands for itself.
+/// A comparison that must hold.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Compare {
+    /// 0 for equal, 2 for less.
+    #[prost(int32, tag = "1")]
+    pub(super) result: i32,
     /// 0 compares the version of a key, 2 the revision of its last write.
     #[prost(int32, tag = "2")]
     pub(super) target: i32,
@@ -104,6 +112,9 @@ pub(super) struct Compare {
     pub(super) key: Vec<u8>,
     #[prost(oneof = "Compared", tags = "4, 6")]
     pub(super) compared: Option<Compared>,
+    /// First key behind those that are all compared; empty for one key.
+    #[prost(bytes = "vec", tag = "64")]
+    pub(super) range_end: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Oneof)]

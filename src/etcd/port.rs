@@ -5,12 +5,12 @@ use super::config::Config;
 use super::follow::follow;
 use super::keys::Keys;
 use super::load::{Load, check_format};
-use super::messages::ResponseOp;
+use super::messages::{KeyValue, ResponseOp};
 use super::release;
 use super::state::{State, Wait};
 use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
-use crate::journal::{COMMANDS_MAX, Command, Commit, Event, Port};
+use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
 use crate::updates::{self, Updates};
 use mio::Waker;
 use std::cell::RefCell;
@@ -223,11 +223,13 @@ async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<(Position, Instant
         match state.client.txn(&request, attempt).await {
             Ok(answer) => {
                 let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
-                let mut found = answer.responses.into_iter().map(mod_revision);
-                let (end, manifest) = (Position(found.next().unwrap_or(0)), found.next().unwrap_or(0));
+                let mut found = answer.responses.into_iter().map(first_key);
+                let (head, manifest) = (found.next().unwrap_or_default(), found.next().unwrap_or_default());
+                let position = Position(head.mod_revision.cast_unsigned());
                 state.end(Wait::Look);
-                state.say(Event::End(end));
-                return look_behind(&state, &mut behind.borrow_mut(), end, manifest, revision);
+                state.say(Event::End(End { position, entries: head.version.cast_unsigned() }));
+                let manifest = manifest.mod_revision.cast_unsigned();
+                return look_behind(&state, &mut behind.borrow_mut(), position, manifest, revision);
             }
             Err(Failure::Unknown(_)) if state.is_over.get() => return,
             Err(Failure::Unknown(_)) => state.client.pause(attempt).await,
@@ -236,9 +238,8 @@ async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<(Position, Instant
     }
 }
 
-fn mod_revision(answer: ResponseOp) -> u64 {
-    let found = answer.range.unwrap_or_default().kvs.into_iter().next();
-    found.map_or(0, |kv| kv.mod_revision.cast_unsigned())
+fn first_key(answer: ResponseOp) -> KeyValue {
+    answer.range.unwrap_or_default().kvs.into_iter().next().unwrap_or_default()
 }
 
 /// Compares what stands in etcd at `revision` with what was delivered.

@@ -41,6 +41,8 @@ pub(super) enum Done {
     Taken,
 }
 
+/// Result of a comparison: less than what is named.
+const LESS: i32 = 2;
 /// Target of a comparison: the number of writes of a key.
 const VERSION: i32 = 0;
 /// Target of a comparison: the revision of the last write of a key.
@@ -73,7 +75,7 @@ impl Transaction {
                 Write::Truncate(up_to) => {
                     transaction.truncated = up_to;
                     for (writer, last) in entries.up_to(up_to) {
-                        transaction.delete(keys.entry(writer, 0)..keys.entry(writer, last.saturating_add(1)));
+                        transaction.truncate(keys.entry(writer, 0)..keys.entry(writer, last.saturating_add(1)), up_to);
                     }
                 }
                 Write::Append(_) | Write::PutChunk { .. } | Write::PutManifest(_) => return None,
@@ -95,7 +97,12 @@ impl Transaction {
 
     fn replace_manifest(&mut self, StoredManifest { bytes, revision }: StoredManifest, keys: &Keys) {
         let compared = Some(Compared::ModRevision(revision.cast_signed()));
-        self.request.compare.push(Compare { target: MOD_REVISION, key: keys.manifest(), compared });
+        self.request.compare.push(Compare {
+            target: MOD_REVISION,
+            key: keys.manifest(),
+            compared,
+            ..Compare::default()
+        });
         self.request.failure.push(get(keys.manifest()));
         if revision == 0 {
             self.put(keys.format(), FORMAT.to_vec());
@@ -110,8 +117,21 @@ impl Transaction {
     }
 
     fn delete(&mut self, range: Range<Vec<u8>>) {
-        let request = Some(Request::DeleteRange(DeleteRangeRequest { key: range.start, range_end: range.end }));
-        self.request.success.push(RequestOp { request });
+        self.request.success.push(deletion(range));
+    }
+
+    /// Deletes entries, unless one among them stands behind `up_to`: a duplicate that came late. Who loads the store
+    /// counts every entry behind its base.
+    fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
+        let all_before = Compare {
+            result: LESS,
+            target: MOD_REVISION,
+            key: range.start.clone(),
+            range_end: range.end.clone(),
+            compared: Some(Compared::ModRevision(up_to.0.saturating_add(1).cast_signed())),
+        };
+        let request = TxnRequest { compare: vec![all_before], success: vec![deletion(range)], failure: Vec::new() };
+        self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
     /// What an answer means.
@@ -143,7 +163,12 @@ fn first(mut kvs: Vec<KeyValue>) -> Option<KeyValue> {
 }
 
 fn absent(key: Vec<u8>) -> Compare {
-    Compare { target: VERSION, key, compared: Some(Compared::Version(0)) }
+    Compare { target: VERSION, key, compared: Some(Compared::Version(0)), ..Compare::default() }
+}
+
+fn deletion(range: Range<Vec<u8>>) -> RequestOp {
+    let request = DeleteRangeRequest { key: range.start, range_end: range.end };
+    RequestOp { request: Some(Request::DeleteRange(request)) }
 }
 
 /// A read of one key.
@@ -153,11 +178,9 @@ pub(super) fn get(key: Vec<u8>) -> RequestOp {
 
 /// A transaction that has no effect, and needs the right to read and write every key of the store.
 pub(super) fn rights(keys: &Keys) -> TxnRequest {
-    let all = keys.all();
-    let never = Compare { target: VERSION, key: keys.format(), compared: Some(Compared::Version(-1)) };
-    let deletion = DeleteRangeRequest { key: all.start, range_end: all.end };
-    let deletion = RequestOp { request: Some(Request::DeleteRange(deletion)) };
-    TxnRequest { compare: vec![never], success: vec![deletion], failure: vec![get(keys.format())] }
+    let compared = Some(Compared::Version(-1));
+    let never = Compare { target: VERSION, key: keys.format(), compared, ..Compare::default() };
+    TxnRequest { compare: vec![never], success: vec![deletion(keys.all())], failure: vec![get(keys.format())] }
 }
 
 /// The end of the journal and the manifest, read at one revision.

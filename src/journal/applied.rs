@@ -1,6 +1,7 @@
 //! How far a table has come: the state of the journal beside the table.
 
 use super::entry::Header;
+use super::port::End;
 use super::seal;
 use crate::engine::Position;
 use crate::resource::ResourceVersion;
@@ -11,6 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Applied {
     /// Position of the last entry; 0 if there was none.
     pub(super) position: Position,
+    /// Number of entries up to there, since the store was made.
+    pub(super) entries: u64,
     /// Hash of all that was applied: two tables with the same chain hold the same.
     pub(super) chain: u64,
     pub(super) writers: Writers,
@@ -22,6 +25,8 @@ pub(super) struct Applied {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     position: Position,
+    /// Number of entries up to there.
+    entries: u64,
     version: ResourceVersion,
     chain: u64,
 }
@@ -55,9 +60,17 @@ pub(super) enum Order {
 }
 
 impl Applied {
-    /// What a table has applied that was loaded up to `position`, to `version`.
-    pub(super) fn at(position: Position, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
-        Self { position, chain, writers, links: [Link { position, version, chain }].into() }
+    /// What a table has applied that was loaded up to `end`, to `version`.
+    pub(super) fn at(end: End, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
+        let End { position, entries } = end;
+        Self { position, entries, chain, writers, links: [Link { position, entries, version, chain }].into() }
+    }
+
+    /// Number of entries up to a position, as far back as that is known. Without an entry at `position`, those before
+    /// it.
+    pub(super) fn entries_at(&self, position: Position) -> Option<u64> {
+        let behind = self.links.partition_point(|link| link.position <= position);
+        self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
     }
 
     /// What an entry is to those that were applied. The answer is the same on every replica, and it alone decides
@@ -82,9 +95,10 @@ impl Applied {
         if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
             return Agreement::Agrees;
         }
-        let claimed = Link { position: header.after, version: header.base, chain: header.chain };
         match self.links.binary_search_by_key(&header.after, |link| link.position) {
-            Ok(at) if self.links[at] == claimed => Agreement::Agrees,
+            Ok(at) if (self.links[at].version, self.links[at].chain) == (header.base, header.chain) => {
+                Agreement::Agrees
+            }
             Ok(_) | Err(_) => Agreement::Differs,
         }
     }
@@ -93,10 +107,11 @@ impl Applied {
     pub(super) fn skip(&mut self, position: Position, version: ResourceVersion) {
         assert!(position > self.position, "an entry that was applied before");
         self.position = position;
+        self.entries += 1;
         if self.links.len() == LINKS_MAX {
             self.links.pop_front();
         }
-        self.links.push_back(Link { position, version, chain: self.chain });
+        self.links.push_back(Link { position, entries: self.entries, version, chain: self.chain });
     }
 
     /// Takes in that all changes of an entry were applied or rejected, which took the table to `version`.

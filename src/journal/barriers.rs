@@ -1,9 +1,11 @@
 //! Barriers: how a process learns that it has applied all that any process had appended before.
 //!
-//! A barrier looks for the last entry in the store, and is passed when the table has that entry. One look at a time is
-//! under way. Whoever asks meanwhile shares the next one, since a look that began earlier may miss a newer entry.
+//! A barrier looks for the last entry in the store. It is passed when the table has that entry and every one before it;
+//! the store says how many there were. One look at a time is under way. Whoever asks meanwhile shares the next one,
+//! since a look that began earlier may miss a newer entry.
 
-use crate::engine::Position;
+use super::applied::Applied;
+use super::port::End;
 use std::collections::VecDeque;
 
 /// The barriers of a process, each with the next number, from 1.
@@ -15,7 +17,7 @@ pub(super) struct Barriers {
     begun: u64,
     is_looking: bool,
     /// Barriers whose look has ended, and the entry that each found; by number.
-    found: VecDeque<(u64, Position)>,
+    found: VecDeque<(u64, End)>,
     /// Number of the last barrier that is passed.
     passed: u64,
 }
@@ -43,17 +45,27 @@ impl Barriers {
     }
 
     /// Takes in what the look has found.
-    pub(super) fn on_end(&mut self, end: Position) {
+    pub(super) fn on_end(&mut self, end: End) {
         assert!(self.is_looking, "an end that nobody looked for");
         self.is_looking = false;
         self.found.push_back((self.begun, end));
     }
 
-    /// Takes in that the table has all entries up to `position`.
-    pub(super) fn on_applied(&mut self, position: Position) {
-        while let Some((number, _)) = self.found.pop_front_if(|(_, end)| *end <= position) {
-            self.passed = number;
+    /// Takes in how far the table has come.
+    ///
+    /// # Errors
+    /// The table misses an entry.
+    pub(super) fn on_applied(&mut self, applied: &Applied) -> Result<(), String> {
+        while let Some((number, end)) = self.found.pop_front_if(|(_, end)| end.position <= applied.position) {
+            match applied.entries_at(end.position) {
+                Some(entries) if entries != end.entries => {
+                    let (position, all) = (end.position.0, end.entries);
+                    return Err(format!("at position {position} it has had {entries} entries of {all}"));
+                }
+                Some(_) | None => self.passed = number,
+            }
         }
+        Ok(())
     }
 
     /// Number of the last barrier that is passed.
@@ -66,6 +78,23 @@ impl Barriers {
 mod tests {
     use super::*;
 
+    use crate::engine::Position;
+    use crate::journal::applied::Writers;
+    use crate::resource::ResourceVersion;
+
+    /// A table that has had so many entries, each at the next position.
+    fn applied(entries: u64) -> Applied {
+        let mut applied = Applied::at(End::default(), ResourceVersion(1), 0, Writers::default());
+        for position in 1..=entries {
+            applied.skip(Position(position), ResourceVersion(1));
+        }
+        applied
+    }
+
+    fn end(entries: u64) -> End {
+        End { position: Position(entries), entries }
+    }
+
     #[test]
     fn a_barrier_that_is_asked_for_during_a_look_has_a_look_of_its_own() {
         let mut barriers = Barriers::default();
@@ -74,14 +103,30 @@ mod tests {
         assert!(barriers.begin());
         assert_eq!(barriers.ask(), 2);
         assert!(!barriers.begin(), "one look at a time");
-        barriers.on_end(Position(5));
-        barriers.on_applied(Position(4));
+        barriers.on_end(end(5));
+        barriers.on_applied(&applied(4)).expect("nothing is missing");
         assert_eq!(barriers.passed(), 0);
         assert!(barriers.begin());
-        barriers.on_end(Position(6));
-        barriers.on_applied(Position(5));
+        barriers.on_end(end(6));
+        barriers.on_applied(&applied(5)).expect("nothing is missing");
         assert_eq!(barriers.passed(), 1);
-        barriers.on_applied(Position(6));
+        barriers.on_applied(&applied(9)).expect("nothing is missing");
         assert_eq!((barriers.passed(), barriers.begin()), (2, false));
+    }
+
+    #[test]
+    fn a_missing_entry_is_noticed_though_later_ones_have_come() {
+        for missing in 1..=3 {
+            let mut applied = Applied::at(End::default(), ResourceVersion(1), 0, Writers::default());
+            for position in (1..=4).filter(|position| *position != missing) {
+                applied.skip(Position(position), ResourceVersion(1));
+            }
+            let mut barriers = Barriers::default();
+            barriers.ask();
+            assert!(barriers.begin());
+            barriers.on_end(end(3));
+            let told = barriers.on_applied(&applied).expect_err("an entry is missing");
+            assert!(told.contains("2 entries of 3"), "{missing}: {told}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use super::chunk::PIECE_BYTES;
 use super::config::Config;
 use super::error::{damaged, unreadable};
 use super::manifest::{Base, Manifest, SnapshotInfo};
-use super::port::{Command, Commit, Event, Port, StoredManifest};
+use super::port::{Command, Commit, End, Event, Port, StoredManifest};
 use super::record::RecordReader;
 use super::replay::{Expected, Numbers, Replaying};
 use super::retained::{Amount, Retained};
@@ -118,8 +118,8 @@ impl Loading {
                 Step::Records(records) => {
                     let left = records.advance(port, config, table, &mut self.numbers, budget)?;
                     if matches!(left, Left::Nothing) {
-                        let SnapshotInfo { position, version, chain, writers, .. } = records.info.clone();
-                        self.applied = Applied::at(position, version, chain, writers);
+                        let SnapshotInfo { position, entries, version, chain, writers, .. } = records.info.clone();
+                        self.applied = Applied::at(End { position, entries }, version, chain, writers);
                         self.read_entries(port);
                         continue;
                     }
@@ -198,7 +198,7 @@ impl Loading {
 
     fn begin_empty(&mut self, table: &mut Table, version: ResourceVersion) {
         table.start_at(version);
-        self.applied = Applied::at(Position::default(), version, 0, Writers::default());
+        self.applied = Applied::at(End::default(), version, 0, Writers::default());
     }
 
     fn read_entries(&mut self, port: &mut dyn Port) {

@@ -16,7 +16,7 @@
 //!   number of the snapshot, version of the table, position of the last entry that is in it, chain (u64), chunks,
 //!   records, bytes of the chunks, wall clock when it was begun in microseconds, number of writers, and of each
 //!   its name (u64), its last sequence, and the position of that; since format 2 the position up to which writers were
-//!   forgotten
+//!   forgotten, and the number of entries up to the position of the last one, since the store was made
 //! ```
 //!
 //! Several writers may share a store. One that wants to take a snapshot first claims its number here. A manifest takes
@@ -58,6 +58,8 @@ pub(super) struct SnapshotInfo {
     pub(super) version: ResourceVersion,
     /// Position of the last entry that is in it.
     pub(super) position: Position,
+    /// Number of entries up to there, since the store was made; 0 in format 1, where nobody asks.
+    pub(super) entries: u64,
     /// Chain at that position.
     pub(super) chain: u64,
     /// Number of chunks.
@@ -156,6 +158,7 @@ fn put_info(out: &mut Vec<u8>, info: &SnapshotInfo) {
         put_varint(out, writer.position.0);
     }
     put_varint(out, info.writers.forgotten.0);
+    put_varint(out, info.entries);
 }
 
 fn read_info(reader: &mut Reader<'_>, format: u8) -> Result<SnapshotInfo, FormError> {
@@ -169,10 +172,12 @@ fn read_info(reader: &mut Reader<'_>, format: u8) -> Result<SnapshotInfo, FormEr
         let name = reader.u64()?;
         writers.insert(name, Writer { sequence: reader.varint()?, position: Position(reader.varint()?) });
     }
+    let mut entries = 0;
     if format > 1 {
         writers.forgotten = Position(reader.varint()?);
+        entries = reader.varint()?;
     }
-    Ok(SnapshotInfo { id, version, position, chain, chunks, records, bytes, begun_us, writers })
+    Ok(SnapshotInfo { id, version, position, entries, chain, chunks, records, bytes, begun_us, writers })
 }
 
 fn read_flag(reader: &mut Reader<'_>) -> Result<bool, FormError> {

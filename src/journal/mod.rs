@@ -60,7 +60,7 @@ pub use chunk::CHUNK_BYTES_MAX;
 pub(crate) use chunk::{open_piece, seal_piece};
 pub use config::{Config, Limits};
 pub(crate) use entry::entry_name;
-pub use port::{COMMANDS_MAX, CallPort, Command, Commit, Event, Piece, Port, StoredManifest, ThreadPort};
+pub use port::{COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoredManifest, ThreadPort};
 pub use seal::FORMAT;
 pub use stats::{CommitStats, SnapshotStats, Stats};
 pub use ticket::{Failure, Outcome, Refusal, Ticket};
@@ -249,7 +249,8 @@ impl Journal {
             if budget == 0 || self.is_applying() {
                 return Ok(());
             }
-            self.barriers.on_applied(self.applied.position);
+            let store = &self.config.store;
+            self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.on_entry(entry, table)?;
                 // An entry takes time, also one without changes for this table.
@@ -329,8 +330,8 @@ impl Journal {
                 upkeep.on_overtaken(&self.config, now_ms);
                 Ok(())
             }
-            Event::End(position) => {
-                self.barriers.on_end(position);
+            Event::End(end) => {
+                self.barriers.on_end(end);
                 Ok(())
             }
             Event::Delivered(entries) => {

@@ -65,6 +65,15 @@ pub struct StoredManifest {
     pub revision: u64,
 }
 
+/// The end of a journal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct End {
+    /// Position of the last entry; 0 if there is none.
+    pub position: Position,
+    /// Number of entries that were ever appended, those that are deleted by now included.
+    pub entries: u64,
+}
+
 /// A piece of a snapshot, before it is compressed and sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -105,8 +114,8 @@ pub enum Event {
     },
     /// A manifest was not put, because another writer had replaced the one that it was for.
     Overtaken,
-    /// The last entry of the journal: 0 if there is none.
-    End(Position),
+    /// The last entry of the journal.
+    End(End),
     /// Entries that the journal gained, of all writers, in order. The first follows the last one that was read.
     Delivered(Vec<Entry>),
     /// A manifest was put, by any writer.

@@ -108,6 +108,7 @@ impl Taking {
             id: self.id,
             version: self.snapshot.version(),
             position: self.applied.position,
+            entries: self.applied.entries,
             chain: self.applied.chain,
             chunks: self.pieces,
             records: self.record_count,

@@ -3,7 +3,7 @@
 
 use super::chunk;
 use super::manifest::Manifest;
-use super::port::{Command, Commit, Event, Piece, Port, StoredManifest};
+use super::port::{Command, Commit, End, Event, Piece, Port, StoredManifest};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -318,7 +318,8 @@ impl Port for SharedPort {
                 if shared.is_mute {
                     return;
                 }
-                Event::End(shared.appended.last().map_or(Position(0), |last| last.position))
+                let position = shared.appended.last().map_or(Position(0), |last| last.position);
+                Event::End(End { position, entries: shared.appended.len() as u64 })
             }
         };
         self.answers.push_back(answer);

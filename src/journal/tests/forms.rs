@@ -230,6 +230,7 @@ fn info(random: &mut Rng) -> SnapshotInfo {
         id: SnapshotId(random.u64(..)),
         version: ResourceVersion(random.u64(..)),
         position: Position(random.u64(..)),
+        entries: random.u64(..),
         chain: random.u64(..),
         chunks: random.u32(..),
         records: random.u64(..),
