@@ -17,7 +17,8 @@ const PUT: i32 = 0;
 pub(super) async fn follow(state: Rc<State>) {
     state.begin(Wait::Watch);
     for attempt in 0.. {
-        let watches = [state.keys.journal(), state.keys.manifest()..Vec::new()].map(|keys| watch(&state, keys));
+        let watches =
+            [state.keys.head_and_journal(), state.keys.manifest()..Vec::new()].map(|keys| watch(&state, keys));
         match state.client.watch(watches.into()).await {
             Ok(answers) => {
                 if let Err(failure) = take_in(&state, answers).await {
@@ -67,25 +68,44 @@ async fn take_in(state: &State, mut answers: Streaming<WatchResponse>) -> Result
         if created == 2 {
             state.end(Wait::Watch);
         }
-        deliver(state, answer.events);
+        deliver(state, answer.events)?;
     }
 }
 
-fn deliver(state: &State, changes: Vec<Change>) {
+/// Delivers what a watch says. Every entry comes with the head of the same revision, whose version is its number.
+///
+/// # Errors
+/// An entry is missing.
+fn deliver(state: &State, changes: Vec<Change>) -> Result<(), Failure> {
     let mut delivered = Vec::new();
+    let mut entry = None;
     for kv in changes.into_iter().filter(|change| change.kind == PUT).filter_map(|change| change.kv) {
-        if let Some((writer, sequence)) = state.keys.entry_of(&kv.key) {
-            // A watch that was opened again repeats what came behind its first revision.
-            if position(&kv) > state.delivered.get() {
-                state.delivered.set(position(&kv));
-                state.entries.borrow_mut().push(writer, sequence, position(&kv));
-                delivered.push(Entry { position: position(&kv), payload: kv.value });
+        // A watch that was opened again repeats what came behind its first revision.
+        let is_new = position(&kv) > state.delivered.get();
+        if kv.key == state.keys.manifest() {
+            if kv.mod_revision.cast_unsigned() > state.manifest_revision.get() {
+                state.deliver_manifest(StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
             }
-        } else if kv.key == state.keys.manifest() && kv.mod_revision.cast_unsigned() > state.manifest_revision.get() {
-            state.deliver_manifest(StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
+        } else if let Some(name) = state.keys.entry_of(&kv.key) {
+            entry = is_new.then_some((name, kv));
+        } else if is_new {
+            let number = kv.version.cast_unsigned();
+            let Some(((writer, sequence), found)) = entry.take().filter(|(_, entry)| position(entry) == position(&kv))
+            else {
+                return Err(Failure::Lost(format!("the watch has left out entry {number}")));
+            };
+            if number != state.numbered.get() + 1 {
+                let last = state.numbered.get();
+                return Err(Failure::Lost(format!("the watch gives entry {number} after entry {last}")));
+            }
+            state.numbered.set(number);
+            state.delivered.set(position(&kv));
+            state.entries.borrow_mut().push(writer, sequence, position(&kv));
+            delivered.push(Entry { position: position(&kv), payload: found.value });
         }
     }
     if !delivered.is_empty() {
         state.say(Event::Delivered(delivered));
     }
+    Ok(())
 }

@@ -56,6 +56,11 @@ impl Keys {
         range(self.key("journal/"))
     }
 
+    /// The head and all entries; no other key is between.
+    pub(super) fn head_and_journal(&self) -> Range<Vec<u8>> {
+        self.head()..self.journal().end
+    }
+
     pub(super) fn entry(&self, writer: u64, sequence: u64) -> Vec<u8> {
         self.key(&format!("journal/{writer:016x}/{sequence:016x}"))
     }
@@ -108,5 +113,10 @@ mod tests {
         assert_eq!(keys.entry_of(b"/other/journal/1/1"), None);
         assert!(keys.entry(1, 9) < keys.entry(1, 10) && keys.journal().contains(&keys.entry(u64::MAX, 0)));
         assert!(!keys.all().contains(&Keys::new("/leases2").head()));
+        let followed = keys.head_and_journal();
+        assert!(followed.contains(&keys.head()) && followed.contains(&keys.entry(u64::MAX, u64::MAX)));
+        assert!(
+            [keys.format(), keys.manifest(), keys.chunk(SnapshotId(1), 1)].iter().all(|key| !followed.contains(key))
+        );
     }
 }

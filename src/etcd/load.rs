@@ -36,6 +36,9 @@ impl Load {
             .next()
             .map(|kv| StoredManifest { bytes: kv.value, revision: kv.mod_revision.cast_unsigned() });
         state.note_manifest(manifest.as_ref().map_or(0, |manifest| manifest.revision));
+        let head = client.range(one(keys.head(), self.revision)).await?.kvs.into_iter().next().unwrap_or_default();
+        state.delivered.set(position(&head));
+        state.numbered.set(head.version.cast_unsigned());
         let chunks = RangeRequest { keys_only: true, ..all(keys.chunks(), self.revision) };
         let mut snapshots: Vec<SnapshotId> =
             client.range(chunks).await?.kvs.iter().filter_map(|kv| keys.snapshot_of(&kv.key)).collect();
@@ -94,7 +97,6 @@ impl Load {
                 entries.push(writer, sequence, position(kv));
             }
         }
-        state.delivered.set(kvs.last().map_or_else(Position::default, position));
         Ok(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect())
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct State {
     pub(super) entries: RefCell<Entries>,
     /// Position of the last entry that was delivered or loaded.
     pub(super) delivered: Cell<Position>,
+    /// Number of that entry.
+    pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered or put.
     pub(super) manifest_revision: Cell<u64>,
     /// Revision up to which everything was delivered.
@@ -55,6 +57,7 @@ impl State {
             events,
             entries: RefCell::default(),
             delivered: Cell::default(),
+            numbered: Cell::default(),
             manifest_revision: Cell::default(),
             followed: Cell::default(),
             held: RefCell::default(),

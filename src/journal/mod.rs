@@ -97,6 +97,8 @@ pub struct Journal {
     /// For the changes of other writers, if there are any.
     numbers: Option<Numbers>,
     barriers: Barriers,
+    /// Whether the last call of [`Journal::advance`] stopped because it had done enough.
+    is_cut: bool,
     /// When the last barrier was passed, in ms.
     passed_ms: Option<u64>,
     /// When this process asks for a barrier to find out whether it is behind, in ms.
@@ -170,6 +172,7 @@ impl Journal {
             replaying: None,
             numbers: None,
             barriers: Barriers::default(),
+            is_cut: false,
             passed_ms: None,
             look_ms: 0,
             is_reachable: true,
@@ -241,12 +244,14 @@ impl Journal {
 
     fn apply(&mut self, table: &mut Table, now_ms: u64, changes_max: usize) -> Result<(), EngineError> {
         let mut budget = changes_max.max(1);
+        self.is_cut = false;
         loop {
             budget -= match &self.replaying {
                 None => self.batches.apply(table, &mut self.applied, self.numbers.as_mut(), budget),
                 Some(_) => self.replay(table, budget)?,
             };
             if budget == 0 || self.is_applying() {
+                self.is_cut = true;
                 return Ok(());
             }
             let store = &self.config.store;
@@ -282,24 +287,24 @@ impl Journal {
     /// Takes in an entry that is durable.
     fn on_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
-        upkeep.on_entry(entry.position, entry.payload.len());
         let (store, position, version) = (&self.config.store, entry.position, table.version());
-        let expected = if self.config.is_shared { Expected::Delivered } else { Expected::OneWriter };
+        let (bytes, expected) =
+            (entry.payload.len(), if self.config.is_shared { Expected::Delivered } else { Expected::OneWriter });
         let own = entry::peek(&entry.payload).and_then(|name| self.batches.sent_header(name));
-        let Some(header) = own else {
-            if !self.config.is_shared {
+        match own {
+            None if !self.config.is_shared => {
                 return Err(error::damaged(store, &replay::name(position), "another process wrote it"));
             }
-            self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?;
-            return Ok(());
-        };
-        match replay::judge(store, position, &header, &self.applied, version, expected)? {
-            Verdict::Apply => self.batches.begin(position, version),
-            Verdict::PassOver | Verdict::Reject => {
-                self.applied.skip(position, version);
-                self.batches.reject(&self.applied);
-            }
+            None => self.replaying = Replaying::begin(store, entry, &mut self.applied, version, expected)?,
+            Some(header) => match replay::judge(store, position, &header, &self.applied, version, expected)? {
+                Verdict::Apply => self.batches.begin(position, version),
+                Verdict::PassOver | Verdict::Reject => {
+                    self.applied.skip(position, version);
+                    self.batches.reject(&self.applied);
+                }
+            },
         }
+        upkeep.on_entry(position, bytes);
         Ok(())
     }
 
@@ -385,7 +390,8 @@ impl Journal {
         match &self.phase {
             Phase::Loading(loading) => loading.has_work(),
             Phase::Ready(upkeep) => {
-                self.is_applying()
+                self.is_cut
+                    || self.is_applying()
                     || !self.delivered.is_empty()
                     || self.barriers.has_work()
                     || self.under_way.is_none() && (self.batches.can_seal() || upkeep.has_work())

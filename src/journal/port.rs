@@ -7,6 +7,7 @@
 //! - All that is read from [`Command::Open`] to the end of the entries is one state of the store.
 //! - The first entry and the first manifest that are delivered are those right behind that state. They come after the
 //!   end of the entries.
+//! - No entry is left out. A port that has missed one fails with [`EngineError::Lost`].
 //! - The answer to a commit with a manifest comes before any manifest that was put later.
 //! - The attempt of a commit that outlived the answer may take effect later, but only once.
 

@@ -168,6 +168,8 @@ struct Shared {
     refused: Option<Vec<u8>>,
     /// Whether looks for the end get no answer.
     is_mute: bool,
+    /// Whether nothing is delivered.
+    is_silent: bool,
 }
 
 /// A process's way to a [`SharedStore`].
@@ -224,6 +226,11 @@ impl SharedStore {
     /// Looks for the end get no answer from now on.
     pub(crate) fn answer_no_looks(&self) {
         self.0.borrow_mut().is_mute = true;
+    }
+
+    /// Nothing is delivered from now on, or everything again.
+    pub(crate) fn deliver_nothing(&self, is_silent: bool) {
+        self.0.borrow_mut().is_silent = is_silent;
     }
 
     /// Snapshots that were claimed.
@@ -331,6 +338,9 @@ impl Port for SharedPort {
         }
         let (entries, manifests) = self.delivered.as_mut().filter(|_| self.is_read)?;
         let shared = self.store.0.borrow();
+        if shared.is_silent {
+            return None;
+        }
         if let Some(bytes) = shared.manifests.get(*manifests) {
             *manifests += 1;
             return Some(Event::Replaced(StoredManifest { bytes: bytes.clone(), revision: *manifests as u64 }));

@@ -186,6 +186,9 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
+        // A manifest of this writer may have been put after its commit was given up.
+        let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
+        self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
             self.under_way = Some(Task::Drop);
             return Some(beside(Write::DropChunks { snapshot: drop.snapshot, below: drop.below() }));
