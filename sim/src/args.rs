@@ -4,7 +4,7 @@ use clap::Parser;
 use sim::device::FailedSyncs;
 use std::ops::RangeInclusive;
 
-/// Simulates the server with its clients, its disk and their faults, in virtual time.
+/// Simulates servers with their clients, a disk or etcd, and the faults of all, in virtual time.
 ///
 /// A seed gives one run, and always the same one. Exit status: 0 all seeds are clean (or the bug was found); 1 some are
 /// not (or the bug was not found); 2 wrong usage.
@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// (forgotten); the same, and a start drops it before it reads (cold)
     #[arg(long, value_name = "kept|forgotten|cold", default_value = "kept", value_parser = parse_failed_syncs)]
     pub(crate) failed_syncs: FailedSyncs,
+
+    /// One server with a disk, or 1 to 5 replicas over etcd [default: a disk for odd seeds, etcd for even ones]
+    #[arg(long, value_name = "disk|etcd", value_parser = ["disk", "etcd"])]
+    pub(crate) storage: Option<String>,
 
     /// Prints the deliberate bugs
     #[arg(long, exclusive = true)]

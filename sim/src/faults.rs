@@ -28,11 +28,47 @@ pub enum Fault {
     Stop(usize),
     /// The next commit takes seconds.
     Stuck(usize),
+    /// The process is paused.
+    Pause(usize),
+    /// etcd has no leader, or no quorum.
+    Away,
+    /// A way between a replica and etcd is broken in one direction: for requests, or for answers.
+    Parted(usize, bool),
+    /// A watch breaks.
+    WatchBroken(usize),
+    /// A watch loses an event.
+    WatchLoses(usize),
+    /// etcd forgets old revisions.
+    Compacted,
     /// The clients begin nothing more, and all faults are over.
     Quiet,
 }
 
-/// Schedules the faults of a run.
+/// Schedules the faults of a run with replicas.
+pub fn schedule_of_replicas(sim: &Sim) {
+    let rates = sim.swarm.faults;
+    let any = |sim: &Sim| sim.random(|random| random.usize(..sim.swarm.replicas));
+    let plan = |count: usize, fault: &dyn Fn() -> Fault| {
+        for _ in 0..count {
+            let at_us = sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));
+            sim.schedule_at(at_us, Event::Fault(fault()));
+        }
+    };
+    plan(rates.kills, &|| Fault::Kill(any(sim)));
+    plan(rates.stops, &|| Fault::Stop(any(sim)));
+    plan(rates.full, &|| Fault::Full(0));
+    plan(rates.resets, &|| Fault::Cut);
+    plan(rates.jumps, &|| Fault::Jump);
+    plan(rates.pauses, &|| Fault::Pause(any(sim)));
+    plan(rates.away, &|| Fault::Away);
+    plan(rates.parted, &|| Fault::Parted(any(sim), sim.random(fastrand::Rng::bool)));
+    plan(rates.broken_watches, &|| Fault::WatchBroken(any(sim)));
+    plan(rates.lost_events, &|| Fault::WatchLoses(any(sim)));
+    plan(rates.compactions, &|| Fault::Compacted);
+    sim.schedule_at(sim.swarm.duration_us, Event::Fault(Fault::Quiet));
+}
+
+/// Schedules the faults of a run with one server.
 pub fn schedule(sim: &Sim, node: usize) {
     let rates = sim.swarm.faults;
     let at = |sim: &Sim| sim.random(|random| random.u64(SECOND / 2..sim.swarm.duration_us));

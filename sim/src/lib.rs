@@ -11,6 +11,7 @@ pub mod bugs;
 pub mod check;
 pub mod clients;
 pub mod device;
+pub mod etcd;
 pub mod faults;
 pub mod kernel;
 pub mod node;

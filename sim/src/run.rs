@@ -45,6 +45,8 @@ impl Report {
 pub struct Options {
     /// A deliberate bug.
     pub bug: Option<Bug>,
+    /// Whether there are replicas over etcd, or a server with a disk. None: some seeds have replicas.
+    pub has_replicas: Option<bool>,
     /// Whether the log is kept.
     pub log: bool,
     /// What becomes of the page cache when a sync fails.
@@ -54,11 +56,13 @@ pub struct Options {
 /// Runs a seed.
 #[must_use]
 pub fn run(seed: u64, options: Options) -> Report {
-    let Options { bug, log, failed_syncs } = options;
+    let Options { bug, has_replicas, log, failed_syncs } = options;
     // What the product makes of the thread's own chance follows from the seed too.
     fastrand::seed(seed);
     let mut random = Rng::with_seed(seed);
     let swarm = Swarm { failed_syncs, ..Swarm::draw(&mut random) };
+    let has_replicas = has_replicas.or_else(|| bug.map(Bug::is_of_etcd)).unwrap_or_else(|| seed.is_multiple_of(2));
+    let swarm = if has_replicas { swarm.with_replicas(&mut random) } else { swarm };
     let sim = Rc::new(Sim::new(swarm, random, if log { Log::on() } else { Log::off() }));
     sim.say("seed", || format!("{seed}: {:?}", sim.swarm));
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));

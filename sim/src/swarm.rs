@@ -7,6 +7,8 @@ use fastrand::Rng;
 /// Load and faults of a run.
 #[derive(Clone, Debug)]
 pub struct Swarm {
+    /// Replicas over etcd; 0 is one server with a disk.
+    pub replicas: usize,
     /// Microseconds in which clients begin something.
     pub duration_us: u64,
     /// Locks, and candidates for each.
@@ -82,6 +84,18 @@ pub struct FaultRates {
     pub jumps: usize,
     /// Bits that are flipped while a server is down: each in a copy, and after an orderly stop in the store itself.
     pub flips: usize,
+    /// Pauses of a process.
+    pub pauses: usize,
+    /// Times in which etcd has no leader or no quorum.
+    pub away: usize,
+    /// Ways between a replica and etcd that are broken in one direction.
+    pub parted: usize,
+    /// Watches that break.
+    pub broken_watches: usize,
+    /// Watch events that are lost.
+    pub lost_events: usize,
+    /// Compactions.
+    pub compactions: usize,
 }
 
 impl FaultRates {
@@ -97,6 +111,12 @@ impl FaultRates {
         resets: 0,
         jumps: 0,
         flips: 0,
+        pauses: 0,
+        away: 0,
+        parted: 0,
+        broken_watches: 0,
+        lost_events: 0,
+        compactions: 0,
     };
 }
 
@@ -115,6 +135,7 @@ impl Swarm {
     pub fn draw(random: &mut Rng) -> Self {
         let locks = random.usize(0..=2);
         Self {
+            replicas: 0,
             duration_us: one_of(random, &[20, 20, 30, 30, 40, 100]) * SECOND,
             locks,
             candidates: random.usize(2..=3),
@@ -150,7 +171,34 @@ impl Swarm {
                 resets: some(random, 6),
                 jumps: some(random, 4),
                 flips: some(random, 3),
+                ..FaultRates::NONE
             },
+        }
+    }
+
+    /// The same load on replicas over etcd, with the faults that they have.
+    #[must_use]
+    pub fn with_replicas(self, random: &mut Rng) -> Self {
+        let FaultRates { kills, stops, full, resets, jumps, .. } = self.faults;
+        Self {
+            replicas: random.usize(1..=5),
+            // So that snapshots, and new bases, come often.
+            snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 5_000]),
+            faults: FaultRates {
+                kills: kills * 2,
+                stops,
+                full,
+                resets,
+                jumps,
+                pauses: some(random, 4),
+                away: some(random, 4),
+                parted: some(random, 4),
+                broken_watches: some(random, 6),
+                lost_events: some(random, 2),
+                compactions: some(random, 4),
+                ..FaultRates::NONE
+            },
+            ..self
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::bugs::Bug;
 use crate::clients::{Client, auditor, crud, election, kubelet, lister, watcher};
 use crate::device::{Operation, PowerCut};
+use crate::etcd::Etcd;
 use crate::faults::{self, Fault};
 use crate::kernel::{Context, Event, Inbound, MS, SECOND, Sim, Task, TaskId};
 use crate::node::{Fate, Node, downtime_us};
@@ -13,6 +14,8 @@ use std::rc::Rc;
 pub struct World {
     sim: Rc<Sim>,
     nodes: Vec<Node>,
+    /// None if the server has a disk.
+    etcd: Option<Etcd>,
     tasks: Vec<Task>,
     /// What went wrong that no client can see.
     complaints: Vec<String>,
@@ -36,16 +39,26 @@ impl World {
     /// A run that has not begun.
     #[must_use]
     pub fn new(sim: Rc<Sim>, bug: Option<Bug>) -> Self {
-        // The present issue has one server; the next one has several over one journal.
-        let nodes = vec![Node::new(0, bug, sim.swarm.failed_syncs)];
-        let mut world = Self { sim, nodes, tasks: Vec::new(), complaints: Vec::new(), steps: 0, has_been_stuck: false };
+        let is_shared = sim.swarm.replicas > 0;
+        let mut nodes: Vec<_> =
+            (0..sim.swarm.replicas.max(1)).map(|index| Node::new(index, bug, sim.swarm.failed_syncs)).collect();
+        nodes.iter_mut().for_each(|node| node.is_replica = is_shared);
+        let mut world = Self {
+            etcd: is_shared.then(|| Etcd::new(bug)),
+            sim,
+            nodes,
+            tasks: Vec::new(),
+            complaints: Vec::new(),
+            steps: 0,
+            has_been_stuck: false,
+        };
         world.begin();
         world
     }
 
     fn begin(&mut self) {
         let swarm = self.sim.swarm.clone();
-        self.start(0);
+        (0..self.nodes.len()).for_each(|node| self.start(node));
         self.spawn("auditor", |context| watcher::run(context, 0, None, false));
         for index in 0..swarm.watchers {
             let namespace = [Some(crud::NAMESPACE), Some(kubelet::NAMESPACE), None][index % 3].map(str::to_owned);
@@ -72,7 +85,10 @@ impl World {
         self.spawn("inspector", |context| {
             auditor::run(Client::new(context, 0, 2 * SECOND), 0, at_us, at_us + RECOVERY_US)
         });
-        faults::schedule(&self.sim, 0);
+        match self.etcd {
+            None => faults::schedule(&self.sim, 0),
+            Some(_) => faults::schedule_of_replicas(&self.sim),
+        }
     }
 
     fn spawn<F: Future<Output = ()> + 'static>(&mut self, name: &str, run: impl FnOnce(Context) -> F) {
@@ -94,7 +110,31 @@ impl World {
             }
             self.on_event(event);
         }
+        self.compare_replicas();
         (self.complaints, self.steps)
+    }
+
+    /// At the end all replicas hold the same.
+    fn compare_replicas(&mut self) {
+        if self.etcd.is_none() {
+            return;
+        }
+        let first = self.nodes[0].dump();
+        for node in &self.nodes {
+            let dump = node.dump();
+            if dump.is_none() || dump != first {
+                self.complaints.push(format!("replica {} holds {dump:?}, and replica 0 {first:?}", node.index));
+            }
+        }
+    }
+
+    /// Hands the commands of a replica to etcd.
+    fn forward(&mut self, node: usize) {
+        let Some(etcd) = &mut self.etcd else { return };
+        let epoch = self.nodes[node].epoch();
+        while let Some(command) = self.nodes[node].take_command() {
+            etcd.send(&self.sim, node, epoch, command);
+        }
     }
 
     fn on_event(&mut self, event: Event) {
@@ -117,7 +157,14 @@ impl World {
             }
             Event::Node { node, epoch, what } => {
                 let fate = self.nodes[node].on_event(&self.sim, epoch, what);
+                self.forward(node);
                 self.on_fate(node, fate);
+            }
+            Event::Etcd(what) => {
+                let heard = self.etcd.as_mut().map(|etcd| etcd.on_event(&self.sim, what)).unwrap_or_default();
+                for (node, epoch, event) in heard {
+                    self.nodes[node].hear(&self.sim, epoch, event);
+                }
             }
             Event::Fault(fault) => self.on_fault(fault),
         }
@@ -140,6 +187,19 @@ impl World {
                     sim.schedule(MS, Event::ToServer(link, Inbound::End));
                     self.tasks[owner.0].poll();
                 }
+            }
+            Fault::Pause(node) => {
+                let for_us = sim.random(|random| random.u64(SECOND..20 * SECOND));
+                self.nodes[node].paused_until_us = sim.now_us() + for_us;
+                sim.count("pauses");
+            }
+            Fault::Away | Fault::Parted(..) | Fault::WatchBroken(_) | Fault::WatchLoses(_) | Fault::Compacted => {
+                self.on_etcd_fault(fault);
+            }
+            Fault::Full(_) if self.etcd.is_some() => {
+                let for_us = sim.random(|random| random.u64(SECOND..8 * SECOND));
+                sim.history.borrow_mut().full.push((sim.now_us(), sim.now_us() + for_us));
+                self.etcd.iter_mut().for_each(|etcd| etcd.fill(&sim, for_us));
             }
             Fault::Full(node) => {
                 self.nodes[node].device.set_faults(|faults| faults.is_full = true);
@@ -179,8 +239,10 @@ impl World {
             }
             Fault::Quiet => {
                 sim.end();
+                self.etcd.iter_mut().for_each(|etcd| etcd.heal(&sim));
                 for node in &mut self.nodes {
                     node.stuck_us = 0;
+                    node.paused_until_us = node.paused_until_us.min(sim.now_us());
                     node.device.set_faults(|faults| {
                         (faults.is_full, faults.crash_in, faults.error_in) = (false, None, None);
                     });
@@ -190,9 +252,31 @@ impl World {
         }
     }
 
+    fn on_etcd_fault(&mut self, fault: Fault) {
+        let Some(etcd) = &mut self.etcd else { return };
+        let sim = &*self.sim;
+        match fault {
+            Fault::Away => etcd.go_away(sim, sim.random(|random| random.u64(100 * MS..10 * SECOND))),
+            Fault::Parted(node, is_mute) => {
+                etcd.part(sim, node, is_mute, sim.random(|random| random.u64(100 * MS..6 * SECOND)));
+            }
+            Fault::WatchBroken(node) => {
+                etcd.break_watch(sim, node, sim.random(|random| random.u64(100 * MS..6 * SECOND)));
+            }
+            Fault::WatchLoses(node) => etcd.lose_next(node),
+            _ => etcd.compact(),
+        }
+    }
+
     fn start(&mut self, node: usize) {
         if self.nodes[node].is_up() {
             return;
+        }
+        if let Some(etcd) = &mut self.etcd {
+            let fate = self.nodes[node].start(&self.sim);
+            etcd.start(node, self.nodes[node].epoch());
+            self.forward(node);
+            return self.on_fate(node, fate);
         }
         let flips = self.flips(node);
         let is_closed = self.nodes[node].is_closed;
@@ -287,7 +371,10 @@ impl World {
         let device = &self.nodes[node].device;
         // A server that serves goes on without room; one that starts may need some.
         let is_serving = self.nodes[node].is_serving();
-        let is_explained = device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
+        // A replica that makes the store needs room.
+        let is_of_etcd = why.contains("must be loaded again") || !is_serving && why.contains("has no room");
+        let is_explained = self.etcd.is_some() && is_of_etcd
+            || device.set_faults(|faults| faults.has_failed || faults.was_full && !is_serving);
         if !is_explained {
             self.complaints.push(format!("the server ended, and nothing was wrong: {why}"));
         }

@@ -48,6 +48,16 @@ pub enum Bug {
     WindowNotFilled,
     /// Two entries change places at a start.
     WrongOrder,
+    /// An entry is acknowledged that etcd does not have.
+    AnswerBeforeQuorum,
+    /// A barrier finds what was delivered.
+    BarrierSkipped,
+    /// An entry is delivered twice, at two positions.
+    EntryDeliveredTwice,
+    /// A manifest takes the place of any.
+    ManifestNotCompared,
+    /// A truncation takes entries that no snapshot has.
+    TruncationBeyondBase,
 }
 
 /// All of them: name, and what the server does.
@@ -74,6 +84,11 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::VersionNotCompared, "version-not-compared", "an update is applied whatever state it was made from"),
     (Bug::WindowNotFilled, "window-not-filled", "a watch from an older version begins at the newest"),
     (Bug::WrongOrder, "wrong-order", "two entries are applied in the wrong order at a start"),
+    (Bug::AnswerBeforeQuorum, "answer-before-quorum", "etcd acknowledges an entry to its writer and has lost it"),
+    (Bug::BarrierSkipped, "barrier-skipped", "a barrier is passed with what this replica has, without a look"),
+    (Bug::EntryDeliveredTwice, "entry-delivered-twice", "the watch gives an entry again, at the next position"),
+    (Bug::ManifestNotCompared, "manifest-not-compared", "a manifest replaces whichever is there"),
+    (Bug::TruncationBeyondBase, "truncation-beyond-base", "a truncation in etcd takes entries that no snapshot has"),
 ];
 
 /// What a bug keeps over the starts of a server.
@@ -81,6 +96,19 @@ pub const ALL: &[(Bug, &str, &str)] = &[
 pub struct Memory(Arc<Mutex<BTreeSet<u64>>>);
 
 impl Bug {
+    /// Whether it is a bug of etcd or of the way to it, so that only runs with replicas have it.
+    #[must_use]
+    pub fn is_of_etcd(self) -> bool {
+        matches!(
+            self,
+            Self::AnswerBeforeQuorum
+                | Self::BarrierSkipped
+                | Self::EntryDeliveredTwice
+                | Self::ManifestNotCompared
+                | Self::TruncationBeyondBase
+        )
+    }
+
     /// The bug of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {

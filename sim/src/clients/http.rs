@@ -152,7 +152,10 @@ impl Http {
             Some(link) if !context.sim.net.borrow().is_ended(link) && self.buffer.is_empty() => link,
             _ => {
                 self.close(context);
-                context.sim.open(context.id, self.node, self.window)
+                // With replicas, every connection goes to any of them.
+                let replicas = context.sim.swarm.replicas;
+                let node = if replicas > 1 { context.random(|random| random.usize(..replicas)) } else { self.node };
+                context.sim.open(context.id, node, self.window)
             }
         };
         self.link = Some(link);

@@ -150,7 +150,11 @@ impl Client {
                 (status, _) => Answer::Refused(status),
             },
         };
-        let outcome = outcome(&answer);
+        let outcome = match outcome(&answer) {
+            // An attempt that etcd took before it was full may still take effect.
+            Outcome::Refused(507) if self.context.sim.swarm.replicas > 0 => Outcome::Unknown,
+            outcome => outcome,
+        };
         if let Answer::Refused(status) = &answer {
             self.context.sim.count(match status {
                 404 => "404",

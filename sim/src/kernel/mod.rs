@@ -63,6 +63,8 @@ pub enum Event {
         /// What it is.
         what: NodeEvent,
     },
+    /// Something happens in etcd, or on the way from it.
+    Etcd(crate::etcd::EtcdEvent),
     /// A fault begins or ends.
     Fault(crate::faults::Fault),
 }

@@ -7,6 +7,7 @@ mod server;
 use crate::bugs::{Bug, Memory};
 use crate::device::{Device, FailedSyncs, PowerCut};
 use crate::kernel::{Event, Inbound, LinkId, MS, NodeEvent, SECOND, Sim};
+use coordination_apiserver::journal::{Command, Event as JournalEvent};
 use server::{Loaded, Server};
 
 /// A machine.
@@ -16,6 +17,10 @@ pub struct Node {
     pub index: usize,
     /// Device of the store.
     pub device: Device,
+    /// Whether the store is etcd, and the device is not used.
+    pub is_replica: bool,
+    /// Before this time the process is paused.
+    pub paused_until_us: u64,
     /// Number of starts, which names the present one.
     epoch: u64,
     server: Option<Server>,
@@ -53,6 +58,8 @@ impl Node {
         Self {
             index,
             device,
+            is_replica: false,
+            paused_until_us: 0,
             epoch: 0,
             server: None,
             bug,
@@ -61,6 +68,33 @@ impl Node {
             is_closed: false,
             said_loaded: false,
         }
+    }
+
+    /// Number of the present start.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The next command for etcd.
+    pub fn take_command(&mut self) -> Option<Command> {
+        self.server.as_mut()?.take_command()
+    }
+
+    /// A start hears something from etcd.
+    pub fn hear(&mut self, sim: &Sim, epoch: u64, event: JournalEvent) {
+        if epoch == self.epoch
+            && let Some(server) = &mut self.server
+        {
+            server.hear(event);
+            self.wake(sim, 0);
+        }
+    }
+
+    /// Leases and version of the table, if it is loaded.
+    #[must_use]
+    pub fn dump(&self) -> Option<String> {
+        self.server.as_ref().filter(|server| server.has_loaded).map(Server::dump)
     }
 
     /// Whether a server runs.
@@ -83,7 +117,8 @@ impl Node {
     pub fn start(&mut self, sim: &Sim) -> Fate {
         self.epoch += 1;
         self.said_loaded = false;
-        match Server::start(sim, &self.device, self.bug, &self.memory) {
+        let device = if self.is_replica { None } else { Some(&self.device) };
+        match Server::start(sim, device, self.bug, &self.memory) {
             Ok(server) => {
                 sim.say(&self.name(), || format!("start {}", self.epoch));
                 sim.count("starts");
@@ -102,6 +137,7 @@ impl Node {
         self.device.detach();
         self.count_end(sim);
         self.stuck_us = 0;
+        self.paused_until_us = 0;
         // Before the power is cut: what the store does when it is dropped does not reach the device.
         self.server = None;
         self.epoch += 1;
@@ -161,6 +197,10 @@ impl Node {
             return Fate::GoesOn;
         }
         let Some(server) = &mut self.server else { return Fate::GoesOn };
+        if what == NodeEvent::Turn && sim.now_us() < self.paused_until_us {
+            sim.schedule_at(self.paused_until_us, Event::Node { node: self.index, epoch, what });
+            return Fate::GoesOn;
+        }
         match what {
             NodeEvent::Turn => {
                 if server.next_turn_us.is_some_and(|at_us| at_us <= sim.now_us()) {
@@ -255,7 +295,8 @@ impl Node {
         for (byte, bit) in flips {
             copy.flip(*byte, *bit);
         }
-        let mut server = Server::start(sim, &copy, None, &Memory::default()).map_err(|error| error.to_string())?;
+        let mut server =
+            Server::start(sim, Some(&copy), None, &Memory::default()).map_err(|error| error.to_string())?;
         for _ in 0..COPY_TURNS_MAX {
             server.turn(sim).map_err(|error| error.to_string())?;
             if server.has_loaded {

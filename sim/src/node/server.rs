@@ -10,10 +10,11 @@ use coordination_apiserver::buffer::Pool;
 use coordination_apiserver::clock::Now;
 use coordination_apiserver::engine::EngineError;
 use coordination_apiserver::engine::disk::Disk;
-use coordination_apiserver::journal::{Config, Event, Journal, Limits, Worker};
+use coordination_apiserver::journal::{Command, Config, Event, Journal, Limits, Worker};
 use coordination_apiserver::resource::ResourceVersion;
 use coordination_apiserver::serve::Service;
 use coordination_apiserver::table::Table;
+use coordination_apiserver::table::snapshot::{Range, Snapshot};
 use coordination_apiserver::timestamp::Time;
 use coordination_apiserver::tls::trust::Trust;
 use coordination_apiserver::watch::{Fill, StopKind};
@@ -27,7 +28,8 @@ pub(super) struct Server {
     pool: Pool,
     conns: BTreeMap<LinkId, Conn>,
     port: SimPort,
-    worker: Worker,
+    /// None over etcd.
+    worker: Option<Worker>,
     front: bugs::front::Front,
     started_us: u64,
     /// The worker has a command, and when the loop turns next.
@@ -55,16 +57,24 @@ pub struct Loaded {
 }
 
 impl Server {
-    /// Opens the store of `device` and begins to load.
+    /// Opens the store of `device`, if there is one, and begins to load.
     ///
     /// # Errors
     /// The store cannot be opened.
-    pub(super) fn start(sim: &Sim, device: &Device, bug: Option<Bug>, memory: &Memory) -> Result<Self, EngineError> {
+    pub(super) fn start(
+        sim: &Sim,
+        device: Option<&Device>,
+        bug: Option<Bug>,
+        memory: &Memory,
+    ) -> Result<Self, EngineError> {
         let (seed, writer) = sim.random(|random| (random.u64(..), random.u64(..)));
-        let disk = Disk::with_backend(Arc::new(device.attach()), STORE)?;
-        let worker = Worker::new(bugs::engine::wrap(disk, bug, memory, seed), STORE);
+        let mut worker = None;
+        if let Some(device) = device {
+            let disk = Disk::with_backend(Arc::new(device.attach()), STORE)?;
+            worker = Some(Worker::new(bugs::engine::wrap(disk, bug, memory, seed), STORE));
+        }
         let port = SimPort::default();
-        let mut config = Config::new(STORE, sim.wall_us());
+        let mut config = Config { is_shared: device.is_none(), ..Config::new(STORE, sim.wall_us()) };
         config.limits = Limits {
             batch_changes_max: sim.swarm.batch_changes_max,
             waiting_changes_max: sim.swarm.waiting_changes_max,
@@ -196,13 +206,37 @@ impl Server {
 
     /// Whether the worker has something to do.
     pub(super) fn has_command(&self) -> bool {
-        !self.port.0.borrow().commands.is_empty()
+        self.worker.is_some() && !self.port.0.borrow().commands.is_empty()
+    }
+
+    /// The next command for etcd.
+    pub(super) fn take_command(&mut self) -> Option<Command> {
+        self.port.0.borrow_mut().commands.pop_front()
+    }
+
+    /// Hears something from etcd.
+    pub(super) fn hear(&mut self, event: Event) {
+        self.port.0.borrow_mut().events.push_back(event);
+    }
+
+    /// Leases and version, to compare two replicas.
+    pub(super) fn dump(&self) -> String {
+        let table = &self.service.table;
+        let mut text = format!("version {}", table.version().0);
+        let mut snapshot = Snapshot::now(table, Range::All);
+        let done = snapshot.next(table, usize::MAX, |object| {
+            let (number, version) = (object.number().0, object.version.0);
+            text += &format!("; {} {number} {version} {:?}", object.key().as_str(), object.lease());
+            true
+        });
+        if done.is_ok() { text } else { "the table has forgotten itself".to_owned() }
     }
 
     /// Has the worker do its next command. What it says is delivered later.
     pub(super) fn work(&mut self) -> Option<String> {
+        let worker = self.worker.as_mut()?;
         let command = self.port.0.borrow_mut().commands.pop_front()?;
-        let event = self.worker.run(command);
+        let event = worker.run(command);
         let failure = match &event {
             Event::Failed(error) => Some(error.to_string()),
             _ => None,

@@ -1,0 +1,518 @@
+//! A model of etcd, and of the port that speaks to it: one order of transactions, which every replica watches.
+//!
+//! ```text
+//!   command ──► on its way ──► effect ──► on its way ──► answer
+//!                  late, twice     in the order of revisions     late
+//!                                    └──► watch ──► each replica, in order; late, broken, compacted, with a loss
+//! ```
+//!
+//! A request that has no answer is sent again by the real port, so here its effect happens once more. The second effect
+//! of an append does nothing if its key is there.
+
+use crate::bugs::Bug;
+use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
+use coordination_apiserver::engine::{EngineError, Entry, Position, SnapshotId, Write};
+use coordination_apiserver::journal::{Command, Commit, End, Event, Piece, StoredManifest};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+/// What happens in etcd, or on the way from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EtcdEvent {
+    /// A request takes effect. Whether there is an answer.
+    Effect(u64, bool),
+    /// An answer arrives.
+    Answer(u64),
+    /// The watch of a start of a replica brings what was put up to this index.
+    Watch(usize, u64, usize),
+    /// The port of a start of a replica looks for entries that its watch has not brought.
+    Look(usize, u64),
+    /// A start of a replica finds that etcd can be reached, or not.
+    Reachable(usize, u64, bool),
+}
+
+/// The model.
+#[derive(Debug, Default)]
+pub struct Etcd {
+    bug: Option<Bug>,
+    revision: u64,
+    stored: Stored,
+    /// Everything that was put, in order: entries and manifests.
+    puts: Vec<Put>,
+    /// Number of entries that were ever appended.
+    appended: u64,
+    /// Revision up to which watches cannot begin.
+    compacted: u64,
+    requests: BTreeMap<u64, Request>,
+    answers: BTreeMap<u64, (usize, u64, Event)>,
+    last_request: u64,
+    followers: BTreeMap<usize, Follower>,
+    /// Before this time nothing takes effect.
+    away_until_us: u64,
+    /// Before this time there is no room.
+    full_until_us: u64,
+    /// Entries that only their writer hears of, for a bug.
+    lost: Vec<(usize, Put)>,
+}
+
+/// What etcd holds.
+#[derive(Clone, Debug, Default)]
+struct Stored {
+    /// Payloads by position.
+    entries: BTreeMap<u64, Vec<u8>>,
+    /// Position of each entry by writer and sequence.
+    keys: BTreeMap<(u64, u64), u64>,
+    head: u64,
+    manifest: Option<StoredManifest>,
+    chunks: BTreeMap<(SnapshotId, u32), Piece>,
+}
+
+#[derive(Clone, Debug)]
+enum Put {
+    Entry(u64, Vec<u8>),
+    Manifest(StoredManifest),
+}
+
+impl Put {
+    fn revision(&self) -> u64 {
+        match self {
+            Self::Entry(position, _) => *position,
+            Self::Manifest(manifest) => manifest.revision,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Request {
+    node: usize,
+    epoch: u64,
+    what: What,
+}
+
+/// A command; a commit may take effect more than once.
+#[derive(Debug)]
+enum What {
+    Open,
+    ReadChunk(SnapshotId, u32),
+    ReadEntries,
+    Commit(Box<Commit>),
+    FindEnd,
+}
+
+/// The port of a start of a replica.
+#[derive(Debug)]
+struct Follower {
+    epoch: u64,
+    /// What it reads at its start.
+    opened: Stored,
+    /// Index of the next put that its watch brings; none before it reads.
+    next: Option<usize>,
+    /// Whether it has read everything, so that its watch has begun.
+    follows: bool,
+    /// When its last read was answered. It reads one after the other.
+    read_us: u64,
+    /// When the watch has brought everything so far.
+    watch_us: u64,
+    /// Before this time its watch is broken.
+    broken_until_us: u64,
+    /// Before this time no answer comes through, and no request.
+    deaf_until_us: u64,
+    mute_until_us: u64,
+    /// Whether the watch loses the next entry.
+    loses_next: bool,
+    /// Whether the watch has lost one.
+    misses: bool,
+    /// Manifests that wait for the answer to a commit with one.
+    held: Option<VecDeque<StoredManifest>>,
+    /// The last answer of an end, for a bug.
+    delivered: End,
+}
+
+/// Time after which a port gives up waiting for an entry that etcd has.
+const LOST_AFTER_US: u64 = 5 * SECOND;
+/// Time after which a port says that etcd cannot be reached.
+const UNREACHABLE_AFTER_US: u64 = 2 * SECOND;
+
+impl Etcd {
+    /// An empty etcd, perhaps with a bug.
+    #[must_use]
+    pub fn new(bug: Option<Bug>) -> Self {
+        Self { bug, ..Self::default() }
+    }
+
+    /// A replica has started: what an earlier start of it would hear is lost.
+    pub fn start(&mut self, node: usize, epoch: u64) {
+        let follower = Follower {
+            epoch,
+            opened: Stored::default(),
+            next: None,
+            follows: false,
+            read_us: 0,
+            watch_us: 0,
+            broken_until_us: 0,
+            deaf_until_us: 0,
+            mute_until_us: 0,
+            loses_next: false,
+            misses: false,
+            held: None,
+            delivered: End::default(),
+        };
+        self.followers.insert(node, follower);
+    }
+
+    /// A replica sends a command.
+    pub fn send(&mut self, sim: &Sim, node: usize, epoch: u64, command: Command) {
+        self.last_request += 1;
+        let what = match command {
+            Command::Open => What::Open,
+            Command::ReadChunk { snapshot, index } => What::ReadChunk(snapshot, index),
+            Command::ReadEntries => What::ReadEntries,
+            Command::FindEnd => What::FindEnd,
+            Command::Commit(commit) => What::Commit(Box::new(commit)),
+        };
+        let is_commit = matches!(what, What::Commit(_));
+        if let (What::Commit(commit), Some(follower)) = (&what, self.followers.get_mut(&node))
+            && commit.manifest.is_some()
+        {
+            follower.held = Some(VecDeque::new());
+        }
+        let id = self.last_request;
+        let is_read = matches!(what, What::Open | What::ReadChunk(..) | What::ReadEntries);
+        self.requests.insert(id, Request { node, epoch, what });
+        let mut delay_us = self.way_us(sim, node);
+        if let Some(follower) = self.followers.get_mut(&node).filter(|_| is_read) {
+            follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
+            delay_us = follower.read_us - sim.now_us();
+        }
+        // The first attempt has no answer now and then, and the port tries again.
+        if is_commit && sim.random(|random| random.u8(..8)) == 0 {
+            let late_us = sim.random(|random| random.u64(..10 * SECOND));
+            sim.schedule(delay_us + late_us, SimEvent::Etcd(EtcdEvent::Effect(id, false)));
+            let again_us = delay_us + sim.random(|random| random.u64(SECOND..3 * SECOND));
+            sim.schedule(again_us, SimEvent::Etcd(EtcdEvent::Effect(id, true)));
+        } else {
+            sim.schedule(delay_us, SimEvent::Etcd(EtcdEvent::Effect(id, true)));
+        }
+    }
+
+    fn way_us(&self, sim: &Sim, node: usize) -> u64 {
+        let until_us = self.followers.get(&node).map_or(0, |follower| follower.mute_until_us);
+        until_us.saturating_sub(sim.now_us()) + sim.random(|random| random.u64(100..3 * MS))
+    }
+
+    /// Something happens. What a start of a replica hears by it.
+    pub fn on_event(&mut self, sim: &Sim, what: EtcdEvent) -> Vec<(usize, u64, Event)> {
+        match what {
+            EtcdEvent::Effect(id, is_answered) => {
+                self.effect(sim, id, is_answered);
+                Vec::new()
+            }
+            EtcdEvent::Answer(id) => self.answer(id),
+            EtcdEvent::Watch(node, epoch, up_to) => self.bring(sim, node, epoch, up_to),
+            EtcdEvent::Look(node, epoch) => self.look(sim, node, epoch),
+            EtcdEvent::Reachable(node, epoch, is_reachable) => vec![(node, epoch, Event::Reachable(is_reachable))],
+        }
+    }
+
+    fn effect(&mut self, sim: &Sim, id: u64, is_answered: bool) {
+        if sim.now_us() < self.away_until_us {
+            let in_us = self.away_until_us - sim.now_us() + sim.random(|random| random.u64(..50 * MS));
+            return sim.schedule(in_us, SimEvent::Etcd(EtcdEvent::Effect(id, is_answered)));
+        }
+        let Some(Request { node, epoch, what }) = self.requests.remove(&id) else { return };
+        let before = self.puts.len();
+        let answer = match &what {
+            What::Commit(commit) => self.commit(sim, node, commit),
+            What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
+            What::Open | What::ReadChunk(..) | What::ReadEntries => self.read(node, epoch, &what),
+        };
+        self.requests.insert(id, Request { node, epoch, what });
+        if self.puts.len() > before {
+            self.watch(sim);
+        }
+        if is_answered {
+            let is_read = matches!(answer, Event::Opened { .. } | Event::Piece(_) | Event::Entries(_));
+            let deaf_until_us = self.followers.get(&node).map_or(0, |follower| follower.deaf_until_us);
+            let mut in_us = deaf_until_us.saturating_sub(sim.now_us()) + sim.random(|random| random.u64(100..3 * MS));
+            if let Some(follower) = self.followers.get_mut(&node).filter(|_| is_read) {
+                follower.read_us = follower.read_us.max(sim.now_us() + in_us) + 1;
+                in_us = follower.read_us - sim.now_us();
+            }
+            self.answers.insert(id, (node, epoch, answer));
+            sim.schedule(in_us, SimEvent::Etcd(EtcdEvent::Answer(id)));
+        }
+    }
+
+    fn read(&mut self, node: usize, epoch: u64, what: &What) -> Event {
+        let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
+            return Event::Overtaken;
+        };
+        match what {
+            What::ReadChunk(snapshot, index) => match follower.opened.chunks.get(&(*snapshot, *index)) {
+                Some(piece) => Event::Piece(piece.clone()),
+                None => Event::Failed(EngineError::Damaged {
+                    place: format!("snapshot {} chunk {index}", snapshot.0),
+                    what: "it is not there".to_owned(),
+                }),
+            },
+            What::ReadEntries => {
+                let entries = std::mem::take(&mut follower.opened.entries);
+                let entries = entries.into_iter();
+                Event::Entries(entries.map(|(at, payload)| Entry { position: Position(at), payload }).collect())
+            }
+            _ => {
+                follower.opened = self.stored.clone();
+                follower.next = Some(self.puts.len());
+                follower.delivered = End { position: Position(self.stored.head), entries: self.appended };
+                let mut snapshots: Vec<_> = self.stored.chunks.keys().map(|(id, _)| *id).collect();
+                snapshots.dedup();
+                let has_entries = !self.stored.entries.is_empty();
+                Event::Opened { manifest: self.stored.manifest.clone(), snapshots, has_entries }
+            }
+        }
+    }
+
+    fn commit(&mut self, sim: &Sim, node: usize, commit: &Commit) -> Event {
+        let name = commit.append.as_deref().map(name_of);
+        if let Some(manifest) = &commit.manifest {
+            let present = self.stored.manifest.as_ref();
+            let is_ours = present.is_some_and(|present| present.bytes == manifest.bytes);
+            let compares = self.bug != Some(Bug::ManifestNotCompared);
+            if compares && present.map_or(0, |present| present.revision) != manifest.revision && !is_ours {
+                sim.count("manifests overtaken");
+                return Event::Overtaken;
+            }
+            if compares && is_ours && present.map_or(0, |present| present.revision) != manifest.revision {
+                return committed(present.map_or(0, |present| present.revision), 0);
+            }
+        }
+        let chunk_bytes = commit.piece.as_ref().map_or(0, |piece| piece.bytes.len());
+        if name.is_some_and(|name| self.stored.keys.contains_key(&name)) {
+            sim.count("appends repeated");
+            return committed(0, chunk_bytes);
+        }
+        let puts = commit.append.is_some() || commit.manifest.is_some() || commit.piece.is_some();
+        if puts && sim.now_us() < self.full_until_us {
+            let cause = io::Error::other("mvcc: database space exceeded");
+            return Event::Failed(EngineError::NoSpace { store: "etcd".to_owned(), cause });
+        }
+        self.revision += 1;
+        let mut revision = 0;
+        if let Some(piece) = &commit.piece {
+            self.stored.chunks.insert((piece.snapshot, piece.index), piece.clone());
+        }
+        for write in &commit.writes {
+            self.write(write);
+        }
+        if let Some(manifest) = &commit.manifest {
+            revision = self.revision;
+            let manifest = StoredManifest { bytes: manifest.bytes.clone(), revision };
+            self.stored.manifest = Some(manifest.clone());
+            self.puts.push(Put::Manifest(manifest));
+        }
+        if let (Some(payload), Some(name)) = (&commit.append, name) {
+            if self.bug == Some(Bug::AnswerBeforeQuorum) && sim.random(|random| random.u8(..20)) == 0 {
+                self.lost.push((node, Put::Entry(self.revision, payload.clone())));
+                return committed(revision, chunk_bytes);
+            }
+            self.appended += 1;
+            self.stored.head = self.revision;
+            self.stored.keys.insert(name, self.revision);
+            self.stored.entries.insert(self.revision, payload.clone());
+            self.puts.push(Put::Entry(self.revision, payload.clone()));
+        }
+        committed(revision, chunk_bytes)
+    }
+
+    fn write(&mut self, write: &Write) {
+        match write {
+            Write::Truncate(up_to) => {
+                let up_to = if self.bug == Some(Bug::TruncationBeyondBase) { self.revision } else { up_to.0 };
+                self.stored.entries.retain(|position, _| *position > up_to);
+                self.stored.keys.retain(|_, position| *position > up_to);
+            }
+            Write::DropChunks { snapshot, below } => {
+                self.stored.chunks.retain(|(id, index), _| id != snapshot || index >= below);
+            }
+            Write::Append(_) | Write::PutChunk { .. } | Write::PutManifest(_) => {}
+        }
+    }
+
+    /// Has every watch bring what was put.
+    fn watch(&mut self, sim: &Sim) {
+        let up_to = self.puts.len();
+        for (node, follower) in &mut self.followers {
+            if follower.next.is_some() {
+                let lag_us = sim.random(|random| match random.u8(..100) {
+                    0 => random.u64(..2 * SECOND),
+                    1..5 => random.u64(..100 * MS),
+                    _ => random.u64(200..4 * MS),
+                });
+                follower.watch_us = follower.watch_us.max(sim.now_us() + lag_us);
+                let event = EtcdEvent::Watch(*node, follower.epoch, up_to);
+                sim.schedule_at(follower.watch_us, SimEvent::Etcd(event));
+            }
+        }
+    }
+
+    fn bring(&mut self, sim: &Sim, node: usize, epoch: u64, up_to: usize) -> Vec<(usize, u64, Event)> {
+        let Self { followers, puts, compacted, bug, .. } = self;
+        let Some(follower) = followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
+            return Vec::new();
+        };
+        let Some(next) = follower.next.filter(|next| *next < up_to) else { return Vec::new() };
+        if sim.now_us() < follower.broken_until_us || !follower.follows {
+            let at_us = follower.broken_until_us.max(sim.now_us() + 10 * MS);
+            sim.schedule_at(at_us, SimEvent::Etcd(EtcdEvent::Watch(node, epoch, up_to)));
+            return Vec::new();
+        }
+        // A watch that was broken begins again behind what it has brought.
+        if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
+            sim.count("watches compacted");
+            follower.next = None;
+            let what = "etcd was compacted on the way".to_owned();
+            return vec![(node, epoch, Event::Failed(EngineError::Lost { store: "etcd".to_owned(), what }))];
+        }
+        let mut heard = Vec::new();
+        for put in &puts[next..up_to] {
+            match put {
+                Put::Manifest(manifest) => match &mut follower.held {
+                    Some(held) => held.push_back(manifest.clone()),
+                    None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
+                },
+                // The port counts the entries.
+                Put::Entry(..) if follower.misses => {
+                    sim.count("lost events seen by the next");
+                    follower.next = None;
+                    let what = "the watch has left out an entry".to_owned();
+                    let lost = EngineError::Lost { store: "etcd".to_owned(), what };
+                    heard.push((node, epoch, Event::Failed(lost)));
+                    return heard;
+                }
+                Put::Entry(..) if std::mem::take(&mut follower.loses_next) => {
+                    sim.count("watch events lost");
+                    follower.misses = true;
+                    sim.schedule(LOST_AFTER_US + SECOND, SimEvent::Etcd(EtcdEvent::Look(node, epoch)));
+                }
+                Put::Entry(position, payload) => {
+                    follower.delivered.position = Position(*position);
+                    follower.delivered.entries += 1;
+                    let entry = Entry { position: Position(*position), payload: payload.clone() };
+                    heard.push((node, epoch, Event::Delivered(vec![entry])));
+                    if *bug == Some(Bug::EntryDeliveredTwice) && sim.random(|random| random.u8(..20)) == 0 {
+                        let again = Entry { position: Position(*position + 1), payload: payload.clone() };
+                        heard.push((node, epoch, Event::Delivered(vec![again])));
+                    }
+                }
+            }
+        }
+        follower.next = Some(up_to);
+        heard
+    }
+
+    /// The port has compared the end of the journal with what its watch has brought.
+    fn look(&mut self, sim: &Sim, node: usize, epoch: u64) -> Vec<(usize, u64, Event)> {
+        let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
+            return Vec::new();
+        };
+        if follower.delivered.entries == self.appended || follower.next.is_none() {
+            return Vec::new();
+        }
+        sim.count("lost events seen by the port");
+        follower.next = None;
+        let what = "the watch has not delivered an entry".to_owned();
+        vec![(node, epoch, Event::Failed(EngineError::Lost { store: "etcd".to_owned(), what }))]
+    }
+
+    fn answer(&mut self, id: u64) -> Vec<(usize, u64, Event)> {
+        let Some((node, epoch, mut answer)) = self.answers.remove(&id) else { return Vec::new() };
+        let follower = self.followers.get_mut(&node).filter(|follower| follower.epoch == epoch);
+        let Some(follower) = follower else { return Vec::new() };
+        if let (Event::End(end), Some(Bug::BarrierSkipped)) = (&mut answer, self.bug) {
+            *end = follower.delivered;
+        }
+        let is_manifest = matches!(self.requests.get(&id), Some(Request { what: What::Commit(commit), .. }) if commit.manifest.is_some());
+        let revision = match &answer {
+            Event::Committed { revision, .. } => *revision,
+            _ => 0,
+        };
+        follower.follows |= matches!(&answer, Event::Entries(entries) if entries.is_empty());
+        let mut heard = vec![(node, epoch, answer)];
+        for (_, put) in self.lost.extract_if(.., |(writer, _)| *writer == node) {
+            if let Put::Entry(position, payload) = put {
+                heard.push((node, epoch, Event::Delivered(vec![Entry { position: Position(position), payload }])));
+            }
+        }
+        if is_manifest {
+            let held = follower.held.take().unwrap_or_default();
+            let later = held.into_iter().filter(|manifest| manifest.revision > revision);
+            heard.extend(later.map(|manifest| (node, epoch, Event::Replaced(manifest))));
+        }
+        heard
+    }
+
+    /// Nothing takes effect for so long: no leader, or no quorum.
+    pub fn go_away(&mut self, sim: &Sim, for_us: u64) {
+        self.away_until_us = self.away_until_us.max(sim.now_us() + for_us);
+        if for_us > UNREACHABLE_AFTER_US {
+            for (node, follower) in &self.followers {
+                for (in_us, is_reachable) in [(UNREACHABLE_AFTER_US, false), (for_us + 10 * MS, true)] {
+                    let event = EtcdEvent::Reachable(*node, follower.epoch, is_reachable);
+                    sim.schedule(in_us, SimEvent::Etcd(event));
+                }
+            }
+        }
+    }
+
+    /// There is no room for so long.
+    pub fn fill(&mut self, sim: &Sim, for_us: u64) {
+        self.full_until_us = self.full_until_us.max(sim.now_us() + for_us);
+    }
+
+    /// Forgets the revisions up to now.
+    pub fn compact(&mut self) {
+        self.compacted = self.revision;
+    }
+
+    /// The watch of a replica breaks for so long.
+    pub fn break_watch(&mut self, sim: &Sim, node: usize, for_us: u64) {
+        if let Some(follower) = self.followers.get_mut(&node) {
+            follower.broken_until_us = follower.broken_until_us.max(sim.now_us() + for_us);
+        }
+    }
+
+    /// The watch of a replica loses the next entry.
+    pub fn lose_next(&mut self, node: usize) {
+        if let Some(follower) = self.followers.get_mut(&node) {
+            follower.loses_next = true;
+        }
+    }
+
+    /// No request of a replica comes through for so long, or no answer.
+    pub fn part(&mut self, sim: &Sim, node: usize, is_mute: bool, for_us: u64) {
+        if let Some(follower) = self.followers.get_mut(&node) {
+            let until_us = if is_mute { &mut follower.mute_until_us } else { &mut follower.deaf_until_us };
+            *until_us = (*until_us).max(sim.now_us() + for_us);
+        }
+    }
+
+    /// Ends all faults.
+    pub fn heal(&mut self, sim: &Sim) {
+        self.full_until_us = 0;
+        self.away_until_us = self.away_until_us.min(sim.now_us());
+        for follower in self.followers.values_mut() {
+            (follower.deaf_until_us, follower.mute_until_us, follower.loses_next) = (0, 0, false);
+            follower.broken_until_us = follower.broken_until_us.min(sim.now_us());
+        }
+    }
+}
+
+fn committed(revision: u64, chunk_bytes: usize) -> Event {
+    Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }
+}
+
+/// Writer and sequence of an entry, by where they stand in it.
+fn name_of(payload: &[u8]) -> (u64, u64) {
+    let number = |at: usize| payload[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    (number(2), number(10))
+}
