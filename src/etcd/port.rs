@@ -38,6 +38,17 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Time after which an entry that stands in etcd and was not delivered is taken for lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
+/// Looks that must have found such an entry by then. A process that was paused has not looked so often.
+const LOOKS_MIN: u32 = 4;
+
+/// An entry that stands in etcd and was not delivered.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    position: Position,
+    since: Instant,
+    /// Looks that have found it.
+    looks: u32,
+}
 
 impl EtcdPort {
     /// Sees to it that a store can be used: some member answers, none is too old, and the prefix may be read and
@@ -214,9 +225,7 @@ async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure>
 }
 
 /// Looks for the last entry until there is an answer.
-///
-/// `behind` is the last entry that was found and not delivered, and when that was found first.
-async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<(Position, Instant)>>>) {
+async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::look(&state.keys);
     for attempt in 0.. {
@@ -243,7 +252,7 @@ fn first_key(answer: ResponseOp) -> KeyValue {
 }
 
 /// Compares what stands in etcd at `revision` with what was delivered.
-fn look_behind(state: &State, behind: &mut Option<(Position, Instant)>, end: Position, manifest: u64, revision: u64) {
+fn look_behind(state: &State, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {
@@ -252,10 +261,14 @@ fn look_behind(state: &State, behind: &mut Option<(Position, Instant)>, end: Pos
         }
         return;
     }
-    let (first, since) = *behind.get_or_insert((end, Instant::now()));
-    if state.delivered.get() >= first {
-        *behind = Some((end, Instant::now()));
-    } else if since.elapsed() > LOST_AFTER && !state.is_waiting(Wait::Watch) {
-        state.fail(Failure::Lost(format!("the watch has not delivered position {}", first.0)));
+    let now = Behind { position: end, since: Instant::now(), looks: 0 };
+    let first = behind.get_or_insert(now);
+    if state.delivered.get() >= first.position {
+        *first = now;
+    }
+    first.looks += 1;
+    let is_late = first.since.elapsed() > LOST_AFTER && first.looks > LOOKS_MIN;
+    if is_late && !state.is_waiting(Wait::Watch) {
+        state.fail(Failure::Lost(format!("the watch has not delivered position {}", first.position.0)));
     }
 }
