@@ -43,6 +43,8 @@ pub(super) struct Batches {
     waiting: VecDeque<Submitted>,
     /// Estimate of the bytes that the waiting changes take in entries.
     waiting_bytes: usize,
+    /// Changes among them that are no renewals.
+    waiting_others: usize,
     sent: Option<Sent>,
     applying: Option<Applying>,
     /// An empty queue, kept for its memory.
@@ -98,6 +100,7 @@ impl Batches {
             sequence: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            waiting_others: 0,
             sent: None,
             applying: None,
             spare: VecDeque::new(),
@@ -136,6 +139,11 @@ impl Batches {
     /// Whether a batch can be made of changes that wait.
     pub(super) fn can_seal(&self) -> bool {
         self.sent.is_none() && !self.waiting.is_empty()
+    }
+
+    /// Whether all changes that wait are renewals.
+    pub(super) fn only_renewals_wait(&self) -> bool {
+        self.waiting_others == 0
     }
 
     /// Changes that wait to be sent.
@@ -196,6 +204,7 @@ impl Batches {
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
         self.waiting_bytes += estimate(&change);
+        self.waiting_others += usize::from(!is_renewal(&change));
         let (ticket, settle) = self.tickets.make(self.submitted);
         self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
         Ok(ticket)
@@ -222,10 +231,11 @@ impl Batches {
         let mut changes = std::mem::take(&mut self.spare);
         if count == self.waiting.len() {
             std::mem::swap(&mut changes, &mut self.waiting);
-            self.waiting_bytes = 0;
+            (self.waiting_bytes, self.waiting_others) = (0, 0);
         } else {
             changes.extend(self.waiting.drain(..count));
             self.waiting_bytes = self.waiting.iter().map(|one| estimate(&one.change)).sum();
+            self.waiting_others = self.waiting.iter().filter(|one| !is_renewal(&one.change)).count();
         }
         let (payload, checksum) = entry.finish();
         let entry = EntryName { writer: self.writer, sequence: header.sequence, checksum };
@@ -302,7 +312,7 @@ impl Batches {
     /// another batch: the writer gets another name.
     pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
         let waiting = std::mem::take(&mut self.waiting);
-        self.waiting_bytes = 0;
+        (self.waiting_bytes, self.waiting_others) = (0, 0);
         self.settle_sent(applied, waiting, || Outcome::Failed(failure));
     }
 
@@ -337,6 +347,10 @@ impl Batches {
 fn remove_key(keys: &mut HashTable<(u64, u64)>, key: u64) {
     let found = keys.find_entry(key, |(other, _)| *other == key);
     found.expect("the key of a change in flight").remove();
+}
+
+fn is_renewal(change: &Change) -> bool {
+    matches!(change, Change::Renew(..))
 }
 
 /// Estimate of the bytes that a change takes in an entry.

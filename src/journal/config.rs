@@ -24,6 +24,8 @@ pub struct Limits {
     pub gathered_changes_min: usize,
     /// Longest time for which a batch is held back, in ms.
     pub gather_ms_max: u64,
+    /// Longest wait of renewals for more of them, in ms; 0 for none. Any other change goes at once, and they with it.
+    pub renewal_wait_ms: u64,
     /// Bytes of an entry with more than one change.
     pub batch_bytes_max: usize,
     /// Changes that wait for a batch.
@@ -75,6 +77,7 @@ impl Default for Limits {
             batch_changes_max: 16 * 1024,
             gathered_changes_min: 16,
             gather_ms_max: 4,
+            renewal_wait_ms: 0,
             batch_bytes_max: 1024 * 1024,
             waiting_changes_max: 128 * 1024,
             waiting_bytes_max: 64 * 1024 * 1024,

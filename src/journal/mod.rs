@@ -107,6 +107,10 @@ pub struct Journal {
     /// The commit that the worker has.
     under_way: Option<UnderWay>,
     gathering: Option<Gathering>,
+    /// When the first of the changes that wait was submitted, in ms.
+    waiting_since_ms: u64,
+    /// Until when the renewals that wait are held back, in ms.
+    held_until_ms: Option<u64>,
     /// When writes are tried again, if the last commit found no room.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
@@ -178,6 +182,8 @@ impl Journal {
             is_reachable: true,
             under_way: None,
             gathering: None,
+            waiting_since_ms: 0,
+            held_until_ms: None,
             no_space_until_ms: None,
             is_stopped: false,
             counts: Counts::default(),
@@ -394,7 +400,8 @@ impl Journal {
                     || self.is_applying()
                     || !self.delivered.is_empty()
                     || self.barriers.has_work()
-                    || self.under_way.is_none() && (self.batches.can_seal() || upkeep.has_work())
+                    || self.under_way.is_none()
+                        && (self.held_until_ms.is_none() && self.batches.can_seal() || upkeep.has_work())
             }
             Phase::Failed => false,
         }
@@ -423,6 +430,9 @@ impl Journal {
         self.check_open(now_ms)?;
         if self.batches.is_full(&self.config.limits) {
             return Err(Refusal::Full);
+        }
+        if self.batches.waiting_len() == 0 {
+            self.waiting_since_ms = now_ms;
         }
         self.batches.submit(table, change).map_err(Refusal::Busy)
     }
@@ -509,7 +519,8 @@ impl Journal {
         if self.under_way.is_some() || self.is_applying() || !self.delivered.is_empty() {
             return;
         }
-        if self.gathers(now_ms) {
+        self.held_until_ms = self.hold_renewals(now_ms);
+        if self.held_until_ms.is_none() && self.gathers(now_ms) {
             return;
         }
         let Phase::Ready(upkeep) = &mut self.phase else { return };
@@ -526,7 +537,9 @@ impl Journal {
         };
         let has_upkeep = commit != Commit::default();
         let mut under_way = UnderWay::default();
-        if let Some(sealed) = self.batches.seal(&self.applied, table.version(), &self.config.limits) {
+        if self.held_until_ms.is_none()
+            && let Some(sealed) = self.batches.seal(&self.applied, table.version(), &self.config.limits)
+        {
             (under_way.changes, under_way.bytes) = (sealed.changes, sealed.payload.len());
             under_way.batch_again = has_upkeep.then(|| sealed.payload.clone());
             commit.append = Some(sealed.payload);
@@ -534,6 +547,18 @@ impl Journal {
         if has_upkeep || under_way.changes > 0 {
             self.send(commit, under_way);
         }
+    }
+
+    /// Until when the changes that wait are held back, if all are renewals. Nobody waits for a heartbeat, and a commit
+    /// costs the store the same however many there are in it.
+    fn hold_renewals(&self, now_ms: u64) -> Option<u64> {
+        let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
+        let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
+        let is_held = self.batches.can_seal()
+            && self.batches.only_renewals_wait()
+            && self.batches.waiting_len() < batch_changes_max
+            && now_ms < until_ms;
+        is_held.then_some(until_ms)
     }
 
     /// Holds a batch of many changes back for some milliseconds while each turn brings more of them. The cost of a
@@ -568,8 +593,9 @@ impl Journal {
             Phase::Ready(upkeep) => {
                 let look_ms = self.config.is_shared.then_some(self.look_ms);
                 let upkeep_ms = if self.under_way.is_none() { upkeep.due_ms() } else { None };
-                let no_space_ms = self.no_space_until_ms.filter(|_| self.under_way.is_none());
-                [look_ms, upkeep_ms, no_space_ms].into_iter().flatten().min()
+                // Renewals that are held will find out whether there is room again.
+                let batch_ms = self.held_until_ms.or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
+                [look_ms, upkeep_ms, batch_ms].into_iter().flatten().min()
             }
             Phase::Loading(_) | Phase::Failed => None,
         }

@@ -58,7 +58,11 @@ pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> R
             (Box::new(port), Config::new(&store, begin_us))
         }
         StorageConfig::Etcd(etcd) => {
-            let limits = Limits { batch_bytes_max: ETCD_BATCH_BYTES_MAX, ..Limits::default() };
+            let limits = Limits {
+                batch_bytes_max: ETCD_BATCH_BYTES_MAX,
+                renewal_wait_ms: ETCD_RENEWAL_WAIT_MS,
+                ..Limits::default()
+            };
             let config = Config { is_shared: true, limits, ..Config::new(&etcd.store(), begin_us) };
             (Box::new(EtcdPort::start(etcd.clone(), waker)?), config)
         }
@@ -66,6 +70,8 @@ pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> R
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
 
+/// Longest wait of renewals for more of them, in ms. Three replicas then make about 100 transactions a second.
+const ETCD_RENEWAL_WAIT_MS: u64 = 30;
 /// Bytes of an entry in etcd with more than one change. An entry and a chunk together are below the 1.5 MiB that etcd
 /// takes in a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;

@@ -78,6 +78,34 @@ fn a_batch_of_many_changes_is_held_back_while_each_turn_brings_more() {
 }
 
 #[test]
+fn renewals_are_held_for_others_and_go_with_any_other_change() {
+    let limits = Limits { renewal_wait_ms: 30, ..Limits::default() };
+    let mut rig = Rig::open(&Store::default(), limits, 100, 1);
+    for name in ["a", "b"] {
+        rig.write(create("n", name));
+    }
+    let commits = rig.store.commit_count();
+    drop(rig.submit(rig.renewal("n", "a", 1)));
+    let begun_ms = rig.now_ms;
+    rig.turn();
+    while rig.store.commit_count() == commits {
+        assert!(!rig.journal.has_work() && rig.journal.due_ms() == Some(begun_ms + 30), "the loop may sleep");
+        rig.turn();
+    }
+    assert_eq!(rig.now_ms - begun_ms, 30);
+    rig.settle();
+    let commits = rig.store.commit_count();
+    let renewal = rig.submit(rig.renewal("n", "b", 2));
+    rig.turn();
+    assert_eq!(rig.store.commit_count(), commits);
+    drop(rig.submit(create("n", "c")));
+    rig.turn();
+    assert_eq!(rig.store.commit_count(), commits + 1, "a creation does not wait");
+    rig.settle();
+    assert!(matches!(renewal.take(), Outcome::Applied(_)));
+}
+
+#[test]
 fn a_batch_is_no_longer_than_it_may_be() {
     let mut rig = Rig::open(&Store::default(), small_limits(), 1_000, 1);
     let tickets: Vec<_> = (0..40).map(|n| rig.submit(create("n", &format!("{n}")))).collect();
