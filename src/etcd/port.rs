@@ -176,13 +176,15 @@ async fn do_commit(state: Rc<State>, commit: Commit) {
         state.hold_manifests();
     }
     state.begin(Wait::Commit);
+    let begun = Instant::now();
     let done = send(&state, &transaction).await;
+    let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     state.end(Wait::Commit);
     let (answer, revision) = match done {
         Ok(Done::Committed { revision }) => {
             state.entries.borrow_mut().forget(transaction.truncated);
             let chunk_bytes = transaction.chunk_bytes;
-            (Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }, revision)
+            (Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us }, revision)
         }
         Ok(Done::Overtaken) => (Event::Overtaken, 0),
         Ok(Done::Taken) => {
