@@ -148,6 +148,21 @@ fn without_etcd_old_reads_are_served_and_the_rest_is_refused() {
 }
 
 #[test]
+fn a_replica_stops_in_order_while_etcd_is_silent() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let mut serving = replica(&etcd);
+    create(&mut client(&serving), "a");
+    etcd.signal("STOP");
+    eventually("the replica is not ready", || !serving.answers());
+    let begun = Instant::now();
+    serving.signal("TERM");
+    assert_eq!(serving.wait().code(), Some(0), "{}", serving.log());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(serving.log().contains("etcd has not answered for two seconds"), "{}", serving.log());
+    etcd.signal("CONT");
+}
+
+#[test]
 fn a_replica_that_was_away_for_too_long_loads_again() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };
     let [one, other] = [replica(&etcd), replica(&etcd)];

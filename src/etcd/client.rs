@@ -30,6 +30,8 @@ pub(super) struct Client {
     current: Cell<usize>,
     /// Cluster, and greatest revision, that an answer has named.
     known: Cell<Option<Header>>,
+    /// Why the last attempt without an answer had none.
+    last_failure: RefCell<String>,
 }
 
 #[derive(Debug)]
@@ -71,7 +73,13 @@ impl Client {
         let pem = config.read_pem()?;
         let channels = config.channels(&pem)?;
         let members = RefCell::new(Members { pem, channels });
-        Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None) })
+        let last_failure = RefCell::default();
+        Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure })
+    }
+
+    /// Why the last attempt without an answer had none.
+    pub(super) fn last_failure(&self) -> String {
+        self.last_failure.borrow().clone()
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -184,6 +192,9 @@ impl Client {
         let answer = timeout(time, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
         answer.map_err(|status| {
             let failure = Failure::of(status);
+            if let Failure::Unknown(status) = &failure {
+                *self.last_failure.borrow_mut() = in_few_words(status);
+            }
             // Requests that run beside each other turn away from a member once.
             if matches!(failure, Failure::Unknown(_)) && self.current.get() == member {
                 self.turn_away();
@@ -237,6 +248,13 @@ pub(super) fn in_words(what: &str, error: &dyn Error) -> String {
     if root.contains(what) || what.is_empty() { root } else { format!("{what}: {root}") }
 }
 
+fn in_few_words(status: &Status) -> String {
+    match Error::source(status) {
+        Some(cause) => in_words(status.message(), cause),
+        None => status.message().to_owned(),
+    }
+}
+
 impl Failure {
     /// What a status of gRPC means (etcd `api/v3rpc/rpctypes/error.go`).
     fn of(status: Status) -> Self {
@@ -257,11 +275,8 @@ impl Failure {
         let store = config.store();
         match self {
             Self::Unknown(status) => {
-                let text = match Error::source(&status) {
-                    Some(cause) => in_words(status.message(), cause),
-                    None => status.message().to_owned(),
-                };
-                EngineError::Io { what: format!("cannot reach {store}"), cause: io::Error::other(text) }
+                let cause = io::Error::other(in_few_words(&status));
+                EngineError::Io { what: format!("cannot reach {store}"), cause }
             }
             Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },
             Self::Compacted => EngineError::Lost { store, what: "etcd was compacted on the way".to_owned() },

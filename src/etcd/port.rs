@@ -12,23 +12,29 @@ use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
 use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
 use crate::updates::{self, Updates};
+use futures_util::future;
 use mio::Waker;
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{sleep, timeout};
 
 /// A store in etcd that other processes write to as well.
 #[derive(Debug)]
 pub struct EtcdPort {
-    commands: Option<Sender<Command>>,
+    commands: Sender<Command>,
     events: Updates<Event>,
+    /// Ends the thread when it is dropped, whatever the thread waits for.
+    open: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -79,18 +85,20 @@ impl EtcdPort {
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = channel(COMMANDS_MAX);
         let (sender, events) = updates::queue(waker);
+        let (open, closed) = oneshot::channel();
         let runtime = runtime()?;
         let run = move || {
-            LocalSet::new().block_on(&runtime, async move {
+            let serve = async move {
                 match Client::new(config) {
                     Ok(client) => serve(Rc::new(State::new(client, sender)), received).await,
                     Err(error) => _ = sender.send(Event::Failed(error)),
                 }
-            });
+            };
+            LocalSet::new().block_on(&runtime, future::select(pin!(serve), closed));
         };
         let thread = thread::Builder::new().name("etcd".to_owned()).spawn(run);
         let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
-        Ok(Self { commands: Some(commands), events, thread: Some(thread) })
+        Ok(Self { commands, events, open: Some(open), thread: Some(thread) })
     }
 }
 
@@ -101,12 +109,8 @@ fn runtime() -> Result<Runtime, EngineError> {
 
 impl Port for EtcdPort {
     fn send(&mut self, command: Command) {
-        let sent = self.commands.as_ref().map(|commands| {
-            commands
-                .try_send(command)
-                .is_err_and(|error| matches!(error, tokio::sync::mpsc::error::TrySendError::Full(_)))
-        });
-        assert!(sent != Some(true), "more commands than may be under way");
+        let is_full = matches!(self.commands.try_send(command), Err(TrySendError::Full(_)));
+        assert!(!is_full, "more commands than may be under way");
     }
 
     fn next(&mut self) -> Option<Event> {
@@ -115,8 +119,9 @@ impl Port for EtcdPort {
 }
 
 impl Drop for EtcdPort {
+    /// Gives up what is under way: etcd may never answer. A commit that takes effect all the same does so once.
     fn drop(&mut self) {
-        self.commands = None;
+        self.open = None;
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {

@@ -103,6 +103,9 @@ impl State {
             |since: &Cell<Option<Instant>>| since.get().is_some_and(|since| since.elapsed() > UNREACHABLE_AFTER);
         let is_reachable = !self.waits.iter().any(is_late);
         if self.is_reachable.replace(is_reachable) != is_reachable {
+            if !is_reachable {
+                tracing::warn!(reason = self.client.last_failure(), "etcd has not answered for two seconds");
+            }
             self.say(Event::Reachable(is_reachable));
         }
     }
