@@ -168,13 +168,14 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
     let [one, other] = [replica(&etcd), replica(&etcd)];
     create(&mut client(&one), "before");
     other.signal("STOP");
+    // The restart ends the connection of the stopped replica. The entries cannot wait in a buffer of its socket.
+    etcd.restart(Duration::ZERO);
     for at in 0..10 {
         create(&mut client(&one), &format!("l{at}"));
     }
-    // etcd forgets what the stopped replica has not had, and the connection of the replica ends.
+    // etcd forgets the entries that the stopped replica has not received.
     let revision = etcd.put("/elsewhere", b"");
     etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
-    etcd.restart(Duration::ZERO);
     other.signal("CONT");
     eventually("the replica has loaded again", || metric(&other, "coordination_journal_reloads_total") == 1);
     eventually("the replica is ready again", || other.answers());
