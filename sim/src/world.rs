@@ -191,6 +191,7 @@ impl World {
             Fault::Pause(node) => {
                 let for_us = sim.random(|random| random.u64(SECOND..20 * SECOND));
                 self.nodes[node].paused_until_us = sim.now_us() + for_us;
+                sim.note_pause(for_us);
                 sim.count("pauses");
             }
             Fault::Away | Fault::Parted(..) | Fault::WatchBroken(_) | Fault::WatchLoses(_) | Fault::Compacted => {

@@ -58,7 +58,10 @@ fn can_be_present(timeline: &Timeline, op: &Op) -> bool {
             return true;
         }
     }
-    !timeline.is_covered(0, timeline.last_version()) && last_known(timeline, op).is_none()
+    // An update without an answer may have made it while nobody watched.
+    let known = last_known(timeline, op);
+    known.is_none_or(|known| known.is_deleted)
+        && !timeline.is_covered(known.map_or(0, |known| known.version), timeline.last_version())
 }
 
 /// Whether the state that an update was made from was the newest from request to answer.

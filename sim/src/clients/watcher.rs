@@ -119,8 +119,10 @@ impl Watcher {
             self.context.sim.count("watches resumed");
         }
         let mut partial = Vec::new();
-        // One that hears nothing for longer than it asked for has lost its connection.
-        let end_us = self.context.now_us() + (seconds + 30) * SECOND;
+        // A watch that is silent for longer than its timeout has lost its connection.
+        // A paused server ends watches late.
+        let mut end_us = self.context.now_us() + (seconds + 30) * SECOND;
+        let mut paused_us = self.context.sim.paused_us();
         loop {
             match self.http.line(&self.context, &mut partial, end_us).await {
                 Line::Event(line) => {
@@ -128,6 +130,10 @@ impl Watcher {
                         self.http.close(&self.context);
                         return ended;
                     }
+                }
+                Line::Nothing if self.context.sim.paused_us() > paused_us => {
+                    end_us += self.context.sim.paused_us() - paused_us;
+                    paused_us = self.context.sim.paused_us();
                 }
                 Line::Nothing => {
                     self.complain(format!("a watch for {seconds} s did not end"));

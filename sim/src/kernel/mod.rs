@@ -41,6 +41,7 @@ pub struct Sim {
     queue: RefCell<BinaryHeap<Reverse<Scheduled>>>,
     random: RefCell<Rng>,
     wall_offset_us: Cell<i64>,
+    paused_us: Cell<u64>,
     last_tag: Cell<u64>,
     is_ending: Cell<bool>,
 }
@@ -121,6 +122,7 @@ impl Sim {
             queue: RefCell::default(),
             random: RefCell::new(random),
             wall_offset_us: Cell::new(0),
+            paused_us: Cell::new(0),
             last_tag: Cell::new(0),
             is_ending: Cell::new(false),
         }
@@ -192,6 +194,17 @@ impl Sim {
     /// Counts something that is worth it.
     pub fn count(&self, what: &'static str) {
         self.count_many(what, 1);
+    }
+
+    /// Records a pause of a process.
+    pub fn note_pause(&self, for_us: u64) {
+        self.paused_us.set(self.paused_us.get() + for_us);
+    }
+
+    /// Total length of all pauses of all processes so far, in microseconds.
+    #[must_use]
+    pub const fn paused_us(&self) -> u64 {
+        self.paused_us.get()
     }
 
     /// Counts something that happened so often.
