@@ -16,7 +16,7 @@ use support::frames::{
     cancel, frame, request, request_block, settings, window_update,
 };
 use support::http2::{End, Http2Client, Message};
-use support::server::{TestServer, is_on_disk};
+use support::server::{TestServer, is_durable};
 use support::stream::Endpoint;
 use support::watch::{expect_expired, kind};
 use support::{eventually, lease, shown};
@@ -98,8 +98,8 @@ fn requests_of_one_write_are_served_in_their_order() {
         (200, Message::new("DELETE", &path, "")),
         (404, Message::new("GET", &path, "")),
     ];
-    // A read does not wait for a write that is under way to the disk: there each waits for the answer before it.
-    let together = if is_on_disk() { 1 } else { 50 };
+    // A read does not wait for a write that is under way to the store: there each waits for the answer before it.
+    let together = if is_durable() { 1 } else { 50 };
     let messages: Vec<_> = (0..10).flat_map(|_| &messages).collect();
     for (at, group) in messages.chunks(together).enumerate() {
         let asked: Vec<_> = group.iter().map(|(status, message)| (*status, client.queue(message))).collect();
@@ -287,7 +287,7 @@ fn a_stop_finishes_streams_ends_watches_and_says_goaway() {
         client.recv(in_flight).expect_status(201, "the second half of a request, after the stop was asked for");
         let watched = client.recv_exchange(watch);
         assert_eq!(watched.end, Some(End::Whole), "a watch ends in order");
-        if is_on_disk() {
+        if is_durable() {
             assert!(watched.body.is_empty(), "the client resumes");
         } else {
             expect_expired(&serde_json::from_slice(&watched.body).expect("one event"));

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use support::client::{Client, is_timeout, request};
 use support::exposition::Exposition;
 use support::frames::{self, Frames};
-use support::server::{TestServer, is_on_disk};
+use support::server::{TestServer, is_durable};
 use support::stream::Endpoint;
 use support::tls::{AUTHORITY, Authority, anonymous_client_config};
 use support::watch::{Watch, expect_expired, kind};
@@ -34,11 +34,11 @@ const STOP_MAX: Duration = Duration::from_secs(5);
 /// Checks what a watch got at the stop. Where Leases outlive the server it is nothing, so that the client resumes; else
 /// it is 410, since nothing that serves Leases later knows the version.
 #[track_caller]
-fn expect_end_of_stop(events: &[serde_json::Value], is_on_disk: bool) {
+fn expect_end_of_stop(events: &[serde_json::Value], is_durable: bool) {
     match events {
-        [] if is_on_disk => {}
-        [event] if !is_on_disk => expect_expired(event),
-        other => panic!("on disk: {is_on_disk}: {other:?}"),
+        [] if is_durable => {}
+        [event] if !is_durable => expect_expired(event),
+        other => panic!("durable: {is_durable}: {other:?}"),
     }
 }
 
@@ -67,7 +67,7 @@ fn a_stop_finishes_what_is_in_flight_and_ends_watches_in_order() {
     let got = in_flight.recv("POST").expect_status(201, "the second half of a request, after the stop was asked for");
     assert!(got.head.connection_is("close"), "the last response on a connection says so: {got}");
     in_flight.expect_closed();
-    expect_end_of_stop(&watch.rest(), is_on_disk());
+    expect_end_of_stop(&watch.rest(), is_durable());
     idle.expect_closed();
     server.join().expect("the server ends well");
     assert!(begun.elapsed() < STOP_MAX, "stopped after {:?}", begun.elapsed());
@@ -93,7 +93,7 @@ fn a_watch_that_is_opened_while_the_server_stops_is_told_to_list_anew() {
     assert_eq!(announced.and_then(|frame| frame.code()), Some(0));
     half.send(second);
     let mut watch = Watch::try_recv(half, &target).expect("the stream begins");
-    expect_end_of_stop(&watch.rest(), is_on_disk());
+    expect_end_of_stop(&watch.rest(), is_durable());
     watch.client.expect_closed();
     frames.send(frames::request(3, "GET", &target, &[], true));
     let events: Vec<u8> = frames
@@ -104,7 +104,7 @@ fn a_watch_that_is_opened_while_the_server_stops_is_told_to_list_anew() {
         .collect();
     let events: Vec<_> =
         serde_json::Deserializer::from_slice(&events).into_iter().map(|event| event.unwrap()).collect();
-    expect_end_of_stop(&events, is_on_disk());
+    expect_end_of_stop(&events, is_durable());
     // Nothing is left to wait for.
     drop(frames);
     server.join().expect("the server ends well");
@@ -150,7 +150,7 @@ fn watches_over_tls_end_with_the_last_chunk_and_a_close_notify() {
     let server = TestServer::start_secure();
     let mut watch = Watch::open(&server.secure_endpoint(), &format!("{}?watch=true", lease::collection("stop-tls")));
     server.shutdown_handle().shutdown();
-    expect_end_of_stop(&watch.rest(), is_on_disk());
+    expect_end_of_stop(&watch.rest(), is_durable());
     // rustls reports an end without close_notify as an error (RFC 8446 §6.1).
     let mut rest = Vec::new();
     std::io::Read::read_to_end(&mut watch.client.stream, &mut rest).expect("close_notify before the end");
@@ -395,14 +395,14 @@ fn a_certificate_names_its_user_for_each_connection() {
 
 #[test]
 fn sigterm_and_sigint_end_the_process_well() {
-    for (signal, storage, is_on_disk) in [("TERM", "disk", true), ("INT", "disk", true), ("TERM", "memory", false)] {
+    for (signal, storage, is_durable) in [("TERM", "disk", true), ("INT", "disk", true), ("TERM", "memory", false)] {
         let mut process = Process::start(&["--storage", storage], 1024);
         let mut idle = Client::open(process.endpoint());
         idle.call("GET", "/healthz", "").expect_status(200, "an idle connection");
         let mut watch = Watch::open(process.endpoint(), &format!("{}?watch=true", lease::collection("signal")));
         let begun = Instant::now();
         process.signal(signal);
-        expect_end_of_stop(&watch.rest(), is_on_disk);
+        expect_end_of_stop(&watch.rest(), is_durable);
         idle.expect_closed();
         let status = process.wait();
         assert_eq!(status.code(), Some(0), "SIG{signal}: {status}");

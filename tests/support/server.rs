@@ -4,9 +4,11 @@ use super::client::Client;
 use super::stream::Endpoint;
 use super::tls::{AUTHORITY, admin_client_config};
 use coordination_apiserver::cluster::NamespaceChange;
+use coordination_apiserver::etcd;
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::reload::Reload;
 use coordination_apiserver::updates::UpdateSender;
+use std::env;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -25,7 +27,8 @@ pub(crate) struct TestServer {
     _data: Option<TempDir>,
 }
 
-/// Environment variable that says where the servers of all tests keep their Leases: `memory`, the default, or `disk`.
+/// Environment variable that says where the servers of all tests keep their Leases: `memory`, the default, `disk`, or
+/// the URL of an etcd, where each server has a prefix of its own.
 const STORAGE: &str = "TEST_STORAGE";
 
 /// Any free port of loopback.
@@ -52,8 +55,13 @@ impl TestServer {
     /// # Panics
     /// If it does not start.
     pub(crate) fn start_with(config: Config) -> Self {
-        let data = is_on_disk().then(|| TempDir::new().expect("a data folder"));
-        let storage = data.as_ref().map_or(config.storage, |data| StorageConfig::Disk(data.path().join("data")));
+        let kind = env::var(STORAGE).unwrap_or_default();
+        let data = (kind == "disk").then(|| TempDir::new().expect("a data folder"));
+        let storage = match &data {
+            Some(data) => StorageConfig::Disk(data.path().join("data")),
+            None if kind.starts_with("http://") => StorageConfig::Etcd(new_store(&kind)),
+            None => config.storage,
+        };
         let config = Config { insecure: Some(ANY_PORT), storage, ..config };
         let (started, when_started) = mpsc::channel();
         let thread = thread::Builder::new().name("server".to_owned()).spawn(move || {
@@ -120,11 +128,23 @@ impl TestServer {
     }
 }
 
-/// Whether the servers of tests keep their Leases on disk.
-pub(crate) fn is_on_disk() -> bool {
-    let kind = std::env::var(STORAGE).unwrap_or_default();
-    assert!(matches!(kind.as_str(), "" | "disk" | "memory"), "{STORAGE} is disk or memory, not {kind}");
-    kind == "disk"
+/// Whether Leases outlive the servers of tests.
+pub(crate) fn is_durable() -> bool {
+    let kind = env::var(STORAGE).unwrap_or_default();
+    let is_known = matches!(kind.as_str(), "" | "disk" | "memory") || kind.starts_with("http://");
+    assert!(is_known, "{STORAGE} is disk, memory or the URL of an etcd, not {kind}");
+    !matches!(kind.as_str(), "" | "memory")
+}
+
+/// A store in etcd that no other server has.
+fn new_store(url: &str) -> etcd::Config {
+    etcd::Config {
+        endpoints: vec![url.to_owned()],
+        ca_file: None,
+        cert_file: None,
+        key_file: None,
+        prefix: format!("/test/{:032x}", fastrand::u128(..)),
+    }
 }
 
 impl Drop for TestServer {
