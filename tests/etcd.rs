@@ -185,6 +185,19 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
 }
 
 #[test]
+fn the_reservation_of_locks_begins_on_all_replicas_at_once() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--reclaim-seconds=1"];
+    let [one, other] = [(); 2].map(|()| Process::start(&flags, FILES_MAX));
+    client(&one).call("POST", &collection("kube-node-lease"), &new("node")).expect_status(201, "a node's Lease");
+    client(&other).call("GET", &path("kube-node-lease", "node"), "").expect_status(200, "the other has it");
+    let lock = r#"{"metadata":{"name":"lock"},"spec":{"holderIdentity":"a"}}"#;
+    // The first request for a lock here would begin a reservation of a second.
+    thread::sleep(Duration::from_millis(1100));
+    client(&other).call("POST", &collection(NAMESPACE), lock).expect_status(201, "the reservation is over");
+}
+
+#[test]
 fn without_room_writes_are_refused_and_nothing_is_lost() {
     let Some(etcd) = Etcd::start(&["--quota-backend-bytes=4194304"]) else { return };
     let replica = replica(&etcd);

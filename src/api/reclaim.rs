@@ -83,14 +83,20 @@ impl Reclaim {
         Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
     }
 
+    /// Begins the period, unless it has begun.
+    pub fn begin(&mut self, now_ms: u64) {
+        if matches!(self.phase, Phase::Awaited) {
+            self.advance(now_ms);
+        }
+    }
+
     /// Begins the period with the first who asks for a lock, and ends it when its time is over.
     fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {
                 info!(
                     seconds = self.period_ms / 1000,
-                    "first request for a lock since the start: what is not here is kept for its holder until it has \
-                     run out"
+                    "the switch has begun: a lock that is not here is kept for its holder until it has run out"
                 );
                 self.phase = Phase::Open { began_ms: now_ms, claims: HashSet::new() };
             }

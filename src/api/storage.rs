@@ -64,7 +64,7 @@ impl Storage {
 
     /// Whether other processes write to the store too, so that the table may be behind.
     #[inline]
-    pub(super) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         self.journal().is_some_and(Journal::is_shared)
     }
 

@@ -385,6 +385,9 @@ impl Server {
         if has_loaded && service.table.has_changed() {
             // A store that was in use knows who holds its Leases.
             service.api.reclaim = Reclaim::new(0);
+        } else if service.api.storage.is_shared() && service.table.has_changed() {
+            // Another replica has the first request since the switch.
+            service.api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, service.api.storage.journal()) {
             let health = match (journal.is_loading(), journal.is_writable(), journal.is_current(now.ms)) {

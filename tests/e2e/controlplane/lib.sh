@@ -4,7 +4,7 @@
 #
 #   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
-#   E2E_PORT_BASE  first of five ports on 127.0.0.1       (21440)
+#   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
 #   E2E_KUBECTL    kubectl to use                         (the one that `build` made)
 
 controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,9 +17,11 @@ controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   pki=$state/pki
   base=${E2E_PORT_BASE:-21440}
   etcd_port=$base etcd_peer_port=$((base + 1)) apiserver_port=$((base + 2)) kcm_port=$((base + 3))
-  server_port=$((base + 4))
+  server_port=$((base + 4)) replica_1_port=$((base + 5)) replica_2_port=$((base + 6))
+  apiserver_2_port=$((base + 7))
   kubectl=${E2E_KUBECTL:-$cache/bin/kubectl}
   apiservice=v1.coordination.k8s.io
+  server_name=coordination-apiserver.kube-system.svc
   automanaged=kube-aggregator.kubernetes.io/automanaged
 }
 
@@ -110,6 +112,15 @@ ended() {
   [[ $status =~ State:[[:space:]]*Z && $status =~ Threads:[[:space:]]*1[[:space:]] ]]
 }
 
+# members NAME: the processes that NAME stands for. Over etcd our server is two replicas behind a balancer, which stays.
+members() {
+  if [[ $1 == coordination-apiserver && -e $state/run/replica-1.cmd ]]; then
+    printf '%s\n' replica-1 replica-2
+  else
+    printf '%s\n' "$1"
+  fi
+}
+
 # halt NAME [SIGNAL]: ends a process and waits for its end, with SIGKILL after 20 s
 halt() {
   local name=$1 pid tries
@@ -127,17 +138,26 @@ halt() {
   rm -f "$state/run/$name".{pid,born}
 }
 
+# ready_at PORT: whether one of our servers does its work. kubectl forgets the name for TLS with the server that it is of.
+ready_at() {
+  direct admin get --raw /readyz --server "https://127.0.0.1:$1" \
+    --tls-server-name "$server_name"
+}
+
 # ready NAME: whether a process does its work
 ready() {
   case $1 in
   etcd) (exec 3<>"/dev/tcp/127.0.0.1/$etcd_port") ;;
   kube-apiserver) admin get --raw /readyz ;;
+  kube-apiserver-2) admin get --raw /readyz --server "https://127.0.0.1:$apiserver_2_port" ;;
   # Well is not enough: before it leads it does nothing.
   kube-controller-manager)
     admin get --raw /metrics --server "https://127.0.0.1:$kcm_port" |
       grep '^leader_election_master_status{name="kube-controller-manager"} 1$'
     ;;
-  coordination-apiserver) direct admin get --raw /readyz ;;
+  coordination-apiserver | balancer) direct admin get --raw /readyz ;;
+  replica-1) ready_at "$replica_1_port" ;;
+  replica-2) ready_at "$replica_2_port" ;;
   *) fail "nothing is known of $1" ;;
   esac
 }

@@ -1,0 +1,67 @@
+// Balancer passes TCP connections on to several servers in turns, as kube-proxy does for a Service with several Pods. A
+// server that does not accept a connection is left out for that connection.
+//
+//	balancer LISTEN SERVER...
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: balancer LISTEN SERVER...")
+		os.Exit(2)
+	}
+	listener, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	servers := os.Args[2:]
+	var next atomic.Uint64
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		go pass(client.(*net.TCPConn), servers, int(next.Add(1)%uint64(len(servers))))
+	}
+}
+
+// pass connects a client to the first server from `first` on that accepts.
+func pass(client *net.TCPConn, servers []string, first int) {
+	defer client.Close()
+	for i := range servers {
+		conn, err := net.DialTimeout("tcp", servers[(first+i)%len(servers)], time.Second)
+		if err != nil {
+			continue
+		}
+		server := conn.(*net.TCPConn)
+		defer server.Close()
+		done := make(chan struct{})
+		go func() {
+			copyAll(server, client)
+			close(done)
+		}()
+		copyAll(client, server)
+		<-done
+		return
+	}
+}
+
+// copyAll copies one direction until it ends. An error, such as a reset, ends both.
+func copyAll(to, from *net.TCPConn) {
+	if _, err := io.Copy(to, from); err != nil {
+		to.Close()
+		from.Close()
+		return
+	}
+	_ = to.CloseWrite()
+}
