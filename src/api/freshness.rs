@@ -21,13 +21,20 @@ use crate::http::Method;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
+/// Whether a request may name a version, which the table may not have yet.
+#[inline]
+pub(super) fn names_version(call: &Call<'_>) -> bool {
+    !call.query.is_empty() && !is_write(call)
+}
+
 impl Api {
     /// What a request must wait for before it is decided, if other processes write to the store.
     ///
     /// # Errors
     /// 503 if the store cannot be reached, so that no barrier can be passed.
+    #[inline(never)]
     pub(super) fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
-        if is_write(call) {
+        if is_write(call) || !self.storage.is_shared() {
             return Ok(None);
         }
         let version = match (call.query.value("continue"), call.query.value("resourceVersion")) {
@@ -45,22 +52,20 @@ impl Api {
         }
     }
 
-    /// What a request must wait for although it was decided, since the decision may be of an old state.
+    /// The reply to a decided request, or a wait if the decision may be of an old state.
     ///
     /// # Errors
-    /// As those of [`Api::wait_before`].
-    pub(super) fn wait_after(
-        &mut self,
-        call: &Call<'_>,
-        decided: &Result<Reply, ApiError>,
-    ) -> Result<Option<Until>, ApiError> {
+    /// [`ApiError`] if the request fails, if the store cannot be reached, or if too many requests wait.
+    #[inline(never)]
+    pub(super) fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
         let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
         if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
-            return self.barrier().map(Some);
+            let until = self.barrier()?;
+            return self.wait(call, until);
         }
-        match future_version(decided) {
-            Some(version) if !call.retry.has_awaited_version => Ok(Some(Until::VersionIsApplied(version))),
-            _ => Ok(None),
+        match future_version(&decided) {
+            Some(version) if !call.retry.has_awaited_version => self.wait(call, Until::VersionIsApplied(version)),
+            _ => decided,
         }
     }
 
@@ -69,6 +74,7 @@ impl Api {
     }
 }
 
+#[inline]
 fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }

@@ -48,6 +48,7 @@ use crate::verb::Verb;
 use crate::watch::{WatchSpec, WatchStart};
 use answer::Answer;
 pub use discovery::health;
+use freshness::names_version;
 use gzip::Gzip;
 pub use gzip::is_accepted as is_gzip_accepted;
 use health::HealthChecks;
@@ -426,16 +427,12 @@ impl Api {
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
-        if self.storage.is_shared()
-            && let Some(until) = self.wait_before(table, call)?
-        {
+        let may_be_behind = self.storage.is_shared() || names_version(call);
+        if may_be_behind && let Some(until) = self.wait_before(table, call)? {
             return self.wait(call, until);
         }
         let decided = self.decide(table, call, route, body);
-        match self.wait_after(call, &decided)? {
-            Some(until) => self.wait(call, until),
-            None => decided,
-        }
+        if may_be_behind { self.confirm(call, decided) } else { decided }
     }
 
     /// Does what route and method say, by the table as it is.
