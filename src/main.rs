@@ -6,7 +6,6 @@
 use coordination_apiserver::cli::{Args, Command, InspectArgs, PROGRAM, Stop, StorageKind, USAGE, one_line};
 use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
 use coordination_apiserver::engine::disk::{FILE, salvage};
-use coordination_apiserver::etcd;
 use coordination_apiserver::journal::inspect::Inspection;
 use coordination_apiserver::logging;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
@@ -67,13 +66,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         StorageKind::Disk => {
             StorageConfig::Disk(data_dir(args.data_dir.as_deref(), args.cert_dir.as_deref()).map_err(Failure::wrong)?)
         }
-        StorageKind::Etcd => StorageConfig::Etcd(etcd::Config {
-            endpoints: args.etcd_servers.clone(),
-            ca_file: args.etcd_cafile.clone(),
-            cert_file: args.etcd_certfile.clone(),
-            key_file: args.etcd_keyfile.clone(),
-            prefix: args.etcd_prefix.clone(),
-        }),
+        StorageKind::Etcd => StorageConfig::Etcd(args.etcd_config()),
         StorageKind::Memory => StorageConfig::Memory,
     };
     let mut server = Server::bind(Config {

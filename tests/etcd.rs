@@ -217,6 +217,27 @@ fn without_room_writes_are_refused_and_nothing_is_lost() {
     assert!(metric(&replica, "coordination_journal_storage_errors_total") > 0);
 }
 
+#[test]
+fn over_its_budget_a_store_takes_everything_but_creations() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let flags = ["--storage=etcd", "--etcd-servers", &etcd.url(), "--etcd-store-bytes=2MiB"];
+    let replica = Process::start(&flags, FILES_MAX);
+    let kept = create(&mut client(&replica), "kept");
+    let large = vec![b'x'; 1 << 20];
+    let [.., revision] = [(); 3].map(|()| etcd.put("/other", &large));
+    let created = |name: &str| client(&replica).call("POST", &collection(NAMESPACE), &new(name)).status();
+    eventually("a creation is refused", || created(&format!("l{}", fastrand::u32(..))) == 507);
+    let mut client = client(&replica);
+    client.call("PUT", &path(NAMESPACE, "put"), &new("put")).expect_status(507, "a creation by PUT");
+    let renewed = kept.to_string().replace(r#""leaseTransitions":0"#, r#""leaseTransitions":1"#);
+    client.call("PUT", &path(NAMESPACE, "kept"), &renewed).expect_status(200, "a change");
+    client.call("DELETE", &path(NAMESPACE, "kept"), "").expect_status(200, "a deletion");
+    assert!(metric(&replica, "coordination_store_in_use_bytes") > metric(&replica, "coordination_store_limit_bytes"));
+    // Room comes back with a compaction, which frees the pages of what was overwritten.
+    etcd.call("kv/compaction", &format!(r#"{{"revision":"{revision}","physical":true}}"#)).expect("compacted");
+    eventually("creations are taken again", || created("later") == 201);
+}
+
 fn put(key: &str, value: &[u8]) -> String {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);

@@ -169,6 +169,9 @@ impl Api {
             }
             self.reclaim.admit(&lease, write.now.ms, write.options.dry_run)?;
             self.admit(table, None, &lease)?;
+            if !self.storage.takes_creations() {
+                return Err(ApiError::InsufficientStorage);
+            }
             if dry_run {
                 // Only storing it would take away the version that the client named.
                 return write.reply(201, State::Loose(&lease, named_version));

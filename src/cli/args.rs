@@ -1,7 +1,9 @@
 //! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything
 //! starts.
 
+use super::etcd::EtcdArgs;
 use super::{PROGRAM, Stop, one_line, wrong_usage};
+use crate::etcd;
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
@@ -12,6 +14,10 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Shortest history of etcd, in seconds. A replica that is away for longer loads all Leases again.
+const COMPACTION_SECONDS_MIN: u32 = 60;
 
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1).
 ///
@@ -178,25 +184,26 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// URLs of etcd's members, separated by commas, for --storage etcd: http:// or https:// with a host and a port.
-    #[arg(long, value_name = "URLS", value_delimiter = ',')]
-    pub etcd_servers: Vec<String>,
+    /// Where etcd is.
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
 
-    /// PEM file with the certificate authorities of etcd's members. Needed for https:// URLs.
-    #[arg(long, value_name = "FILE")]
-    pub etcd_cafile: Option<PathBuf>,
+    /// Bytes of the journal in etcd, about. The beginning of a longer journal is deleted, though the watch window still
+    /// reaches back there. After a start, watches that resume from before it get 410.
+    #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
+    pub etcd_journal_bytes: NonZeroUsize,
 
-    /// PEM file with the client certificate for etcd. Goes together with --etcd-keyfile.
-    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
-    pub etcd_certfile: Option<PathBuf>,
+    /// Bytes that etcd's database may have in use, data of other products included, before this server refuses to
+    /// create Leases. Renewals, changes and deletions go on until etcd's own quota.
+    ///
+    /// [default: 80 % of the quota that etcd names; etcd before 3.6 names none, and then there is no limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub etcd_store_bytes: Option<NonZeroUsize>,
 
-    /// PEM file with the private key of --etcd-certfile.
-    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
-    pub etcd_keyfile: Option<PathBuf>,
-
-    /// Beginning of all keys in etcd. All replicas have the same, and nobody else has keys there.
-    #[arg(long, value_name = "PREFIX", default_value = "/coordination-apiserver")]
-    pub etcd_prefix: String,
+    /// Time after which the history of etcd is compacted, in seconds, at least 60; 0 for never. Only for an etcd that
+    /// nobody else uses and that does not compact itself: kube-apiserver compacts its own.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub etcd_compaction_seconds: u32,
 
     /// End watches with 410 when the server stops, so that clients list anew. Use it for the last stop before another
     /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
@@ -318,36 +325,36 @@ impl Args {
             ("--client-ca-file", &self.client_ca_file),
             ("--requestheader-client-ca-file", &self.requestheader_client_ca_file),
             ("--kubeconfig", &self.kubeconfig),
-            ("--etcd-cafile", &self.etcd_cafile),
-            ("--etcd-certfile", &self.etcd_certfile),
-            ("--etcd-keyfile", &self.etcd_keyfile),
         ]
         .into_iter()
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+        .chain(self.etcd.named_files())
+    }
+
+    /// Where etcd is, and what this server may have there.
+    #[must_use]
+    pub fn etcd_config(&self) -> etcd::Config {
+        etcd::Config {
+            journal_bytes_max: self.etcd_journal_bytes.get() as u64,
+            store_bytes_max: self.etcd_store_bytes.map(|bytes| bytes.get() as u64),
+            compaction_interval: (self.etcd_compaction_seconds > 0)
+                .then(|| Duration::from_secs(self.etcd_compaction_seconds.into())),
+            ..self.etcd.config()
+        }
     }
 
     fn check_etcd(&self) -> Result<(), String> {
         if self.storage != StorageKind::Etcd {
-            return match self.etcd_servers.is_empty() && self.etcd_cafile.is_none() && self.etcd_certfile.is_none() {
-                true => Ok(()),
-                false => Err("the flags --etcd-... are for --storage etcd".into()),
-            };
+            let is_used = self.etcd.is_used() || self.etcd_store_bytes.is_some() || self.etcd_compaction_seconds > 0;
+            return if is_used { Err("the flags --etcd-... are for --storage etcd".into()) } else { Ok(()) };
         }
-        if self.etcd_servers.is_empty() {
+        if self.etcd.etcd_servers.is_empty() {
             return Err("--storage etcd needs --etcd-servers".into());
         }
-        for url in &self.etcd_servers {
-            if !is_member(url) {
-                return Err(format!("--etcd-servers {url:?}: not a URL such as https://127.0.0.1:2379"));
-            }
-            if url.starts_with("https://") && self.etcd_cafile.is_none() {
-                return Err(format!("--etcd-servers {url:?} needs --etcd-cafile"));
-            }
+        if (1..COMPACTION_SECONDS_MIN).contains(&self.etcd_compaction_seconds) {
+            return Err(format!("--etcd-compaction-seconds: 0, or at least {COMPACTION_SECONDS_MIN}"));
         }
-        if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
-            return Err(format!("--etcd-prefix {:?}: it must begin with / and name something", self.etcd_prefix));
-        }
-        Ok(())
+        self.etcd.check()
     }
 
     /// What clap cannot know: how the flags stand to each other, and the files.
@@ -409,13 +416,6 @@ impl Args {
         }
         Ok(())
     }
-}
-
-/// Whether this is the URL of a member of etcd.
-fn is_member(url: &str) -> bool {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
-    let (host, port) = rest.rsplit_once(':').unwrap_or_default();
-    !host.is_empty() && !rest.contains(['/', '?', '#', '@', ' ']) && port.parse::<u16>().is_ok()
 }
 
 /// Whether this is a field name (RFC 9110 §5.1), or the beginning of one.
@@ -551,8 +551,8 @@ mod tests {
         assert!(wrong(&[etcd]).contains("--etcd-servers"));
         assert!(wrong(&["--etcd-servers=http://127.0.0.1:2379"]).contains("--storage etcd"));
         let args = parse(&[etcd, "--etcd-servers=http://127.0.0.1:2379,http://[::1]:2379"]).expect("a command line");
-        assert_eq!(args.etcd_servers, ["http://127.0.0.1:2379", "http://[::1]:2379"]);
-        assert_eq!(args.etcd_prefix, "/coordination-apiserver");
+        assert_eq!(args.etcd.etcd_servers, ["http://127.0.0.1:2379", "http://[::1]:2379"]);
+        assert_eq!(args.etcd.etcd_prefix, "/coordination-apiserver");
         for url in ["127.0.0.1:2379", "http://127.0.0.1", "http://:1", "http://a:b", "ftp://a:1", "http://a:1/x", ""] {
             assert!(wrong(&[etcd, &format!("--etcd-servers={url}")]).contains("not a URL"), "{url}");
         }
@@ -564,6 +564,13 @@ mod tests {
         assert!(wrong(&[etcd, servers, "--etcd-certfile=/dev/null"]).contains("--etcd-keyfile"));
         assert!(wrong(&[etcd, servers, "--etcd-cafile=/nowhere/ca"]).contains("--etcd-cafile /nowhere/ca: No such"));
         assert!(wrong(&[etcd, servers, "--data-dir=/nowhere/data"]).contains("--storage disk"));
+        assert!(wrong(&[etcd, servers, "--etcd-compaction-seconds=59"]).contains("at least 60"));
+        assert!(wrong(&["--etcd-compaction-seconds=60"]).contains("--storage etcd"));
+        let config = parse(&[etcd, servers]).expect("a command line").etcd_config();
+        assert_eq!(
+            (config.journal_bytes_max, config.store_bytes_max, config.compaction_interval),
+            (256 << 20, None, None)
+        );
     }
 
     #[test]
@@ -633,7 +640,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 20, "{help}");
+        assert!(help.matches("[default: ").count() == 23, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

@@ -3,6 +3,7 @@
 //! Whatever is wrong with one is told in one line, so that it can be found in the log of a supervisor.
 
 mod args;
+mod etcd;
 
 pub use args::{Args, Command, InspectArgs, StorageKind};
 use clap::Parser;

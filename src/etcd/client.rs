@@ -2,8 +2,8 @@
 
 use super::config::{Config, Pem};
 use super::messages::{
-    Header, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest,
-    WatchResponse,
+    CompactionRequest, CompactionResponse, Header, RangeRequest, RangeResponse, StatusRequest, StatusResponse,
+    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::engine::EngineError;
 use futures_util::StreamExt;
@@ -129,12 +129,29 @@ impl Client {
         Ok(answer)
     }
 
-    /// Release of a member.
-    pub(super) async fn version(&self, member: usize) -> Result<String, Failure> {
+    /// Status of a member.
+    pub(super) async fn status(&self, member: usize) -> Result<StatusResponse, Failure> {
         let path = "/etcdserverpb.Maintenance/Status";
-        let asked = unary::<_, StatusResponse>(self.channel_to(member), &StatusRequest {}, path);
+        let asked = unary(self.channel_to(member), &StatusRequest {}, path);
         let answer = timeout(ATTEMPT_MIN, asked).await.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer")));
-        answer.map(|status| status.version).map_err(Failure::of)
+        answer.map_err(Failure::of)
+    }
+
+    /// Has etcd forget the history up to a revision. It is tried once.
+    pub(super) async fn compact(&self, revision: u64) -> Result<(), Failure> {
+        let request = CompactionRequest { revision: revision.cast_signed() };
+        let answer: Result<CompactionResponse, _> =
+            self.ask_once(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX).await;
+        match answer {
+            // Another replica has done it.
+            Ok(_) | Err(Failure::Compacted) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Index of the member that gets the next request.
+    pub(super) fn member(&self) -> usize {
+        self.current.get()
     }
 
     /// Opens watches on one member. It ends them when it has no leader.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 /// Where etcd is. The flags of kube-apiserver have the same meaning.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// URLs of the members, with `http://` or `https://`; at least one.
     pub endpoints: Vec<String>,
@@ -21,6 +21,12 @@ pub struct Config {
     pub key_file: Option<PathBuf>,
     /// What all keys of the store begin with.
     pub prefix: String,
+    /// Bytes of the journal beyond which its beginning is deleted.
+    pub journal_bytes_max: u64,
+    /// Bytes that the database may have in use before creations are refused; none for a share of etcd's quota.
+    pub store_bytes_max: Option<u64>,
+    /// Time after which history is compacted; none if somebody else does it.
+    pub compaction_interval: Option<Duration>,
 }
 
 /// Contents of the files that a [`Config`] names.

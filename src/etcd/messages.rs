@@ -204,6 +204,28 @@ pub(super) struct StatusResponse {
     /// Release of the member, such as `3.6.4`.
     #[prost(string, tag = "2")]
     pub(super) version: String,
+    /// Bytes of the database, free pages included.
+    #[prost(int64, tag = "3")]
+    pub(super) db_size: i64,
+    /// Bytes of the pages in use.
+    #[prost(int64, tag = "9")]
+    pub(super) db_size_in_use: i64,
+    /// Bytes at which the database is full; 0 from a release before 3.6.
+    #[prost(int64, tag = "12")]
+    pub(super) db_size_quota: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct CompactionRequest {
+    /// Revision whose history, and all before it, is forgotten.
+    #[prost(int64, tag = "1")]
+    pub(super) revision: i64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct CompactionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) header: Option<Header>,
 }
 
 /// The key behind all keys that begin with `prefix`.

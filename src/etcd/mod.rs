@@ -18,6 +18,7 @@
 mod client;
 mod config;
 mod follow;
+mod housekeeping;
 mod keys;
 mod load;
 mod messages;

@@ -3,6 +3,7 @@
 use super::client::{Client, Failure};
 use super::config::Config;
 use super::follow::follow;
+use super::housekeeping;
 use super::keys::Keys;
 use super::load::{Load, check_format};
 use super::messages::{KeyValue, ResponseOp};
@@ -159,6 +160,10 @@ async fn serve(state: Rc<State>, mut commands: Receiver<Command>) {
             is_following = true;
             state.followed.set(load.revision());
             spawn_local(follow(Rc::clone(&state)));
+            spawn_local(housekeeping::watch_size(Rc::clone(&state)));
+            if let Some(interval) = state.client.config().compaction_interval {
+                spawn_local(housekeeping::compact(Rc::clone(&state), interval));
+            }
         }
     }
     state.is_over.set(true);

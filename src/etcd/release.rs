@@ -4,6 +4,7 @@
 //! kube-apiserver reads from its cache.
 
 use super::client::Client;
+use super::messages::StatusResponse;
 use crate::engine::EngineError;
 use std::io;
 
@@ -19,9 +20,9 @@ pub(super) async fn check(client: &Client) -> Result<(), EngineError> {
     let mut silent = None;
     let mut has_answer = false;
     for (member, url) in config.endpoints.iter().enumerate() {
-        match client.version(member).await {
-            Ok(version) if is_new_enough(&version) => has_answer = true,
-            Ok(version) => {
+        match client.status(member).await {
+            Ok(status) if is_new_enough(&status.version) => has_answer = true,
+            Ok(StatusResponse { version, .. }) => {
                 let [major, minor, patch] = OLDEST;
                 let cause = format!("{url} runs etcd {version}; {major}.{minor}.{patch} or newer is needed");
                 return Err(EngineError::Io { what: config.store(), cause: io::Error::other(cause) });

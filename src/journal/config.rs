@@ -34,6 +34,10 @@ pub struct Limits {
     pub waiting_bytes_max: usize,
     /// Bytes of entries since the newest snapshot, below which no other is begun.
     pub snapshot_bytes_min: u64,
+    /// Bytes of all entries beyond which the journal before the newest snapshot goes, whatever the watch window needs.
+    pub journal_bytes_max: u64,
+    /// Bytes that the store may have in use before creations are refused; none for [`QUOTA_SHARE`] of its quota.
+    pub store_bytes_max: Option<u64>,
     /// Entries that are deleted in one commit, about.
     pub truncated_entries_max: u64,
     /// Chunks that are deleted in one commit.
@@ -53,6 +57,9 @@ pub struct Limits {
     /// Time after which another writer may take over a claim that its taker has not renewed, in ms.
     pub claim_ms_max: u64,
 }
+
+/// Share of a store's quota, in percent, that may be in use before creations are refused.
+pub(super) const QUOTA_SHARE: u64 = 80;
 
 impl Config {
     /// For a store of this name with one writer, at this moment.
@@ -82,6 +89,8 @@ impl Default for Limits {
             waiting_changes_max: 128 * 1024,
             waiting_bytes_max: 64 * 1024 * 1024,
             snapshot_bytes_min: 4 * 1024 * 1024,
+            journal_bytes_max: u64::MAX,
+            store_bytes_max: None,
             truncated_entries_max: 256,
             dropped_chunks_max: 64,
             piece_pause_ms: 2,

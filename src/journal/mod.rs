@@ -60,7 +60,9 @@ pub use chunk::CHUNK_BYTES_MAX;
 pub(crate) use chunk::{open_piece, seal_piece};
 pub use config::{Config, Limits};
 pub(crate) use entry::entry_name;
-pub use port::{COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoredManifest, ThreadPort};
+pub use port::{
+    COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoreSize, StoredManifest, ThreadPort,
+};
 pub use seal::FORMAT;
 pub use stats::{CommitStats, SnapshotStats, Stats};
 pub use ticket::{Failure, Outcome, Refusal, Ticket};
@@ -114,6 +116,8 @@ pub struct Journal {
     /// When writes are tried again, if the last commit found no room.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
+    /// Size of the store, if that tells.
+    store_size: Option<StoreSize>,
     counts: Counts,
     /// Version of the table, and the time, as the last call knew them.
     version: ResourceVersion,
@@ -186,6 +190,7 @@ impl Journal {
             held_until_ms: None,
             no_space_until_ms: None,
             is_stopped: false,
+            store_size: None,
             counts: Counts::default(),
             version: ResourceVersion::default(),
             now_ms: 0,
@@ -354,6 +359,10 @@ impl Journal {
                 self.set_reachable(is_reachable);
                 Ok(())
             }
+            Event::Size(size) => {
+                self.set_store_size(size);
+                Ok(())
+            }
             Event::Opened { .. } | Event::Piece(_) | Event::Entries(_) => {
                 Err(error::damaged(&self.config.store, "worker", "an answer to no question"))
             }
@@ -367,6 +376,30 @@ impl Journal {
             (true, true) | (false, false) => {}
         }
         self.is_reachable = is_reachable;
+    }
+
+    fn set_store_size(&mut self, size: StoreSize) {
+        let was_growing = self.takes_creations();
+        self.store_size = Some(size);
+        let (store, in_use_bytes, max) = (&self.config.store, size.in_use_bytes, self.store_bytes_max());
+        match (was_growing, self.takes_creations()) {
+            (true, false) => warn!(store, in_use_bytes, max, "the store is over its budget: creations are refused"),
+            (false, true) => info!(store, in_use_bytes, max, "the store is within its budget again"),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Bytes that the store may have in use before creations are refused, if there is a limit.
+    fn store_bytes_max(&self) -> Option<u64> {
+        let share = |quota: u64| quota / 100 * config::QUOTA_SHARE;
+        self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
+    }
+
+    /// Whether the store has room for more Leases. Renewals, changes and deletions may go on if it has not.
+    #[must_use]
+    pub fn takes_creations(&self) -> bool {
+        let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };
+        size.in_use_bytes <= max
     }
 
     fn on_no_space(&mut self, error: &EngineError, now_ms: u64) {
@@ -608,6 +641,8 @@ impl Journal {
             is_writable: self.is_writable(),
             applied_version: self.version,
             changes_in_flight: self.batches.len(),
+            store: self.store_size,
+            store_bytes_max: self.store_bytes_max(),
             storage_errors: self.counts.storage_errors,
             ..Stats::default()
         };

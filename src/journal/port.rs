@@ -2,7 +2,7 @@
 //!
 //! A port to a store with several writers keeps to more rules:
 //!
-//! - [`Event::Delivered`], [`Event::Replaced`] and [`Event::Reachable`] come without a command.
+//! - [`Event::Delivered`], [`Event::Replaced`], [`Event::Reachable`] and [`Event::Size`] come without a command.
 //! - [`Command::FindEnd`] may be answered before a commit that was sent earlier.
 //! - All that is read from [`Command::Open`] to the end of the entries is one state of the store.
 //! - The first entry and the first manifest that are delivered are those right behind that state. They come after the
@@ -75,6 +75,17 @@ pub struct End {
     pub entries: u64,
 }
 
+/// Size of a store that has a quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    /// Bytes of the database, free pages included.
+    pub bytes: u64,
+    /// Bytes of the pages in use.
+    pub in_use_bytes: u64,
+    /// Bytes at which the store is full; none if it does not tell.
+    pub quota_bytes: Option<u64>,
+}
+
 /// A piece of a snapshot, before it is compressed and sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -123,6 +134,8 @@ pub enum Event {
     Replaced(StoredManifest),
     /// Whether the store can be reached. It can when the port is made.
     Reachable(bool),
+    /// The size of the store, now and then.
+    Size(StoreSize),
     /// A command failed. After [`EngineError::NoSpace`] of a commit the worker can be used further, else not.
     Failed(EngineError),
 }

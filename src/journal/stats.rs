@@ -1,5 +1,6 @@
 //! What is counted of the journal, for metrics.
 
+use super::port::StoreSize;
 use crate::resource::ResourceVersion;
 
 /// How the journal stands.
@@ -23,6 +24,10 @@ pub struct Stats {
     pub snapshots: u64,
     /// The newest snapshot in the store, if there is one.
     pub snapshot: Option<SnapshotStats>,
+    /// Size of the store, if that tells.
+    pub store: Option<StoreSize>,
+    /// Bytes that the store may have in use before creations are refused, if there is a limit.
+    pub store_bytes_max: Option<u64>,
     /// Commits that found no room, since the start.
     pub storage_errors: u64,
 }

@@ -244,8 +244,9 @@ impl Upkeep {
     fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;
+            let is_too_long = self.retained.total().bytes > config.limits.journal_bytes_max;
             let base = Base::Snapshot(newer.clone());
-            return is_forgotten.then(|| Manifest { base, newer: None, ..self.manifest.clone() });
+            return (is_forgotten || is_too_long).then(|| Manifest { base, newer: None, ..self.manifest.clone() });
         }
         let is_free = !config.is_shared
             || self.manifest.taker.is_none_or(|taker| taker == own_writer)
@@ -259,7 +260,9 @@ impl Upkeep {
 
     fn is_snapshot_due(&self, config: &Config) -> bool {
         let last = self.manifest.newest().map_or(0, |info| info.bytes);
-        self.snapshot_retry_ms.is_none() && self.since.bytes > last.max(config.limits.snapshot_bytes_min)
+        // Half of the journal's budget, so that the other half lasts until the snapshot is finished.
+        let due = last.max(config.limits.snapshot_bytes_min).min(config.limits.journal_bytes_max / 2);
+        self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
     fn next_piece(&mut self, table: &Table) -> Option<Piece> {

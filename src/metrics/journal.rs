@@ -90,6 +90,21 @@ impl JournalCounts {
             out.single_gauge("coordination_journal_snapshot_bytes", "Bytes of the newest snapshot.", snapshot.bytes);
             out.single_gauge("coordination_journal_snapshot_leases", "Leases in the newest snapshot.", snapshot.leases);
         }
+        if let Some(store) = stats.store {
+            out.single_gauge("coordination_store_bytes", "Bytes of etcd's database, free pages included.", store.bytes);
+            out.single_gauge(
+                "coordination_store_in_use_bytes",
+                "Bytes of etcd's database that are in use, by this and other products.",
+                store.in_use_bytes,
+            );
+        }
+        if let Some(max) = stats.store_bytes_max {
+            out.single_gauge(
+                "coordination_store_limit_bytes",
+                "Bytes in use above which creations of Leases are refused.",
+                max,
+            );
+        }
         for (name, help, count) in [
             ("coordination_journal_snapshots_total", "Snapshots that have been finished.", stats.snapshots),
             (

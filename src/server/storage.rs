@@ -61,6 +61,8 @@ pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> R
             let limits = Limits {
                 batch_bytes_max: ETCD_BATCH_BYTES_MAX,
                 renewal_wait_ms: ETCD_RENEWAL_WAIT_MS,
+                journal_bytes_max: etcd.journal_bytes_max,
+                store_bytes_max: etcd.store_bytes_max,
                 ..Limits::default()
             };
             let config = Config { is_shared: true, limits, ..Config::new(&etcd.store(), begin_us) };

@@ -140,10 +140,9 @@ pub(crate) fn is_durable() -> bool {
 fn new_store(url: &str) -> etcd::Config {
     etcd::Config {
         endpoints: vec![url.to_owned()],
-        ca_file: None,
-        cert_file: None,
-        key_file: None,
         prefix: format!("/test/{:032x}", fastrand::u128(..)),
+        journal_bytes_max: u64::MAX,
+        ..etcd::Config::default()
     }
 }
 

@@ -71,6 +71,23 @@ fn the_store_does_not_grow_for_ever() {
 }
 
 #[test]
+fn a_journal_over_its_budget_goes_before_the_watch_window_has_passed() {
+    let limits = Limits { journal_bytes_max: 32 * 1024, ..small_limits() };
+    let mut rig = filled(limits, 1_000_000);
+    let mut largest = 0;
+    for micros in 0..300 {
+        renew_all(&mut rig, micros);
+        largest = largest.max(rig.journal.stats().journal_bytes);
+    }
+    // The entries of one round come before the next look.
+    assert!(largest < 40 * 1024, "{largest} bytes");
+    let dump = rig.dump();
+    let rig = rig.restart(limits, 2);
+    assert_eq!(rig.dump(), dump);
+    assert!(rig.table.log().len() < 30 * 300, "the start fills what is left of the watch window");
+}
+
+#[test]
 fn a_commit_deletes_a_bounded_piece_and_a_manifest_goes_alone() {
     let mut rig = filled(small_limits(), 50);
     for micros in 0..100 {

@@ -1,0 +1,85 @@
+//! The flags that say where etcd is. They have kube-apiserver's names and meaning.
+
+use crate::etcd::Config;
+use std::path::{Path, PathBuf};
+
+/// Flags of etcd.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EtcdArgs {
+    /// URLs of etcd's members, separated by commas, for --storage etcd: http:// or https:// with a host and a port.
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub etcd_servers: Vec<String>,
+
+    /// PEM file with the certificate authorities of etcd's members. Needed for https:// URLs.
+    #[arg(long, value_name = "FILE")]
+    pub etcd_cafile: Option<PathBuf>,
+
+    /// PEM file with the client certificate for etcd. Goes together with --etcd-keyfile.
+    #[arg(long, value_name = "FILE", requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+
+    /// PEM file with the private key of --etcd-certfile.
+    #[arg(long, value_name = "FILE", requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+
+    /// Beginning of all keys in etcd. All replicas have the same, and nobody else has keys there.
+    #[arg(long, value_name = "PREFIX", default_value = "/coordination-apiserver")]
+    pub etcd_prefix: String,
+}
+
+impl EtcdArgs {
+    /// Where etcd is.
+    #[must_use]
+    pub fn config(&self) -> Config {
+        Config {
+            endpoints: self.etcd_servers.clone(),
+            ca_file: self.etcd_cafile.clone(),
+            cert_file: self.etcd_certfile.clone(),
+            key_file: self.etcd_keyfile.clone(),
+            prefix: self.etcd_prefix.clone(),
+            ..Config::default()
+        }
+    }
+
+    /// Whether the command line names an etcd.
+    pub(super) fn is_used(&self) -> bool {
+        !self.etcd_servers.is_empty() || self.named_files().next().is_some()
+    }
+
+    /// The files that the command line names.
+    pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [
+            ("--etcd-cafile", &self.etcd_cafile),
+            ("--etcd-certfile", &self.etcd_certfile),
+            ("--etcd-keyfile", &self.etcd_keyfile),
+        ]
+        .into_iter()
+        .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    /// Checks flags that name an etcd.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub(super) fn check(&self) -> Result<(), String> {
+        for url in &self.etcd_servers {
+            if !is_member(url) {
+                return Err(format!("--etcd-servers {url:?}: not a URL such as https://127.0.0.1:2379"));
+            }
+            if url.starts_with("https://") && self.etcd_cafile.is_none() {
+                return Err(format!("--etcd-servers {url:?} needs --etcd-cafile"));
+            }
+        }
+        if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
+            return Err(format!("--etcd-prefix {:?}: it must begin with / and name something", self.etcd_prefix));
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is the URL of a member of etcd.
+fn is_member(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
+    let (host, port) = rest.rsplit_once(':').unwrap_or_default();
+    !host.is_empty() && !rest.contains(['/', '?', '#', '@', ' ']) && port.parse::<u16>().is_ok()
+}

@@ -1,0 +1,52 @@
+//! What is done now and then: looks at the size of the database, and compactions of an etcd that nobody else compacts.
+
+use super::client::Failure;
+use super::messages::StatusResponse;
+use super::state::State;
+use crate::journal::{Event, StoreSize};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// Time between two looks at the size.
+const SIZE_EVERY: Duration = Duration::from_secs(5);
+
+/// Says how large the database is, until the thread is over.
+pub(super) async fn watch_size(state: Rc<State>) {
+    while !state.is_over.get() {
+        match state.client.status(state.client.member()).await {
+            Ok(status) => state.say(Event::Size(size(&status))),
+            Err(Failure::Refused(status)) => {
+                let reason = status.message();
+                return tracing::warn!(reason, "etcd does not tell its size: no creation is refused because of it");
+            }
+            Err(failure) => tracing::debug!(?failure, "etcd does not tell its size"),
+        }
+        sleep(SIZE_EVERY).await;
+    }
+}
+
+fn size(status: &StatusResponse) -> StoreSize {
+    let bytes = |number: i64| u64::try_from(number).unwrap_or(0);
+    StoreSize {
+        bytes: bytes(status.db_size),
+        in_use_bytes: bytes(status.db_size_in_use),
+        quota_bytes: Some(bytes(status.db_size_quota)).filter(|quota| *quota > 0),
+    }
+}
+
+/// Compacts every `interval` up to what this replica had followed an interval before, until the thread is over.
+pub(super) async fn compact(state: Rc<State>, interval: Duration) {
+    let mut revision = state.followed.get();
+    while !state.is_over.get() {
+        sleep(interval).await;
+        match state.client.compact(revision).await {
+            Ok(()) => tracing::debug!(revision, "etcd compacted"),
+            Err(Failure::Refused(status)) => {
+                return tracing::error!(reason = status.message(), "etcd refuses to be compacted");
+            }
+            Err(failure) => tracing::debug!(?failure, "etcd has not answered a compaction"),
+        }
+        revision = state.followed.get();
+    }
+}
