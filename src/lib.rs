@@ -31,6 +31,7 @@ pub(crate) mod listener;
 pub mod logging;
 pub(crate) mod media_type;
 pub(crate) mod metrics;
+pub mod offline;
 pub mod options;
 pub mod patch;
 pub(crate) mod permits;

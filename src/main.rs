@@ -3,11 +3,12 @@
 //! What prevents it from starting is told in one line on standard error: exit status 2 if the command line is to
 //! blame, else 1.
 
-use coordination_apiserver::cli::{Args, Command, InspectArgs, PROGRAM, Stop, StorageKind, USAGE, one_line};
+use coordination_apiserver::cli::{
+    Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
+};
 use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
-use coordination_apiserver::engine::disk::{FILE, salvage};
-use coordination_apiserver::journal::inspect::Inspection;
 use coordination_apiserver::logging;
+use coordination_apiserver::offline::Store;
 use coordination_apiserver::pki::{self, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
@@ -33,8 +34,10 @@ fn main() -> ExitCode {
         }
         Err(Stop::Wrong(line)) => return Failure { line, status: USAGE }.report(),
     };
-    if let Some(Command::Inspect(inspect)) = &args.command {
-        return self::inspect(inspect).unwrap_or_else(|failure| failure.report());
+    match &args.command {
+        Some(Command::Inspect(args)) => return inspect(args).unwrap_or_else(|failure| failure.report()),
+        Some(Command::MigrateStorage(args)) => return migrate(args).unwrap_or_else(|failure| failure.report()),
+        None => {}
     }
     let log = match logging::init(args.log_format, args.verbosity) {
         Ok(log) => log,
@@ -100,31 +103,32 @@ fn run(args: &Args) -> Result<(), Failure> {
     server.run().map_err(Failure::at_runtime)
 }
 
-/// Prints what a data folder holds. Exit status 1 if something in it is damaged.
+/// Prints what a store holds. Exit status 1 if something in it is damaged.
 fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
-    let folder = data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?;
-    let mut salvage = salvage(&folder.join(FILE)).map_err(Failure::at_runtime)?;
-    let complaints = std::mem::take(&mut salvage.complaints);
-    let mut inspection = Inspection::begin(&mut salvage);
-    // A reader that has gone away is no reason to fail.
+    let store = match args.etcd.etcd_servers.is_empty() {
+        true => Store::Disk(data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?),
+        false => Store::Etcd(args.etcd.config()),
+    };
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if args.changes {
-        for line in inspection.by_ref() {
-            if writeln!(out, "{line}").is_err() {
-                return Ok(ExitCode::SUCCESS);
-            }
-        }
-    }
-    let mut summary = inspection.finish();
-    summary.complaints.splice(0..0, complaints);
-    if !args.changes {
-        _ = write!(out, "{}", summary.report(&folder));
-    }
-    _ = out.flush();
+    let summary = store.inspect(args.changes, &mut out).map_err(Failure::at_runtime)?;
     for complaint in &summary.complaints {
         _ = writeln!(io::stderr(), "{PROGRAM}: {}", one_line(complaint));
     }
     Ok(if summary.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_FAILED) })
+}
+
+/// Moves the Leases of a store to another.
+fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
+    let folder = data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?;
+    let store = |kind| match kind {
+        DurableKind::Disk => Store::Disk(folder.clone()),
+        DurableKind::Etcd => Store::Etcd(args.etcd.config()),
+    };
+    let (from, to) = (store(args.from), store(args.to));
+    let moved = from.migrate_to(&to).map_err(Failure::at_runtime)?;
+    let (leases, version) = (moved.leases, moved.version.0);
+    _ = writeln!(io::stdout(), "moved {leases} Leases at resourceVersion {version} from {from} to {to}");
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The data folder that the user named, or the one beside the certificates.

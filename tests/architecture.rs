@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 /// All modules, the lowest last. Each uses only modules of the lines below its own.
 const LAYERS: &str = "
-    server
+    cli  offline  server
     conn
     serve
     api
     metrics
     etcd  watch
     form  journal  options
-    auth  cli  cluster  media_type  patch  pki  table
+    auth  cluster  media_type  patch  pki  table
     codec  listener  selector  tls  verb
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp

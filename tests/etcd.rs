@@ -238,6 +238,68 @@ fn over_its_budget_a_store_takes_everything_but_creations() {
     eventually("creations are taken again", || created("later") == 201);
 }
 
+/// Runs the program with these arguments to its end. Exit status, standard output and standard error.
+fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(env!("CARGO_BIN_EXE_coordination-apiserver")).args(args).output().expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let folders = tempfile::tempdir().expect("a folder");
+    let folder = |name: &str| folders.path().join(name).to_string_lossy().into_owned();
+    let on_disk = |folder: &str| Process::start(&["--data-dir", folder], FILES_MAX);
+    let (old, url) = (folder("old"), etcd.url());
+    let mut server = on_disk(&old);
+    for at in 0..30 {
+        create(&mut client(&server), &format!("l{at}"));
+    }
+    client(&server).call("DELETE", &path(NAMESPACE, "l7"), "").expect_status(200, "a deletion");
+    let before = items(&server);
+    let last = client(&server).call("GET", &collection(NAMESPACE), "").json();
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let migrate = |from: &str, to: &str, folder: &str| {
+        run(&["migrate-storage", "--from", from, "--to", to, "--data-dir", folder, "--etcd-servers", &url])
+    };
+
+    let (status, stdout, stderr) = migrate("disk", "etcd", &folder("nothing"));
+    assert_eq!((status, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("nothing") && stderr.lines().count() == 1, "{stderr}");
+    let (status, stdout, stderr) = migrate("disk", "etcd", &old);
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let moved = format!("moved 29 Leases at resourceVersion {}", version(&last));
+    assert!(stdout.starts_with(&moved), "{stdout}");
+    let (status, _, stderr) = migrate("disk", "etcd", &old);
+    assert_eq!(status, Some(1));
+    assert!(stderr.contains("holds Leases already"), "{stderr}");
+
+    let (status, report, _) = run(&["inspect", "--etcd-servers", &url]);
+    assert_eq!(status, Some(0));
+    assert!(report.contains("Leases               29\n"), "{report}");
+    let mut replicas = [replica(&etcd), replica(&etcd)];
+    for replica in &replicas {
+        assert_eq!(items(replica), before);
+    }
+    assert_eq!(version(&create(&mut client(&replicas[0]), "next")), version(&last) + 1);
+    let after = items(&replicas[1]);
+    for replica in &mut replicas {
+        replica.signal("TERM");
+        assert!(replica.wait().success());
+    }
+    let (status, changes, _) = run(&["inspect", "--etcd-servers", &url, "--changes"]);
+    assert!(status == Some(0) && changes.lines().count() == 1 && changes.contains("next"), "{changes}");
+
+    let (status, _, stderr) = migrate("etcd", "disk", &folder("new"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""));
+    let server = on_disk(&folder("new"));
+    assert_eq!(items(&server), after);
+    assert_eq!(version(&create(&mut client(&server), "last")), version(&last) + 2);
+}
+
 fn put(key: &str, value: &[u8]) -> String {
     use base64::Engine as _;
     let encode = |bytes: &[u8]| base64::prelude::BASE64_STANDARD.encode(bytes);

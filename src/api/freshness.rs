@@ -18,6 +18,7 @@ use super::waiting::Until;
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
 use crate::http::Method;
+use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
@@ -28,12 +29,30 @@ pub(super) fn names_version(call: &Call<'_>) -> bool {
 }
 
 impl Api {
+    /// Decides a request once the table is recent enough for it.
+    ///
+    /// # Errors
+    /// [`ApiError`] if the request fails, if the store cannot be reached, or if too many requests wait.
+    #[inline(never)]
+    pub(super) fn decide_when_fresh(
+        &mut self,
+        table: &mut Table,
+        call: &Call<'_>,
+        route: &Route<'_>,
+        body: &[u8],
+    ) -> Result<Reply, ApiError> {
+        if let Some(until) = self.wait_before(table, call)? {
+            return self.wait(call, until);
+        }
+        let decided = self.decide(table, call, route, body);
+        self.confirm(call, decided)
+    }
+
     /// What a request must wait for before it is decided, if other processes write to the store.
     ///
     /// # Errors
     /// 503 if the store cannot be reached, so that no barrier can be passed.
-    #[inline(never)]
-    pub(super) fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
+    fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
         if is_write(call) || !self.storage.is_shared() {
             return Ok(None);
         }
@@ -56,8 +75,7 @@ impl Api {
     ///
     /// # Errors
     /// [`ApiError`] if the request fails, if the store cannot be reached, or if too many requests wait.
-    #[inline(never)]
-    pub(super) fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
+    fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
         let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
         if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
             let until = self.barrier()?;

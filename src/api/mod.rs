@@ -427,17 +427,14 @@ impl Api {
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
-        let may_be_behind = self.storage.is_shared() || names_version(call);
-        if may_be_behind && let Some(until) = self.wait_before(table, call)? {
-            return self.wait(call, until);
+        if self.storage.is_shared() || names_version(call) {
+            return self.decide_when_fresh(table, call, route, body);
         }
-        let decided = self.decide(table, call, route, body);
-        if may_be_behind { self.confirm(call, decided) } else { decided }
+        self.decide(table, call, route, body)
     }
 
     /// Does what route and method say, by the table as it is.
-    #[allow(clippy::inline_always, reason = "the one call costs each request 60 instructions")]
-    #[inline(always)]
+    #[inline]
     fn decide(
         &mut self,
         table: &mut Table,

@@ -2,6 +2,7 @@
 //! starts.
 
 use super::etcd::EtcdArgs;
+use super::offline::{InspectArgs, MigrateArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::etcd;
 use crate::logging::LogFormat;
@@ -230,23 +231,13 @@ pub struct Args {
 /// What the program does in place of serving.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Print what the data folder of a stopped server holds. A damaged store is read as far as possible, and never
-    /// changed.
+    /// Print what the data folder of a stopped server holds, or an etcd. A damaged store is read as far as possible,
+    /// and never changed.
     Inspect(InspectArgs),
-}
 
-/// Flags of `inspect`.
-#[derive(Clone, Debug, clap::Args)]
-pub struct InspectArgs {
-    /// Folder of the store.
-    ///
-    /// [default: coordination-apiserver/data in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
-    #[arg(long, value_name = "DIR")]
-    pub data_dir: Option<PathBuf>,
-
-    /// Print each change of the journal, one JSON object a line.
-    #[arg(long)]
-    pub changes: bool,
+    /// Move all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
+    /// store must hold nothing. The old one stays as it is. Watches from before get 410.
+    MigrateStorage(MigrateArgs),
 }
 
 /// Where Leases are kept.
@@ -270,7 +261,12 @@ impl Args {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Stop::Information(e.render().to_string()),
             _ => Stop::Wrong(wrong_usage(&e)),
         })?;
-        args.check().map_err(|message| Stop::Wrong(one_line(&message)))?;
+        let checked = match &args.command {
+            Some(Command::Inspect(inspect)) => inspect.check(),
+            Some(Command::MigrateStorage(migrate)) => migrate.check(),
+            None => args.check(),
+        };
+        checked.map_err(|message| Stop::Wrong(one_line(&message)))?;
         Ok(args)
     }
 
@@ -397,24 +393,32 @@ impl Args {
         if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
             return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));
         }
-        for (flag, file) in self.named_files() {
-            fs::read(file).map_err(|e| format!("{flag} {}: {e}", file.display()))?;
-        }
-        let inspected = self.command.as_ref().map(|Command::Inspect(inspect)| inspect.data_dir.as_deref());
-        for (flag, dir) in [
-            ("--cert-dir", self.cert_dir.as_deref()),
-            ("--data-dir", self.data_dir.as_deref()),
-            ("--data-dir", inspected.flatten()),
-        ] {
-            let Some(dir) = dir else { continue };
-            if dir.as_os_str().is_empty() {
-                return Err(format!("{flag} is empty"));
-            }
-            if dir.exists() && !dir.is_dir() {
-                return Err(format!("{flag} {}: not a folder", dir.display()));
-            }
-        }
-        Ok(())
+        check_files(&self.named_files().collect::<Vec<_>>())?;
+        check_folder("--cert-dir", self.cert_dir.as_deref())?;
+        check_folder("--data-dir", self.data_dir.as_deref())
+    }
+}
+
+/// Sees to it that the files that flags name can be read.
+///
+/// # Errors
+/// The first that cannot.
+pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
+    files.iter().try_for_each(|(flag, file)| match fs::read(file) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(format!("{flag} {}: {e}", file.display())),
+    })
+}
+
+/// Sees to it that a flag names a folder, or what may become one.
+///
+/// # Errors
+/// What the flag names instead.
+pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String> {
+    match dir {
+        Some(dir) if dir.as_os_str().is_empty() => Err(format!("{flag} is empty")),
+        Some(dir) if dir.exists() && !dir.is_dir() => Err(format!("{flag} {}: not a folder", dir.display())),
+        Some(_) | None => Ok(()),
     }
 }
 
@@ -540,9 +544,28 @@ mod tests {
         assert!(wrong(&["--data-dir=/dev/null"]).contains("--data-dir /dev/null: not a folder"));
         assert!(wrong(&["--storage=tape"]).contains("[possible values: disk, etcd, memory]"));
         let inspect = parse(&["inspect", "--data-dir=/nowhere/data", "--changes"]).expect("a command line");
-        assert!(matches!(inspect.command, Some(Command::Inspect(InspectArgs { data_dir: Some(_), changes: true }))));
+        assert!(matches!(
+            inspect.command,
+            Some(Command::Inspect(InspectArgs { data_dir: Some(_), changes: true, .. }))
+        ));
         assert!(wrong(&["inspect", "--data-dir=/dev/null"]).contains("not a folder"));
         assert!(wrong(&["inspect", "--storage=disk"]).contains("--storage"));
+        assert!(
+            wrong(&["inspect", "--data-dir=/x", "--etcd-servers=http://127.0.0.1:1"]).contains("cannot be used with")
+        );
+        assert!(wrong(&["inspect", "--etcd-cafile=/dev/null"]).contains("need --etcd-servers"));
+    }
+
+    #[test]
+    fn a_migration_has_two_stores() {
+        let [command, etcd] = ["migrate-storage", "--etcd-servers=http://127.0.0.1:1"];
+        let both = ["--from=disk", "--to=etcd"];
+        assert!(parse(&[command, both[0], both[1], etcd]).is_ok());
+        assert!(wrong(&[command, both[0], etcd]).contains("--to"));
+        assert!(wrong(&[command, both[0], both[1]]).contains("needs --etcd-servers"));
+        assert!(wrong(&[command, "--from=disk", "--to=disk", etcd]).contains("the same"));
+        assert!(wrong(&[command, "--from=memory", "--to=disk", etcd]).contains("possible values: disk, etcd"));
+        assert!(wrong(&[command, both[0], both[1], etcd, "--data-dir=/dev/null"]).contains("not a folder"));
     }
 
     #[test]

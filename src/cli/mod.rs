@@ -4,9 +4,11 @@
 
 mod args;
 mod etcd;
+mod offline;
 
-pub use args::{Args, Command, InspectArgs, StorageKind};
+pub use args::{Args, Command, StorageKind};
 use clap::Parser;
+pub use offline::{DurableKind, InspectArgs, MigrateArgs};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;

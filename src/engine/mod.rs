@@ -56,6 +56,20 @@ pub enum Write {
     PutManifest(Vec<u8>),
 }
 
+/// The first entries after `after` of those that are sorted by position: about `bytes_max` bytes of them, and at least
+/// one if there is one.
+#[must_use]
+pub fn entries_after(sorted: &[Entry], after: Position, bytes_max: usize) -> Vec<Entry> {
+    let from = sorted.partition_point(|entry| entry.position <= after);
+    let mut bytes = 0;
+    let fits = |entry: &&Entry| {
+        let is_first = bytes == 0;
+        bytes += entry.payload.len();
+        is_first || bytes <= bytes_max
+    };
+    sorted[from..].iter().take_while(fits).cloned().collect()
+}
+
 /// A store of the journal.
 pub trait Engine: fmt::Debug + Send {
     /// The manifest; `None` if the store is new.
@@ -115,6 +129,11 @@ pub enum EngineError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The store is not new.
+    InUse {
+        /// The store.
+        store: String,
+    },
     /// The process no longer follows a store with several writers, and must load it again. The store is whole.
     Lost {
         /// The store.
@@ -162,6 +181,7 @@ impl fmt::Display for EngineError {
                 "{place} is damaged: {what}; move the data folder away to start with a new store, and look at what is \
                  left with `coordination-apiserver inspect --data-dir FOLDER`"
             ),
+            Self::InUse { store } => write!(f, "{store} holds Leases already; only a new store can be filled"),
             Self::Io { what, cause } => write!(f, "{what}: {cause}"),
             Self::Lost { store, what } => write!(f, "{store} must be loaded again: {what}"),
             Self::NewerFormat { store, found, known } => write!(
@@ -177,7 +197,11 @@ impl std::error::Error for EngineError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { cause, .. } | Self::NoSpace { cause, .. } => Some(cause),
-            Self::Busy { .. } | Self::Damaged { .. } | Self::Lost { .. } | Self::NewerFormat { .. } => None,
+            Self::Busy { .. }
+            | Self::Damaged { .. }
+            | Self::InUse { .. }
+            | Self::Lost { .. }
+            | Self::NewerFormat { .. } => None,
         }
     }
 }

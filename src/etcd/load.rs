@@ -79,16 +79,7 @@ impl Load {
 
     async fn read(&self, state: &State) -> Result<VecDeque<Entry>, Failure> {
         let State { client, keys, .. } = state;
-        let Range { start: mut next, end } = keys.journal();
-        let mut kvs: Vec<KeyValue> = Vec::new();
-        loop {
-            let page = RangeRequest { limit: PAGE_KEYS, ..all(next..end.clone(), self.revision) };
-            let page = client.range(page).await?;
-            kvs.extend(page.kvs);
-            let Some(last) = kvs.last().filter(|_| page.more) else { break };
-            next = last.key.clone();
-            next.push(0);
-        }
+        let mut kvs = pages(client, all(keys.journal(), self.revision)).await?;
         kvs.sort_unstable_by_key(|kv| kv.mod_revision);
         let mut entries = state.entries.borrow_mut();
         *entries = super::transaction::Entries::default();
@@ -101,16 +92,29 @@ impl Load {
     }
 }
 
+/// All keys of a range, read in pages.
+pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<KeyValue>, Failure> {
+    let mut request = RangeRequest { limit: PAGE_KEYS, ..request };
+    let mut kvs: Vec<KeyValue> = Vec::new();
+    loop {
+        let page = client.range(request.clone()).await?;
+        kvs.extend(page.kvs);
+        let Some(last) = kvs.last().filter(|_| page.more) else { return Ok(kvs) };
+        request.key.clone_from(&last.key);
+        request.key.push(0);
+    }
+}
+
 /// Position of an entry.
 pub(super) fn position(kv: &KeyValue) -> Position {
     Position(kv.mod_revision.cast_unsigned())
 }
 
-fn one(key: Vec<u8>, revision: i64) -> RangeRequest {
+pub(super) fn one(key: Vec<u8>, revision: i64) -> RangeRequest {
     RangeRequest { key, revision, ..RangeRequest::default() }
 }
 
-fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
+pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeRequest {
     RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
 }
 

@@ -23,9 +23,11 @@ mod keys;
 mod load;
 mod messages;
 mod port;
+mod reader;
 mod release;
 mod state;
 mod transaction;
 
 pub use config::Config;
 pub use port::EtcdPort;
+pub use reader::EtcdReader;

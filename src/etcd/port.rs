@@ -103,7 +103,7 @@ impl EtcdPort {
     }
 }
 
-fn runtime() -> Result<Runtime, EngineError> {
+pub(super) fn runtime() -> Result<Runtime, EngineError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|cause| EngineError::Io { what: "cannot start a runtime".to_owned(), cause })
 }

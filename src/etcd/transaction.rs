@@ -67,6 +67,10 @@ impl Transaction {
             let sealed = seal_piece(&piece);
             let Piece { snapshot, index, .. } = piece;
             transaction.chunk_bytes = sealed.len();
+            if index == 0 {
+                // A migration stores its chunks before there is a manifest.
+                transaction.put(keys.format(), FORMAT.to_vec());
+            }
             transaction.put(keys.chunk(snapshot, index), sealed);
         }
         for write in writes {

@@ -40,6 +40,7 @@ pub mod inspect;
 mod lease_form;
 mod loading;
 mod manifest;
+pub mod migration;
 mod port;
 mod record;
 mod replay;

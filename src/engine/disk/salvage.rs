@@ -10,7 +10,7 @@ use redb::{ReadTransaction, ReadableTable, StorageBackend};
 use super::store::{Absent, CHUNKS, MANIFEST, META};
 use super::walk::walk;
 use super::{Disk, folder};
-use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write};
+use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
 
 /// What could be read of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,14 +104,7 @@ impl Engine for Salvage {
     }
 
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
-        let from = self.entries.partition_point(|entry| entry.position <= after);
-        let mut bytes = 0;
-        let fits = |entry: &&Entry| {
-            let is_first = bytes == 0;
-            bytes += entry.payload.len();
-            is_first || bytes <= bytes_max
-        };
-        Ok(self.entries[from..].iter().take_while(fits).cloned().collect())
+        Ok(entries_after(&self.entries, after, bytes_max))
     }
 
     fn commit(&mut self, _: Vec<Write>, _: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {

@@ -18,7 +18,6 @@ use known::Known;
 use line::{EntryLine, change_line, damage_line};
 use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};
-use std::path::Path;
 
 /// What a store holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,10 +55,10 @@ pub struct Summary {
 impl Summary {
     /// The summary as text for a person; `store` is what was looked at.
     #[must_use]
-    pub fn report(&self, store: &Path) -> String {
+    pub fn report(&self, store: &dyn Display) -> String {
         let mut text = String::new();
         let mut row = |name: &str, value: &dyn Display| _ = writeln!(text, "{name:<20} {value}");
-        row("store", &store.display());
+        row("store", store);
         row("format", &self.format.map_or_else(|| "unknown".to_owned(), |format| format.to_string()));
         row("Leases", &self.leases);
         row("resourceVersion", &self.last_version);

@@ -4,6 +4,7 @@ mod damage;
 mod forms;
 mod generate;
 mod inspect;
+mod migration;
 mod recovery;
 mod replicas;
 mod rig;

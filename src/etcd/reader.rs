@@ -1,0 +1,106 @@
+//! A state of the store at one revision, as an engine that cannot be written: for a person who looks at it.
+
+use super::client::{Client, Failure};
+use super::config::Config;
+use super::keys::Keys;
+use super::load::{all, check_format, one, pages, position};
+use super::messages::{KeyValue, RangeRequest};
+use super::port::runtime;
+use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+/// A state of a store in etcd.
+#[derive(Debug)]
+pub struct EtcdReader {
+    client: Client,
+    keys: Keys,
+    runtime: Runtime,
+    /// Revision of the state.
+    revision: i64,
+    /// Entries in their order, once they were read.
+    entries: Option<Vec<Entry>>,
+}
+
+/// Time for an answer, and for all pages of the entries.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl EtcdReader {
+    /// Fixes the state.
+    ///
+    /// # Errors
+    /// [`EngineError`] if etcd does not answer, or if the keys are another product's.
+    pub fn open(config: Config) -> Result<Self, EngineError> {
+        let runtime = runtime()?;
+        let keys = Keys::new(&config.prefix);
+        let opening = async {
+            let client = Client::new(config.clone())?;
+            check_format(&client, &keys).await?;
+            let read = client.range(one(keys.format(), 0)).await.map_err(|failure| failure.into_error(&config))?;
+            Ok((client, read.header.map_or(0, |header| header.revision)))
+        };
+        let (client, revision) = within(&runtime, &config, opening)?;
+        Ok(Self { client, keys, runtime, revision, entries: None })
+    }
+
+    fn read(&self, request: RangeRequest) -> Result<Vec<KeyValue>, EngineError> {
+        let config = self.client.config();
+        let reading = async {
+            let kvs = pages(&self.client, request).await;
+            kvs.map_err(|failure: Failure| failure.into_error(config))
+        };
+        within(&self.runtime, config, reading)
+    }
+
+    fn value(&self, key: Vec<u8>) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.read(one(key, self.revision))?.pop().map(|kv| kv.value))
+    }
+}
+
+/// Waits for an answer, for a minute at the most.
+fn within<T>(
+    runtime: &Runtime,
+    config: &Config,
+    answer: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, EngineError> {
+    let answered = runtime.block_on(async { timeout(ANSWER_TIMEOUT, answer).await });
+    answered.unwrap_or_else(|_| {
+        let cause = io::ErrorKind::TimedOut.into();
+        Err(EngineError::Io { what: format!("cannot reach {}", config.store()), cause })
+    })
+}
+
+impl Engine for EtcdReader {
+    fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
+        self.value(self.keys.manifest())
+    }
+
+    fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError> {
+        self.value(self.keys.chunk(snapshot, index))
+    }
+
+    fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError> {
+        let chunks = self.read(RangeRequest { keys_only: true, ..all(self.keys.chunks(), self.revision) })?;
+        let mut snapshots: Vec<_> = chunks.iter().filter_map(|kv| self.keys.snapshot_of(&kv.key)).collect();
+        snapshots.dedup();
+        Ok(snapshots)
+    }
+
+    fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError> {
+        if self.entries.is_none() {
+            let mut kvs = self.read(all(self.keys.journal(), self.revision))?;
+            kvs.sort_unstable_by_key(|kv| kv.mod_revision);
+            self.entries =
+                Some(kvs.into_iter().map(|kv| Entry { position: position(&kv), payload: kv.value }).collect());
+        }
+        Ok(entries_after(self.entries.as_deref().unwrap_or_default(), after, bytes_max))
+    }
+
+    fn commit(&mut self, _: Vec<Write>, _: &mut dyn FnMut(Entry)) -> Result<(), EngineError> {
+        let cause = io::ErrorKind::ReadOnlyFilesystem.into();
+        Err(EngineError::Io { what: "cannot write what is only read".to_owned(), cause })
+    }
+}

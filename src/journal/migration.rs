@@ -1,0 +1,138 @@
+//! Moves the Leases of one store to another, which is new, while no server uses either.
+//!
+//! The new store begins with a snapshot of the Leases at the version that the old one had reached. Versions go on from
+//! there. The journal stays behind, and with it the watch window: a watch from before gets 410.
+
+use super::Journal;
+use super::applied::Applied;
+use super::config::Config;
+use super::error::damaged;
+use super::manifest::{Base, Manifest, SnapshotInfo};
+use super::port::{Command, Commit, Event, Port, StoredManifest};
+use super::taking::Taking;
+use crate::engine::{EngineError, SnapshotId, Write};
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+
+/// A store, and what waits for it.
+pub struct Place<'p> {
+    /// The way to the store.
+    pub port: Box<dyn Port>,
+    /// What the store is called, and whether other processes write to it.
+    pub config: Config,
+    /// Waits until the port may have an event.
+    pub wait: Box<dyn FnMut() + 'p>,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// Number of Leases.
+    pub leases: u64,
+    /// Version that the new store begins with.
+    pub version: ResourceVersion,
+    /// Bytes of the snapshot, compressed.
+    pub bytes: u64,
+}
+
+/// Records and changes that are loaded between two looks at the port.
+const RECORDS_AT_ONCE: usize = 64 * 1024;
+/// The snapshot that the new store begins with.
+const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
+
+/// Moves all Leases from one store to another. The old store stays as it is.
+///
+/// # Errors
+/// [`EngineError`]: the old store holds nothing or cannot be read, or the new one is not new or cannot be written. What
+/// was written is no store yet, and another attempt may be made.
+pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
+    let table = load(from)?;
+    to.prepare()?;
+    let wall_us = i64::try_from(to.config.wall_us).unwrap_or(i64::MAX);
+    let mut taking = Taking::begin(FIRST_SNAPSHOT, &table, Applied::default(), 0, wall_us);
+    let info = loop {
+        if let Some(info) = taking.info() {
+            break info;
+        }
+        if taking.is_short() && !taking.step(&table) {
+            return Err(damaged(&to.config.store, "snapshot", "the table has changed on the way"));
+        }
+        if let Some(piece) = taking.piece() {
+            taking.on_durable(to.commit(Commit { piece: Some(piece), ..Commit::default() })?);
+        }
+    };
+    let SnapshotInfo { records, version, bytes, .. } = info;
+    let manifest = Manifest { base: Base::Snapshot(info), last_claimed: FIRST_SNAPSHOT, ..Manifest::new(version) };
+    let manifest = StoredManifest { bytes: manifest.encode(), revision: 0 };
+    to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() })?;
+    Ok(Migrated { leases: records, version, bytes })
+}
+
+/// The Leases of a store.
+fn load(mut from: Place<'_>) -> Result<Table, EngineError> {
+    if !from.open()?.has_manifest {
+        return Err(damaged(&from.config.store, "manifest", "it is not there: no server has used this store"));
+    }
+    let Place { port, config, mut wait } = from;
+    // The event log is of no use here.
+    let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
+    let mut journal = Journal::new(port, config, 0);
+    while journal.is_loading() {
+        journal.advance(&mut table, 0, RECORDS_AT_ONCE)?;
+        if journal.is_loading() && !journal.has_work() {
+            wait();
+        }
+    }
+    Ok(table)
+}
+
+struct Opened {
+    has_manifest: bool,
+    has_entries: bool,
+    snapshots: Vec<SnapshotId>,
+}
+
+impl Place<'_> {
+    fn ask(&mut self, command: Command) -> Result<Event, EngineError> {
+        self.port.send(command);
+        loop {
+            match self.port.next() {
+                Some(Event::Failed(error)) => return Err(error),
+                Some(Event::Reachable(_) | Event::Size(_)) => {}
+                Some(event) => return Ok(event),
+                None => (self.wait)(),
+            }
+        }
+    }
+
+    fn open(&mut self) -> Result<Opened, EngineError> {
+        match self.ask(Command::Open)? {
+            Event::Opened { manifest, snapshots, has_entries } => {
+                Ok(Opened { has_manifest: manifest.is_some(), has_entries, snapshots })
+            }
+            _ => Err(damaged(&self.config.store, "worker", "an answer to no question")),
+        }
+    }
+
+    /// Sees to it that the store is new, and deletes what an attempt that was broken off has left there.
+    fn prepare(&mut self) -> Result<(), EngineError> {
+        let Opened { has_manifest, has_entries, snapshots } = self.open()?;
+        if has_manifest || has_entries {
+            return Err(EngineError::InUse { store: self.config.store.clone() });
+        }
+        for snapshot in snapshots {
+            let writes = vec![Write::DropChunks { snapshot, below: u32::MAX }];
+            self.commit(Commit { writes, ..Commit::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Makes a commit durable. Bytes of its chunk.
+    fn commit(&mut self, commit: Commit) -> Result<usize, EngineError> {
+        match self.ask(Command::Commit(commit))? {
+            Event::Committed { chunk_bytes, .. } => Ok(chunk_bytes),
+            Event::Overtaken => Err(EngineError::InUse { store: self.config.store.clone() }),
+            _ => Err(damaged(&self.config.store, "worker", "an answer to no question")),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Leases on their way from one store to another.
+
+use super::super::migration::{Migrated, Place, migrate};
+use super::super::testing::Store;
+use super::super::{CallPort, Config, Worker};
+use super::rig::{Rig, create, small_limits};
+use crate::engine::{Engine, EngineError, SnapshotId, Write};
+use crate::resource::ResourceVersion;
+
+fn place(store: &Store) -> Place<'static> {
+    let port = CallPort::new(Worker::new(Box::new(store.clone()), "memory"));
+    Place { port: Box::new(port), config: Config::new("memory", 5), wait: Box::new(|| panic!("an answer is missing")) }
+}
+
+fn filled() -> Rig {
+    let mut rig = Rig::open(&Store::default(), small_limits(), 100, 1);
+    for n in 0..200 {
+        rig.write(create("n", &format!("{n}")));
+    }
+    drop(rig.write(rig.deletion("n", "7")));
+    rig
+}
+
+#[test]
+fn a_new_store_goes_on_where_the_old_one_stopped() {
+    let rig = filled();
+    let (old, version) = (rig.store.stored(), rig.table.version());
+    let new = Store::default();
+    // What an attempt that was broken off has left.
+    let stray = Write::PutChunk { snapshot: SnapshotId(1), index: 70, bytes: b"stray".to_vec() };
+    new.clone().commit(vec![stray], &mut |_| ()).expect("a commit");
+    let moved = migrate(place(&rig.store), place(&new)).expect("moved");
+    assert!(matches!(moved, Migrated { leases: 199, version: of, .. } if of == version));
+    assert_eq!(rig.store.stored(), old);
+    assert!(!new.stored().chunks.contains_key(&(SnapshotId(1), 70)));
+    let mut started = Rig::open(&new, small_limits(), 100, 2);
+    assert_eq!(started.dump(), rig.dump());
+    started.write(create("n", "next"));
+    assert_eq!(started.table.version(), ResourceVersion(version.0 + 1));
+    let dump = started.dump();
+    assert_eq!(started.restart(small_limits(), 3).dump(), dump);
+}
+
+#[test]
+fn a_store_in_use_takes_nothing_and_an_empty_one_gives_nothing() {
+    let (one, other) = (filled(), filled());
+    let before = other.store.stored();
+    let refused = migrate(place(&one.store), place(&other.store));
+    assert!(matches!(refused, Err(EngineError::InUse { .. })), "{refused:?}");
+    assert_eq!(other.store.stored(), before);
+    let (nothing, new) = (Store::default(), Store::default());
+    assert!(migrate(place(&nothing), place(&new)).is_err());
+    assert_eq!((nothing.commit_count(), new.commit_count()), (0, 0));
+}
+
+#[test]
+fn without_room_there_is_no_store_yet() {
+    let rig = filled();
+    let new = Store::default();
+    new.fill_for_chunks(true);
+    let refused = migrate(place(&rig.store), place(&new));
+    assert!(matches!(refused, Err(EngineError::NoSpace { .. })), "{refused:?}");
+    new.fill_for_chunks(false);
+    migrate(place(&rig.store), place(&new)).expect("the second attempt");
+}

@@ -1,0 +1,115 @@
+//! Work on a store while no server runs: to print what it holds, and to move its Leases to another.
+
+use crate::clock::wall_micros;
+use crate::engine::disk::{Disk, FILE, salvage};
+use crate::engine::{Engine, EngineError};
+use crate::etcd::{self, EtcdPort, EtcdReader};
+use crate::journal::inspect::{Inspection, Summary};
+use crate::journal::migration::{Migrated, Place, migrate};
+use crate::journal::{CallPort, Config, Port, Worker};
+use mio::{Events, Poll, Token, Waker};
+use std::fmt;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A store that outlives its servers.
+#[derive(Clone, Debug)]
+pub enum Store {
+    /// In a folder.
+    Disk(PathBuf),
+    /// In etcd.
+    Etcd(etcd::Config),
+}
+
+/// Longest wait for the thread of etcd before its queue is looked at again.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disk(folder) => folder.display().fmt(f),
+            Self::Etcd(config) => config.store().fmt(f),
+        }
+    }
+}
+
+impl Store {
+    /// Prints the changes of the journal to `out`, one JSON object a line, or what the store holds. A damaged store is
+    /// read as far as possible. What is wrong with it is in the summary.
+    ///
+    /// # Errors
+    /// [`EngineError`] if the store cannot be read at all. An error of `out` ends the printing, and is none.
+    pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<Summary, EngineError> {
+        let mut complaints = Vec::new();
+        let mut engine: Box<dyn Engine> = match self {
+            Self::Disk(folder) => {
+                let mut salvage = salvage(&folder.join(FILE))?;
+                complaints = std::mem::take(&mut salvage.complaints);
+                Box::new(salvage)
+            }
+            Self::Etcd(config) => Box::new(EtcdReader::open(config.clone())?),
+        };
+        let mut inspection = Inspection::begin(&mut *engine);
+        if changes {
+            for line in inspection.by_ref() {
+                if writeln!(out, "{line}").is_err() {
+                    break;
+                }
+            }
+        }
+        let mut summary = inspection.finish();
+        summary.complaints.splice(0..0, complaints);
+        if !changes {
+            // A reader that has gone away is no reason to fail.
+            _ = write!(out, "{}", summary.report(self));
+        }
+        _ = out.flush();
+        Ok(summary)
+    }
+
+    /// Moves all Leases to another store, which must be new. This store stays as it is.
+    ///
+    /// # Errors
+    /// As those of [`migrate`].
+    pub fn migrate_to(&self, other: &Self) -> Result<Migrated, EngineError> {
+        migrate(self.place(Absent::Refuse)?, other.place(Absent::Create)?)
+    }
+
+    fn place(&self, absent: Absent) -> Result<Place<'static>, EngineError> {
+        let config = Config::new(&self.to_string(), wall_micros());
+        match self {
+            Self::Disk(folder) => {
+                if absent == Absent::Refuse && !folder.join(FILE).exists() {
+                    let cause = io::ErrorKind::NotFound.into();
+                    return Err(EngineError::Io {
+                        what: format!("cannot read {}", folder.join(FILE).display()),
+                        cause,
+                    });
+                }
+                let worker = Worker::new(Box::new(Disk::open(folder)?), &config.store);
+                let port: Box<dyn Port> = Box::new(CallPort::new(worker));
+                Ok(Place { port, config, wait: Box::new(|| ()) })
+            }
+            Self::Etcd(etcd) => {
+                EtcdPort::check(etcd)?;
+                let refused = |cause| EngineError::Io { what: "cannot wait for a thread".to_owned(), cause };
+                let mut poll = Poll::new().map_err(refused)?;
+                let waker = Arc::new(Waker::new(poll.registry(), Token(0)).map_err(refused)?);
+                let mut events = Events::with_capacity(1);
+                let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
+                // After an error of the wait the queue is looked at again.
+                let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
+                Ok(Place { port, config: Config { is_shared: true, ..config }, wait: Box::new(wait) })
+            }
+        }
+    }
+}
+
+/// What is to happen if a folder holds no store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absent {
+    Create,
+    Refuse,
+}
