@@ -15,6 +15,7 @@ use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, Tl
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::system::uname;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
@@ -91,6 +92,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
     start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
+    server.announce(&uname().nodename().to_string_lossy());
     if let Some(addr) = server.secure_addr() {
         info!(%addr, "serving HTTPS");
     }

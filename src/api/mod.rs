@@ -10,6 +10,7 @@ mod deletion;
 mod discovery;
 mod freshness;
 mod gzip;
+pub mod identity;
 pub mod job;
 mod key;
 mod negotiate;
@@ -52,6 +53,7 @@ use freshness::names_version;
 use gzip::Gzip;
 pub use gzip::is_accepted as is_gzip_accepted;
 use health::HealthChecks;
+use identity::Identity;
 use job::Job;
 use key::NO_NAMESPACE;
 use negotiate::form_of_error;
@@ -85,6 +87,8 @@ pub struct Api {
     pub storage: Storage,
     /// Where Leases may be created.
     pub namespaces: Namespaces,
+    /// The Lease by which this replica says that it serves; none with one server.
+    pub identity: Option<Identity>,
     /// Who may create what was held before the start.
     pub reclaim: Reclaim,
     /// What `/metrics` tells.
@@ -254,6 +258,7 @@ impl Api {
             short_ways: [0; 2],
             storage: Storage::default(),
             namespaces: Namespaces::default(),
+            identity: None,
             reclaim: Reclaim::new(0),
             metrics: Metrics::new(),
             health: HealthChecks::new(),

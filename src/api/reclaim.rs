@@ -83,9 +83,15 @@ impl Reclaim {
         Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
     }
 
+    /// Whether nobody has asked for a lock yet.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.phase, Phase::Awaited)
+    }
+
     /// Begins the period, unless it has begun.
     pub fn begin(&mut self, now_ms: u64) {
-        if matches!(self.phase, Phase::Awaited) {
+        if self.is_awaited() {
             self.advance(now_ms);
         }
     }

@@ -18,6 +18,7 @@ pub use start::{Config, ServerError, StorageConfig};
 
 use crate::api::Reclaim;
 use crate::api::health::CheckId;
+use crate::api::identity::{self, Identity};
 use crate::buffer::Pool;
 use crate::clock::{Clock, Now, thread_cpu_micros};
 use crate::cluster::NamespaceChange;
@@ -31,7 +32,7 @@ use crate::limits::{
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
 use crate::serve::Service;
-use crate::table::PREFETCH_MAX;
+use crate::table::{PREFETCH_MAX, Table};
 use crate::tls::config::Secure;
 use crate::tls::reload::Reload;
 use crate::updates::{UpdateSender, Updates};
@@ -49,6 +50,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use storage::TableLimits;
+use uuid::Uuid;
 
 /// Ends a server from another thread.
 #[derive(Clone, Debug)]
@@ -160,6 +162,14 @@ impl Server {
         self.shutdown.clone()
     }
 
+    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine.
+    pub fn announce(&mut self, host: &str) {
+        let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
+        if self.service.api.storage.is_shared() {
+            self.service.api.identity = Some(Identity::new(host, port, Uuid::new_v4()));
+        }
+    }
+
     /// Something to hand it other certificates and authorities.
     #[must_use]
     pub fn reload_sender(&self) -> UpdateSender<Reload> {
@@ -231,6 +241,8 @@ impl Server {
         self.serve_ready(now);
         self.take_handshake_steps(now);
         self.take_job_steps(now);
+        let Service { api, table, .. } = &mut self.service;
+        api.keep_identity(table, now);
         // Before the answers go out, so that the journal has its work meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
@@ -382,21 +394,23 @@ impl Server {
             }
             Err(error) => return Err(RunError::Journal(error)),
         };
-        if has_loaded && service.table.has_changed() {
+        let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
+        let Service { api, table, .. } = service;
+        if has_loaded && is_in_use(table) {
             // A store that was in use knows who holds its Leases.
-            service.api.reclaim = Reclaim::new(0);
-        } else if service.api.storage.is_shared() && service.table.has_changed() {
+            api.reclaim = Reclaim::new(0);
+        } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
             // Another replica has the first request since the switch.
-            service.api.reclaim.begin(now.ms);
+            api.reclaim.begin(now.ms);
         }
-        if let (Some(check), Some(journal)) = (awaited.journal, service.api.storage.journal()) {
+        if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
             let health = match (journal.is_loading(), journal.is_writable(), journal.is_current(now.ms)) {
                 (true, ..) => Err("the journal is being read".into()),
                 (false, false, _) => Err("the journal cannot be written".into()),
                 (false, true, false) => Err("this replica is behind".into()),
                 (false, true, true) => Ok(()),
             };
-            service.api.health.set(check, health);
+            api.health.set(check, health);
         }
         Ok(())
     }
@@ -416,8 +430,18 @@ impl Server {
         let waiters_ms = self.service.waiters.due_ms();
         let journal_ms = self.service.api.storage.journal().and_then(Journal::due_ms);
         let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
-        let due_ms =
-            [connection_ms, bookmarks_ms, metrics_ms, accept_ms, waiters_ms, journal_ms, late_jobs_ms, self.stop_ms];
+        let identity_ms = self.service.api.identity.as_ref().map(Identity::due_ms);
+        let due_ms = [
+            identity_ms,
+            connection_ms,
+            bookmarks_ms,
+            metrics_ms,
+            accept_ms,
+            waiters_ms,
+            journal_ms,
+            late_jobs_ms,
+            self.stop_ms,
+        ];
         let due_ms = due_ms.into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
@@ -499,6 +523,8 @@ impl Server {
         tracing::info!(connections = self.conns.len(), "stopping");
         self.service.api.health.begin_shutdown();
         self.service.watchers.begin_shutdown(self.stop_kind);
+        let Service { api, table, .. } = &mut self.service;
+        api.leave(table, now);
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
         for token in self.conns.tokens() {
@@ -509,6 +535,8 @@ impl Server {
     }
 
     fn is_over(&self) -> bool {
-        self.stop_ms.is_some_and(|stop_ms| self.conns.is_empty() || self.clock.now().ms >= stop_ms)
+        let now = self.clock.now();
+        let is_idle = || self.conns.is_empty() && !self.service.api.is_leaving(now);
+        self.stop_ms.is_some_and(|stop_ms| now.ms >= stop_ms || is_idle())
     }
 }
