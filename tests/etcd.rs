@@ -8,9 +8,12 @@ mod etcd;
 mod process;
 mod support;
 
+use coordination_apiserver::pki::{CertDir, serving_names};
 use etcd::Etcd;
 use process::Process;
 use serde_json::Value;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -318,6 +321,47 @@ fn leases_move_from_a_disk_to_etcd_and_back_with_their_versions() {
     let server = on_disk(&folder("new"));
     assert_eq!(items(&server), after);
     assert!(version(&create(&mut client(&server), "last")) > next);
+}
+
+#[test]
+fn over_tls_both_sides_prove_who_they_are() {
+    let folders = tempfile::tempdir().expect("a folder");
+    let certs = |name: &str| {
+        let certs = CertDir::open(&folders.path().join(name)).expect("an authority");
+        certs.ensure_serving(&serving_names(Ipv4Addr::LOCALHOST.into())).expect("a serving certificate");
+        certs.ensure_admin().expect("a client certificate");
+        certs
+    };
+    let (own, foreign) = (certs("own"), certs("foreign"));
+    let file = |flag: &str, path: PathBuf| format!("--{flag}={}", path.display());
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|it| it.local_addr()).expect("a port").port();
+    let flags = [
+        format!("https://127.0.0.1:{port}"),
+        file("cert-file", own.serving_cert()),
+        file("key-file", own.serving_key()),
+        file("trusted-ca-file", own.ca_cert()),
+        "--client-cert-auth".to_owned(),
+    ];
+    let Some(_etcd) = Etcd::start(&flags.each_ref().map(String::as_str)) else { return };
+    let server = format!("--etcd-servers=https://127.0.0.1:{port}");
+    let start = |ca: &CertDir, client: Option<&CertDir>| {
+        let mut flags = vec![server.clone(), file("etcd-cafile", ca.ca_cert())];
+        if let Some(client) = client {
+            flags.extend([file("etcd-certfile", client.admin_cert()), file("etcd-keyfile", client.admin_key())]);
+        }
+        flags
+    };
+    let refused = |flags: Vec<String>| failure(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+    let line = refused(start(&foreign, Some(&own)));
+    assert!(line.contains("UnknownIssuer"), "{line}");
+    let line = refused(start(&own, None));
+    assert!(line.contains("may want a client certificate"), "{line}");
+    let line = refused(start(&own, Some(&foreign)));
+    assert!(line.contains("may not trust the client certificate"), "{line}");
+    let mut flags = start(&own, Some(&own));
+    flags.push("--storage=etcd".to_owned());
+    let replica = Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX);
+    create(&mut client(&replica), "a");
 }
 
 fn put(key: &str, value: &[u8]) -> String {

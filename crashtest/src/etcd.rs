@@ -1,9 +1,12 @@
 //! A cluster of etcd as processes: started, killed, paused, compacted. Only processes that were started here are ended.
+//! Replicas reach it by TLS with client certificates, and this program by cleartext.
 
 use crate::http::Connection;
 use crate::process::{free_port, signal};
+use coordination_apiserver::pki::{CertDir, PkiError, serving_names};
 use rustix::process::Signal;
 use std::fs::OpenOptions;
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,12 +17,15 @@ use std::time::{Duration, Instant};
 pub(crate) struct Etcd {
     binary: PathBuf,
     folder: PathBuf,
+    certs: CertDir,
     members: Vec<Member>,
 }
 
 #[derive(Debug)]
 struct Member {
     client: u16,
+    /// Port for clients with certificates.
+    secure: u16,
     peer: u16,
     /// None while it is dead.
     child: Option<Child>,
@@ -31,10 +37,12 @@ impl Etcd {
     /// # Errors
     /// A member cannot be started, or does not answer soon.
     pub(crate) fn start(binary: &Path, folder: &Path, members: u32) -> Result<Self, String> {
-        let member =
-            |_| -> std::io::Result<Member> { Ok(Member { client: free_port()?, peer: free_port()?, child: None }) };
+        let member = |_| -> std::io::Result<Member> {
+            Ok(Member { client: free_port()?, secure: free_port()?, peer: free_port()?, child: None })
+        };
+        let certs = certificates(&folder.join("etcd-certs")).map_err(|e| e.to_string())?;
         let members = (0..members).map(member).collect::<Result<_, _>>().map_err(|e| format!("no free port: {e}"))?;
-        let mut etcd = Self { binary: binary.to_owned(), folder: folder.to_owned(), members };
+        let mut etcd = Self { binary: binary.to_owned(), folder: folder.to_owned(), certs, members };
         for member in 0..etcd.len() {
             etcd.revive(member)?;
         }
@@ -47,9 +55,14 @@ impl Etcd {
         self.members.len()
     }
 
-    /// Ports for clients.
+    /// Ports for clients with certificates.
     pub(crate) fn ports(&self) -> Vec<u16> {
-        self.members.iter().map(|member| member.client).collect()
+        self.members.iter().map(|member| member.secure).collect()
+    }
+
+    /// The certificates of the cluster. That of the admin is a client's.
+    pub(crate) fn certs(&self) -> &CertDir {
+        &self.certs
     }
 
     /// Starts a member that is dead, with what it has on its disk.
@@ -59,7 +72,7 @@ impl Etcd {
             self.members.iter().enumerate().map(|(at, member)| format!("m{at}={}", url(member.peer))).collect();
         let told = |e: std::io::Error| format!("{}: {e}", self.binary.display());
         let log = OpenOptions::new().create(true).append(true).open(self.folder.join(format!("etcd-{member}.log")));
-        let Member { client, peer, child } = &mut self.members[member];
+        let Member { client, secure, peer, child } = &mut self.members[member];
         if child.is_some() {
             return Ok(());
         }
@@ -68,9 +81,13 @@ impl Etcd {
             .arg(format!("--name=m{member}"))
             .arg(format!("--data-dir={}", self.folder.join(format!("etcd-{member}")).display()))
             .args([
-                format!("--listen-client-urls={}", url(*client)),
+                format!("--listen-client-urls={},https://127.0.0.1:{secure}", url(*client)),
                 format!("--advertise-client-urls={}", url(*client)),
             ])
+            .arg(format!("--cert-file={}", self.certs.serving_cert().display()))
+            .arg(format!("--key-file={}", self.certs.serving_key().display()))
+            .arg(format!("--trusted-ca-file={}", self.certs.ca_cert().display()))
+            .arg("--client-cert-auth")
             .args([
                 format!("--listen-peer-urls={}", url(*peer)),
                 format!("--initial-advertise-peer-urls={}", url(*peer)),
@@ -142,6 +159,13 @@ impl Drop for Etcd {
             self.kill(member);
         }
     }
+}
+
+fn certificates(folder: &Path) -> Result<CertDir, PkiError> {
+    let certs = CertDir::open(folder)?;
+    certs.ensure_serving(&serving_names(Ipv4Addr::LOCALHOST.into()))?;
+    certs.ensure_admin()?;
+    Ok(certs)
 }
 
 /// Asks the gateway of a member (etcd's API as JSON).

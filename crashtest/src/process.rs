@@ -2,6 +2,7 @@
 //! ended.
 
 use crate::http::Connection;
+use coordination_apiserver::pki::CertDir;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
@@ -27,8 +28,8 @@ pub(crate) enum Storage {
     Memory,
     /// In this folder.
     Disk(PathBuf),
-    /// In etcd, at these URLs.
-    Etcd(String),
+    /// In etcd, at these URLs, with the certificates of this folder.
+    Etcd(String, CertDir),
 }
 
 /// A running server, killed when this is dropped.
@@ -55,7 +56,13 @@ impl Program {
         match &self.storage {
             Storage::Memory => command.args(["--storage", "memory"]),
             Storage::Disk(data) => command.args(["--storage", "disk", "--data-dir"]).arg(data),
-            Storage::Etcd(urls) => command.args(["--storage", "etcd", "--etcd-servers", urls]),
+            Storage::Etcd(urls, certs) => command
+                .args(["--storage", "etcd", "--etcd-servers", urls, "--etcd-cafile"])
+                .arg(certs.ca_cert())
+                .arg("--etcd-certfile")
+                .arg(certs.admin_cert())
+                .arg("--etcd-keyfile")
+                .arg(certs.admin_key()),
         };
         let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let started = Instant::now();

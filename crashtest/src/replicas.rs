@@ -73,11 +73,11 @@ impl Replicas {
             let told = |e: std::io::Error| format!("no free port: {e}");
             let network = Network::new();
             let ports = etcd.ports().into_iter().map(|port| network.lead_to(port)).collect::<Result<Vec<_>, _>>();
-            let urls: Vec<_> = ports.map_err(told)?.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
+            let urls: Vec<_> = ports.map_err(told)?.iter().map(|port| format!("https://127.0.0.1:{port}")).collect();
             let program = Program {
                 file: server.to_owned(),
                 port: free_port().map_err(told)?,
-                storage: Storage::Etcd(urls.join(",")),
+                storage: Storage::Etcd(urls.join(","), etcd.certs().clone()),
                 log: folder.join(format!("log-{number}")),
                 window: args.watch_window_events,
             };

@@ -292,7 +292,7 @@ impl Failure {
         let store = config.store();
         match self {
             Self::Unknown(status) => {
-                let cause = io::Error::other(in_few_words(&status));
+                let cause = io::Error::other(config.explained(in_few_words(&status)));
                 EngineError::Io { what: format!("cannot reach {store}"), cause }
             }
             Self::NoSpace(message) => EngineError::NoSpace { store, cause: io::Error::other(message) },

@@ -48,6 +48,21 @@ impl Config {
         format!("etcd at {}, {}", self.endpoints.join(","), self.prefix)
     }
 
+    /// The reason for a failure, and what it may mean. A member that does not like a client's certificate ends the
+    /// connection, and its alert is often lost.
+    pub(super) fn explained(&self, reason: String) -> String {
+        let is_tls = self.endpoints.iter().any(|url| url.starts_with("https://"));
+        let signs = ["broken pipe", "connection reset", "connection closed", "connection error", "alert"];
+        let is_refusal = signs.iter().any(|sign| reason.to_ascii_lowercase().contains(sign));
+        match self.cert_file {
+            None if is_tls && is_refusal => format!("{reason}; etcd may want a client certificate (--etcd-certfile)"),
+            Some(_) if is_tls && is_refusal => {
+                format!("{reason}; etcd may not trust the client certificate (--etcd-certfile)")
+            }
+            None | Some(_) => reason,
+        }
+    }
+
     /// Reads the files.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<Cert
 }
 
 /// A certificate folder with a certificate authority in it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CertDir {
     dir: PathBuf,
 }
@@ -138,8 +138,8 @@ impl CertDir {
         let text = kubeconfig::render(&kubeconfig::Admin {
             addr,
             trusted: &read_certs(&trusted)?,
-            cert_pem: &read(&self.path("admin.crt"))?,
-            key_pem: &read(&self.path("admin.key"))?,
+            cert_pem: &read(&self.admin_cert())?,
+            key_pem: &read(&self.admin_key())?,
         });
         if !present(&path)? || read(&path)? != text.as_bytes() {
             self.write(&path, text.as_bytes(), files::MODE_SECRET)?;
@@ -163,6 +163,18 @@ impl CertDir {
     #[must_use]
     pub fn serving_key(&self) -> PathBuf {
         self.path("apiserver.key")
+    }
+
+    /// The admin's client certificate.
+    #[must_use]
+    pub fn admin_cert(&self) -> PathBuf {
+        self.path("admin.crt")
+    }
+
+    /// The key of the admin's client certificate.
+    #[must_use]
+    pub fn admin_key(&self) -> PathBuf {
+        self.path("admin.key")
     }
 
     fn path(&self, name: &str) -> PathBuf {

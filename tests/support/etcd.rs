@@ -23,7 +23,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts an etcd with `flags` besides; none if this machine has no etcd. `ETCD` names the binary; else it is the
+    /// Starts an etcd with `flags` besides; an `https` URL among them is one more for clients. None if this machine has
+    /// no etcd. `ETCD` names the binary; else it is the
     /// one that `tests/e2e/controlplane/build` makes. With `REQUIRE_ETCD` a missing binary is a failure.
     ///
     /// # Panics
@@ -123,10 +124,13 @@ fn binary() -> Option<PathBuf> {
 
 fn spawn(binary: &Path, folder: &Path, client: SocketAddr, peer: SocketAddr, flags: &[String]) -> Child {
     let (client, peer) = (format!("http://{client}"), format!("http://{peer}"));
+    let (more, flags): (Vec<_>, Vec<_>) = flags.iter().cloned().partition(|flag| flag.starts_with("https://"));
+    let clients: Vec<_> = std::iter::once(client.clone()).chain(more).collect();
     Command::new(binary)
         .args(["--name=one", "--log-level=error", "--log-outputs=/dev/null"])
         .arg(format!("--data-dir={}", folder.join("etcd").display()))
-        .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
+        .arg(format!("--listen-client-urls={}", clients.join(",")))
+        .arg(format!("--advertise-client-urls={client}"))
         .args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")])
         .arg(format!("--initial-cluster=one={peer}"))
         .args(flags)
