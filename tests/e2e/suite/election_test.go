@@ -21,18 +21,31 @@ type candidate struct {
 	stopped chan struct{}
 }
 
+// pace is how fast an election goes.
+type pace struct{ duration, deadline, retry time.Duration }
+
+var (
+	quick = pace{3 * time.Second, 2 * time.Second, 250 * time.Millisecond}
+	// usual is that of the control plane's components.
+	usual = pace{15 * time.Second, 10 * time.Second, 2 * time.Second}
+)
+
 func stand(ctx context.Context, config *rest.Config, namespace, identity string, release bool) (*candidate, error) {
+	return standFor(ctx, config, namespace, "election", identity, quick, release)
+}
+
+func standFor(ctx context.Context, config *rest.Config, namespace, lock, identity string, pace pace, release bool) (*candidate, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := &candidate{stop: cancel, stopped: make(chan struct{})}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: "election"},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: lock},
 			Client:     clientset(config).CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration:   3 * time.Second,
-		RenewDeadline:   2 * time.Second,
-		RetryPeriod:     250 * time.Millisecond,
+		LeaseDuration:   pace.duration,
+		RenewDeadline:   pace.deadline,
+		RetryPeriod:     pace.retry,
 		ReleaseOnCancel: release,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) { c.leads.Store(true) },

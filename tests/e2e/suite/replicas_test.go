@@ -1,0 +1,156 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	leasecontroller "k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/utils/clock"
+)
+
+const (
+	kubelets       = 100
+	elections      = 5
+	renewInterval  = 2 * time.Second
+	latest         = 5 * time.Second
+	betweenKills   = 10 * time.Second
+	candidatesEach = 2
+)
+
+// Two kube-apiservers in front of replicas of which one after the other is killed and started again: no node's renewal is
+// late, and no leader loses its lock.
+//
+//	E2E_SECOND    URL of the second kube-apiserver
+//	E2E_REPLICAS  commands that kill and start a replica, separated by commas
+//	E2E_KILLS     number of replicas that are killed
+func TestReplicas(t *testing.T) {
+	if os.Getenv("E2E_REPLICAS") == "" {
+		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+	}
+	kills, err := strconv.Atoi(os.Getenv("E2E_KILLS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := user("admin")
+	second.Host = os.Getenv("E2E_SECOND")
+	configs := []*rest.Config{user("admin"), second}
+	check(t, time.Duration(kills+6)*betweenKills, func(ctx context.Context) error {
+		space := namespace(t)
+		ctx, cancel := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		begin := func(run func()) {
+			running.Add(1)
+			go func() { defer running.Done(); run() }()
+		}
+		for number := range kubelets {
+			name := fmt.Sprintf("node-%03d", number)
+			kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(configs[number%2]), name, 40, nil,
+				renewInterval, name, space, nil)
+			begin(func() { kubelet.Run(ctx) })
+		}
+		leaders := make([][]*candidate, elections)
+		for election := range leaders {
+			for number := range candidatesEach {
+				name := fmt.Sprintf("election-%d", election)
+				c, err := standFor(ctx, configs[(election+number)%2], space, name, fmt.Sprint(number), usual, false)
+				if err != nil {
+					return err
+				}
+				defer c.end()
+				leaders[election] = append(leaders[election], c)
+				if number == 0 {
+					if err := eventually(ctx, 20*time.Second, leads(c, true)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		renewals := newRenewals()
+		begin(func() { renewals.follow(ctx, clientset(configs[0]).CoordinationV1().Leases(space)) })
+		time.Sleep(2 * renewInterval)
+
+		commands := strings.Split(os.Getenv("E2E_REPLICAS"), ",")
+		for number := range kills {
+			killed := time.Now()
+			if err := command(ctx, commands[number%len(commands)]); err != nil {
+				return err
+			}
+			time.Sleep(time.Until(killed.Add(betweenKills)))
+			for election, candidates := range leaders {
+				if !candidates[0].leads.Load() || candidates[1].leads.Load() {
+					return fmt.Errorf("kill %d: election %d has another leader, or none", number, election)
+				}
+			}
+		}
+		longest, name, count := renewals.longest(time.Now())
+		t.Logf("%d replicas killed, %d renewals of %d nodes: the latest came %s after its time", kills, count, kubelets,
+			(longest - renewInterval).Round(time.Millisecond))
+		if late := longest - renewInterval; late > latest {
+			return fmt.Errorf("%s was renewed %s after its time", name, late)
+		}
+		return nil
+	})
+}
+
+// renewals holds the times at which nodes renewed their Leases.
+type renewals struct {
+	mutex sync.Mutex
+	last  map[string]time.Time
+	gap   map[string]time.Duration
+	count int
+}
+
+func newRenewals() *renewals {
+	return &renewals{last: map[string]time.Time{}, gap: map[string]time.Duration{}}
+}
+
+// follow lists the Leases more often than they are renewed. An informer would not do: it waits for up to 30 s after some
+// watches that ended with an error.
+func (r *renewals) follow(ctx context.Context, leases coordinationclient.LeaseInterface) {
+	for ctx.Err() == nil {
+		if list, err := leases.List(ctx, metav1.ListOptions{}); err == nil {
+			for _, held := range list.Items {
+				r.see(&held)
+			}
+		}
+		time.Sleep(renewInterval / 8)
+	}
+}
+
+func (r *renewals) see(held *coordinationv1.Lease) {
+	if !strings.HasPrefix(held.Name, "node-") || held.Spec.RenewTime == nil {
+		return
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	at := held.Spec.RenewTime.Time
+	if last, is := r.last[held.Name]; is && at.After(last) {
+		r.gap[held.Name] = max(r.gap[held.Name], at.Sub(last))
+		r.count++
+	}
+	r.last[held.Name] = at
+}
+
+// longest gives the longest time between two renewals of a node, or since its last one.
+func (r *renewals) longest(now time.Time) (longest time.Duration, name string, count int) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	for node, last := range r.last {
+		if gap := max(r.gap[node], now.Sub(last)); gap > longest {
+			longest, name = gap, node
+		}
+	}
+	return longest, name, r.count
+}
