@@ -49,6 +49,8 @@ pub struct Swarm {
     pub commit_us_max: u64,
     /// Bytes of entries since the last snapshot, below which there is no other.
     pub snapshot_bytes_min: u64,
+    /// Bytes of the journal beyond which its beginning goes early.
+    pub journal_bytes_max: u64,
     /// Changes of a batch.
     pub batch_changes_max: usize,
     /// Changes that wait for a batch.
@@ -156,6 +158,7 @@ impl Swarm {
             room: one_of(random, &[None, None, None, Some(1)]),
             commit_us_max: one_of(random, &[MS, 10 * MS, 100 * MS]),
             snapshot_bytes_min: one_of(random, &[200, 1_000, 5_000, 1 << 22]),
+            journal_bytes_max: one_of(random, &[2_000, 20_000, u64::MAX, u64::MAX, u64::MAX]),
             batch_changes_max: one_of(random, &[1, 2, 16_384, 16_384]),
             waiting_changes_max: one_of(random, &[2, 131_072, 131_072, 131_072]),
             records_max: one_of(random, &[1, 7, 16_384]),

@@ -79,6 +79,7 @@ impl Server {
             batch_changes_max: sim.swarm.batch_changes_max,
             waiting_changes_max: sim.swarm.waiting_changes_max,
             snapshot_bytes_min: sim.swarm.snapshot_bytes_min,
+            journal_bytes_max: sim.swarm.journal_bytes_max,
             renewal_wait_ms: if device.is_none() { 30 } else { 0 },
             truncated_entries_max: 8,
             dropped_chunks_max: 1,
