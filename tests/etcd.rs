@@ -341,6 +341,8 @@ fn over_tls_both_sides_prove_who_they_are() {
         file("key-file", own.serving_key()),
         file("trusted-ca-file", own.ca_cert()),
         "--client-cert-auth".to_owned(),
+        file("client-cert-file", own.admin_cert()),
+        file("client-key-file", own.admin_key()),
     ];
     let Some(_etcd) = Etcd::start(&flags.each_ref().map(String::as_str)) else { return };
     let server = format!("--etcd-servers=https://127.0.0.1:{port}");

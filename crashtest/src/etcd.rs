@@ -88,6 +88,9 @@ impl Etcd {
             .arg(format!("--key-file={}", self.certs.serving_key().display()))
             .arg(format!("--trusted-ca-file={}", self.certs.ca_cert().display()))
             .arg("--client-cert-auth")
+            // With these the gateway proves to its own member who it is.
+            .arg(format!("--client-cert-file={}", self.certs.admin_cert().display()))
+            .arg(format!("--client-key-file={}", self.certs.admin_key().display()))
             .args([
                 format!("--listen-peer-urls={}", url(*peer)),
                 format!("--initial-advertise-peer-urls={}", url(*peer)),

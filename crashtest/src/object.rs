@@ -60,6 +60,9 @@ struct Status {
     code: u16,
 }
 
+/// Namespace in which replicas keep Leases of their own, which say only that the version has grown.
+const IDENTITIES: &str = "kube-system";
+
 /// A line of a watch.
 #[derive(Debug)]
 pub(crate) enum Line {
@@ -77,7 +80,8 @@ pub(crate) fn lease(body: &[u8]) -> Result<Seen, String> {
 /// The version and the Leases of a list.
 pub(crate) fn list(body: &[u8]) -> Result<(u64, Vec<Seen>), String> {
     let list: List<'_> = serde_json::from_slice(body).map_err(|e| wrong(body, &e.to_string()))?;
-    let items = list.items.iter().map(seen).collect::<Result<_, _>>()?;
+    let is_identity = |object: &&Object<'_>| meta(object).is_ok_and(|meta| meta.namespace == IDENTITIES);
+    let items = list.items.iter().filter(|object| !is_identity(object)).map(seen).collect::<Result<_, _>>()?;
     Ok((version(&list.metadata)?, items))
 }
 
@@ -98,13 +102,21 @@ pub(crate) fn line(body: &[u8], at: Nanos) -> Result<Line, String> {
         _ => return Err(wrong(body, "no such type of event")),
     };
     let object: Object<'_> = serde_json::from_str(line.object.get()).map_err(read)?;
+    let meta = meta(&object)?;
+    if meta.namespace == IDENTITIES {
+        return Ok(Line::Bookmark(version(&meta)?));
+    }
     Ok(Line::Event(Event { kind, seen: seen(&object)?, at }))
+}
+
+fn meta<'a>(object: &Object<'a>) -> Result<Meta<'a>, String> {
+    let raw = object.metadata.get();
+    serde_json::from_str(raw).map_err(|e| wrong(raw.as_bytes(), &e.to_string()))
 }
 
 fn seen(object: &Object<'_>) -> Result<Seen, String> {
     let raw = object.metadata.get();
-    let read = |e: serde_json::Error| wrong(raw.as_bytes(), &e.to_string());
-    let meta: Meta<'_> = serde_json::from_str(raw).map_err(read)?;
+    let meta = meta(object)?;
     let spec_raw = object.spec.map_or("{}", RawValue::get);
     let spec: Spec<'_> = serde_json::from_str(spec_raw).map_err(|e| wrong(spec_raw.as_bytes(), &e.to_string()))?;
     let part = |value: Option<u64>, what: &str| value.ok_or_else(|| wrong(raw.as_bytes(), what));
