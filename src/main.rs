@@ -83,6 +83,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         lease_quota_bytes: args.lease_quota_bytes.get(),
         storage,
         stop_expires_watches: args.stop_expires_watches,
+        journal_format: args.journal_format,
         reclaim_seconds: args.reclaim_seconds,
         followed: of_cluster.iter().cloned().collect(),
     })

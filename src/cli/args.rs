@@ -5,6 +5,7 @@ use super::etcd::EtcdArgs;
 use super::offline::{InspectArgs, MigrateArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::etcd;
+use crate::journal::{FORMAT, FORMAT_WRITTEN_MIN};
 use crate::logging::LogFormat;
 use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
@@ -205,6 +206,12 @@ pub struct Args {
     /// nobody else uses and that does not compact itself: kube-apiserver compacts its own.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub etcd_compaction_seconds: u32,
+
+    /// Format in which the store is written. During an upgrade of replicas: the newest one that the old release reads,
+    /// until no replica runs the old release.
+    #[arg(long, value_name = "N", default_value_t = FORMAT,
+        value_parser = clap::value_parser!(u8).range(i64::from(FORMAT_WRITTEN_MIN)..=i64::from(FORMAT)))]
+    pub journal_format: u8,
 
     /// End watches with 410 when the server stops, so that clients list anew. Use it for the last stop before another
     /// storage serves the Leases. Without it clients resume their watches. With --storage memory watches always end
@@ -569,6 +576,14 @@ mod tests {
     }
 
     #[test]
+    fn only_known_formats_can_be_written() {
+        assert_eq!(parse(&[]).expect("defaults").journal_format, FORMAT);
+        for format in [FORMAT_WRITTEN_MIN - 1, FORMAT + 1] {
+            assert!(wrong(&["--journal-format", &format.to_string()]).contains("--journal-format"), "{format}");
+        }
+    }
+
+    #[test]
     fn etcd_has_members_and_a_prefix() {
         let etcd = "--storage=etcd";
         assert!(wrong(&[etcd]).contains("--etcd-servers"));
@@ -663,7 +678,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 23, "{help}");
+        assert!(help.matches("[default: ").count() == 24, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
     }

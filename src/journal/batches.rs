@@ -225,7 +225,7 @@ impl Batches {
             chain: applied.chain,
             time: self.first_renew_time(),
         };
-        let mut entry = EntryWriter::new(header);
+        let mut entry = EntryWriter::new(header, limits.format);
         let candidates = self.waiting.iter().take(limits.batch_changes_max);
         let count = candidates.take_while(|one| entry.push(&one.change, limits.batch_bytes_max)).count();
         let mut changes = std::mem::take(&mut self.spare);

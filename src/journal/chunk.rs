@@ -28,7 +28,7 @@ const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 
 /// The sealed chunk of a piece.
 pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
-    encode(piece.snapshot, piece.index, &piece.bytes)
+    encode(piece.snapshot, piece.index, piece.format, &piece.bytes)
 }
 
 /// The piece in a chunk that was read from `store`.
@@ -51,10 +51,10 @@ pub(crate) fn open_piece(
 }
 
 /// The sealed chunk of a part of a stream.
-pub(super) fn encode(snapshot: SnapshotId, index: u32, piece: &[u8]) -> Vec<u8> {
+pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8]) -> Vec<u8> {
     assert!(piece.len() <= PIECE_BYTES, "a piece that is too long");
     let mut chunk = Vec::with_capacity(PIECE_BYTES + OVERHEAD_BYTES);
-    seal::begin(Kind::Chunk, &mut chunk);
+    seal::begin(Kind::Chunk, format, &mut chunk);
     chunk.extend_from_slice(&snapshot.0.to_le_bytes());
     chunk.extend_from_slice(&index.to_le_bytes());
     chunk.extend_from_slice(&u32::try_from(piece.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -70,7 +70,7 @@ pub(super) fn encode(snapshot: SnapshotId, index: u32, piece: &[u8]) -> Vec<u8> 
 /// # Errors
 /// [`FormError`]
 pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
-    let seal::Opened { mut reader, .. } = seal::open(Kind::Chunk, sealed)?;
+    let seal::Opened { mut reader, format, .. } = seal::open(Kind::Chunk, sealed)?;
     let snapshot = SnapshotId(reader.u64()?);
     let index = reader.u32()?;
     let too_long = reader.damaged("a piece of more bytes than may be");
@@ -83,12 +83,13 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {
         return Err(damaged);
     }
-    Ok(Piece { snapshot, index, bytes })
+    Ok(Piece { snapshot, index, format, bytes })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::seal::FORMAT;
 
     #[test]
     fn pieces_round_trip_and_no_chunk_is_too_long() {
@@ -96,9 +97,9 @@ mod tests {
         for length in [0, 1, 1000, PIECE_BYTES] {
             let noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
             for bytes in [noise, b"name".repeat(length / 4)] {
-                let chunk = encode(SnapshotId(3), 17, &bytes);
+                let chunk = encode(SnapshotId(3), 17, FORMAT, &bytes);
                 assert!(chunk.len() <= PIECE_BYTES + OVERHEAD_BYTES);
-                assert_eq!(decode(&chunk), Ok(Piece { snapshot: SnapshotId(3), index: 17, bytes }));
+                assert_eq!(decode(&chunk), Ok(Piece { snapshot: SnapshotId(3), index: 17, format: FORMAT, bytes }));
             }
         }
     }
@@ -106,7 +107,7 @@ mod tests {
     #[test]
     fn a_length_that_lies_is_damage() {
         for lie in [0_u32, 9, 11, u32::MAX] {
-            let mut chunk = encode(SnapshotId(3), 17, b"ten bytes.");
+            let mut chunk = encode(SnapshotId(3), 17, FORMAT, b"ten bytes.");
             chunk.truncate(chunk.len() - seal::SEAL_BYTES);
             chunk[14..18].copy_from_slice(&lie.to_le_bytes());
             seal::seal(&mut chunk);

@@ -1,5 +1,6 @@
 //! What a journal is told at its start.
 
+use super::seal::FORMAT;
 use crate::resource::ResourceVersion;
 
 /// What a journal is told at its start.
@@ -18,6 +19,8 @@ pub struct Config {
 /// How much is done at once, and how much may wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Format in which values are written. Older releases read no newer one.
+    pub format: u8,
     /// Changes of a batch.
     pub batch_changes_max: usize,
     /// Least number of changes in a batch that is held back while more come.
@@ -81,6 +84,7 @@ impl Config {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            format: FORMAT,
             batch_changes_max: 16 * 1024,
             gathered_changes_min: 16,
             gather_ms_max: 4,

@@ -71,10 +71,10 @@ pub(super) struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// An entry without changes yet.
-    pub(super) fn new(header: Header) -> Self {
+    /// An entry without changes yet, in a format.
+    pub(super) fn new(header: Header, format: u8) -> Self {
         let mut bytes = Vec::with_capacity(4 * 1024);
-        seal::begin(Kind::Entry, &mut bytes);
+        seal::begin(Kind::Entry, format, &mut bytes);
         let Header { writer, sequence, after, base, chain, time } = header;
         for number in [writer, sequence, after.0, base.0, chain, time.0.cast_unsigned()] {
             bytes.extend_from_slice(&number.to_le_bytes());

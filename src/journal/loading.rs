@@ -172,7 +172,7 @@ impl Loading {
                     return Err(damaged(&config.store, "manifest", "it is not there, but entries or snapshots are"));
                 }
                 let manifest = Manifest::new(config.first_version());
-                let put = StoredManifest { bytes: manifest.encode(), revision: 0 };
+                let put = StoredManifest { bytes: manifest.encode(config.limits.format), revision: 0 };
                 port.send(Command::Commit(Commit { manifest: Some(Box::new(put)), ..Commit::default() }));
                 self.manifest = Some(manifest);
                 self.step = Step::Creating;

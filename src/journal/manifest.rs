@@ -93,10 +93,10 @@ impl Manifest {
         self.snapshots().last()
     }
 
-    /// Sealed bytes.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Sealed bytes, in a format.
+    pub(super) fn encode(&self, format: u8) -> Vec<u8> {
         let mut out = Vec::new();
-        seal::begin(Kind::Manifest, &mut out);
+        seal::begin(Kind::Manifest, format, &mut out);
         match &self.base {
             Base::Empty(version) => {
                 out.push(0);

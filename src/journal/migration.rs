@@ -49,7 +49,7 @@ pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineErr
     let table = load(from)?;
     to.prepare()?;
     let wall_us = i64::try_from(to.config.wall_us).unwrap_or(i64::MAX);
-    let mut taking = Taking::begin(FIRST_SNAPSHOT, &table, Applied::default(), 0, wall_us);
+    let mut taking = Taking::begin((FIRST_SNAPSHOT, to.config.limits.format), &table, Applied::default(), 0, wall_us);
     let info = loop {
         if let Some(info) = taking.info() {
             break info;
@@ -63,7 +63,7 @@ pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineErr
     };
     let SnapshotInfo { records, version, bytes, .. } = info;
     let manifest = Manifest { base: Base::Snapshot(info), last_claimed: FIRST_SNAPSHOT, ..Manifest::new(version) };
-    let manifest = StoredManifest { bytes: manifest.encode(), revision: 0 };
+    let manifest = StoredManifest { bytes: manifest.encode(to.config.limits.format), revision: 0 };
     to.commit(Commit { manifest: Some(Box::new(manifest)), ..Commit::default() })?;
     Ok(Migrated { leases: records, version, bytes })
 }

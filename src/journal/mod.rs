@@ -64,7 +64,7 @@ pub(crate) use entry::entry_name;
 pub use port::{
     COMMANDS_MAX, CallPort, Command, Commit, End, Event, Piece, Port, StoreSize, StoredManifest, ThreadPort,
 };
-pub use seal::FORMAT;
+pub use seal::{FORMAT, FORMAT_WRITTEN_MIN};
 pub use stats::{CommitStats, SnapshotStats, Stats};
 pub use ticket::{Failure, Outcome, Refusal, Ticket};
 pub use worker::Worker;
@@ -560,7 +560,7 @@ impl Journal {
         let Phase::Ready(upkeep) = &mut self.phase else { return };
         let is_trying_again = self.no_space_until_ms.is_some_and(|until| now_ms >= until);
         if is_trying_again && self.batches.waiting_len() == 0 {
-            let probe = upkeep.probe();
+            let probe = upkeep.probe(&self.config);
             return self.send(probe, UnderWay::default());
         }
         let work = upkeep.next(&self.config, table, &self.applied, self.batches.writer(), now_ms);

@@ -93,6 +93,8 @@ pub struct Piece {
     pub snapshot: SnapshotId,
     /// Index in the snapshot, from 0.
     pub index: u32,
+    /// Format in which the chunk is written, or was read.
+    pub format: u8,
     /// Part of the stream of records.
     pub bytes: Vec<u8>,
 }

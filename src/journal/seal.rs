@@ -32,15 +32,17 @@ impl Kind {
 
 /// Number of the newest format, of every kind. In format 1 a manifest had no claim and no forgotten writers.
 pub const FORMAT: u8 = 2;
+/// Number of the oldest format that this release can write.
+pub const FORMAT_WRITTEN_MIN: u8 = 2;
 /// Bytes before what the kind says.
 pub(super) const START_BYTES: usize = 2;
 /// Bytes of the checksum.
 pub(super) const SEAL_BYTES: usize = 8;
 
-/// Begins a value.
-pub(super) fn begin(kind: Kind, out: &mut Vec<u8>) {
+/// Begins a value in a format.
+pub(super) fn begin(kind: Kind, format: u8, out: &mut Vec<u8>) {
     out.clear();
-    out.extend_from_slice(&[kind.byte(), FORMAT]);
+    out.extend_from_slice(&[kind.byte(), format]);
 }
 
 /// Ends a value; gives its checksum.
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn a_flipped_bit_and_a_missing_byte_are_damage() {
         let mut value = Vec::new();
-        begin(Kind::Entry, &mut value);
+        begin(Kind::Entry, FORMAT, &mut value);
         value.extend_from_slice(b"what is in it");
         let checksum = seal(&mut value);
         let mut opened = open(Kind::Entry, &value).expect("a sealed value");

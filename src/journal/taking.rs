@@ -15,6 +15,8 @@ use crate::table::snapshot::{Range, Snapshot, Stepped};
 #[derive(Debug)]
 pub(super) struct Taking {
     id: SnapshotId,
+    /// Format of its chunks.
+    format: u8,
     snapshot: Snapshot,
     applied: Applied,
     /// Records that are not handed over yet.
@@ -34,9 +36,16 @@ pub(super) struct Taking {
 
 impl Taking {
     /// Begins with the table as it stands, which `applied` tells of.
-    pub(super) fn begin(id: SnapshotId, table: &Table, applied: Applied, begun_ms: u64, begun_us: i64) -> Self {
+    pub(super) fn begin(
+        (id, format): (SnapshotId, u8),
+        table: &Table,
+        applied: Applied,
+        begun_ms: u64,
+        begun_us: i64,
+    ) -> Self {
         Self {
             id,
+            format,
             snapshot: Snapshot::now(table, Range::All),
             applied,
             records: Vec::new(),
@@ -94,7 +103,7 @@ impl Taking {
         let bytes = self.records.drain(..self.records.len().min(PIECE_BYTES)).collect();
         let index = self.pieces;
         self.pieces += 1;
-        Some(Piece { snapshot: self.id, index, bytes })
+        Some(Piece { snapshot: self.id, index, format: self.format, bytes })
     }
 
     /// Takes in that a piece is durable.

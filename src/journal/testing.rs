@@ -288,8 +288,8 @@ impl SharedPort {
             return Event::Failed(EngineError::NoSpace { store: "shared".to_owned(), cause });
         }
         let mut chunk_bytes = 0;
-        if let Some(Piece { snapshot, index, bytes }) = piece {
-            let bytes = chunk::encode(snapshot, index, &bytes);
+        if let Some(Piece { snapshot, index, format, bytes }) = piece {
+            let bytes = chunk::encode(snapshot, index, format, &bytes);
             chunk_bytes = bytes.len();
             shared.stored.chunks.insert((snapshot, index), bytes);
         }

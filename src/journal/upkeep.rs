@@ -155,13 +155,13 @@ impl Upkeep {
     }
 
     /// The manifest as it is: to find out whether there is room again.
-    pub(super) fn probe(&self) -> Commit {
-        self.replacement(&self.manifest)
+    pub(super) fn probe(&self, config: &Config) -> Commit {
+        self.replacement(config, &self.manifest)
     }
 
     /// A commit that puts a manifest in the place of the one that this writer knows.
-    fn replacement(&self, manifest: &Manifest) -> Commit {
-        let manifest = StoredManifest { bytes: manifest.encode(), revision: self.revision };
+    fn replacement(&self, config: &Config, manifest: &Manifest) -> Commit {
+        let manifest = StoredManifest { bytes: manifest.encode(config.limits.format), revision: self.revision };
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
@@ -182,7 +182,7 @@ impl Upkeep {
             return None;
         }
         if let Some(manifest) = self.next_manifest(config, table, own_writer, now_ms) {
-            let commit = self.replacement(&manifest);
+            let commit = self.replacement(config, &manifest);
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
@@ -208,7 +208,8 @@ impl Upkeep {
                 journal_bytes = self.since.bytes,
                 "snapshot begun"
             );
-            self.taking = Some(Taking::begin(id, table, applied.clone(), now_ms, config.wall_us(now_ms)));
+            self.taking =
+                Some(Taking::begin((id, config.limits.format), table, applied.clone(), now_ms, config.wall_us(now_ms)));
         }
         if self.pause_ms.is_some() {
             return None;

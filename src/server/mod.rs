@@ -91,6 +91,8 @@ pub struct Server {
     namespace_sender: UpdateSender<NamespaceChange>,
     awaited: Awaited,
     storage: StorageConfig,
+    /// Format in which the store is written.
+    journal_format: u8,
     table_limits: TableLimits,
     /// Milliseconds at which the stop is no longer orderly.
     stop_ms: Option<u64>,

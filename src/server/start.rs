@@ -9,6 +9,7 @@ use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::{Followed, Namespaces};
 use crate::etcd;
+use crate::journal::FORMAT;
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
 use crate::route::Probe;
@@ -47,6 +48,8 @@ pub struct Config {
     pub lease_quota_bytes: usize,
     /// Where Leases are kept.
     pub storage: StorageConfig,
+    /// Format in which the store is written.
+    pub journal_format: u8,
     /// Whether a stop ends watches with 410 although Leases outlive it: another storage will serve them.
     pub stop_expires_watches: bool,
     /// For how long after the first request for a lock one that is not there is kept for its holder, in seconds, at the
@@ -78,6 +81,7 @@ impl Default for Config {
             watch_window_bytes: 256 * 1024 * 1024,
             lease_quota_bytes: 512 * 1024 * 1024,
             storage: StorageConfig::Memory,
+            journal_format: FORMAT,
             stop_expires_watches: false,
             reclaim_seconds: 0,
             followed: Vec::new(),
@@ -153,7 +157,7 @@ impl Server {
         };
         let table = table_limits.table(version);
         api.storage = storage::check(&config.storage)
-            .and_then(|()| storage::open(&config.storage, &waker, 0))
+            .and_then(|()| storage::open(&config.storage, config.journal_format, &waker, 0))
             .map_err(|cause| ServerError { what: "cannot open the store".into(), cause: cause.into() })?;
         let service = Service::new(api, table, trust);
         Ok(Self {
@@ -175,6 +179,7 @@ impl Server {
             namespace_sender,
             awaited,
             table_limits,
+            journal_format: config.journal_format,
             stop_ms: None,
             stop_kind: match config.storage {
                 StorageConfig::Memory => StopKind::Forgets,

@@ -41,14 +41,20 @@ pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
     }
 }
 
-/// Opens what `config` names. `now_ms` is the time by the loop's clock. `waker` wakes the loop for the journal.
+/// Opens what `config` names, to be written in a format. `now_ms` is the time by the loop's clock. `waker` wakes the
+/// loop for the journal.
 ///
 /// # Errors
 /// [`EngineError`]
-pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> Result<Storage, EngineError> {
+pub(super) fn open(
+    config: &StorageConfig,
+    format: u8,
+    waker: &Arc<Waker>,
+    now_ms: u64,
+) -> Result<Storage, EngineError> {
     let begin_us = wall_micros().saturating_sub(now_ms.saturating_mul(1000));
     let waker = Arc::clone(waker);
-    let (port, config): (Box<dyn Port>, _) = match config {
+    let (port, mut config): (Box<dyn Port>, _) = match config {
         StorageConfig::Memory => return Ok(Storage::Memory),
         StorageConfig::Disk(folder) => {
             let store = folder.display().to_string();
@@ -69,6 +75,7 @@ pub(super) fn open(config: &StorageConfig, waker: &Arc<Waker>, now_ms: u64) -> R
             (Box::new(EtcdPort::start(etcd.clone(), waker)?), config)
         }
     };
+    config.limits.format = format;
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
 
@@ -93,7 +100,7 @@ impl Server {
         }
         // The old port ends first, with what its thread had under way.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
-        self.service.api.storage = open(&self.storage, &self.shutdown.waker, self.clock.now().ms)?;
+        self.service.api.storage = open(&self.storage, self.journal_format, &self.shutdown.waker, self.clock.now().ms)?;
         Ok(())
     }
 }

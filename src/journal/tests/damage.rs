@@ -1,5 +1,6 @@
 //! What is not as it was written stops the start, with the place.
 
+use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
 use super::super::{Limits, seal};
 use super::rig::{Rig, create, load, small_limits};
@@ -82,7 +83,7 @@ fn a_missing_chunk_or_manifest_is_damage() {
     changed = whole;
     let (key, _) = changed.chunks.first_key_value().expect("chunks");
     let (id, index) = *key;
-    changed.chunks.insert((id, index), super::super::chunk::encode(SnapshotId(id.0 + 1), index, b""));
+    changed.chunks.insert((id, index), super::super::chunk::encode(SnapshotId(id.0 + 1), index, FORMAT, b""));
     assert!(damage(&changed).1.contains("another chunk"));
 }
 
@@ -178,7 +179,7 @@ fn a_snapshot_that_ends_early_is_found() {
     let base = *ids.first().expect("chunks");
     let base_key = changed.chunks.keys().rfind(|(id, _)| *id == base).copied().unwrap_or(key);
     let piece = super::super::chunk::decode(&changed.chunks[&base_key]).expect("a chunk");
-    let cut = super::super::chunk::encode(piece.snapshot, piece.index, &piece.bytes[..piece.bytes.len() - 1]);
+    let cut = super::super::chunk::encode(piece.snapshot, piece.index, FORMAT, &piece.bytes[..piece.bytes.len() - 1]);
     changed.chunks.insert(base_key, cut);
     let (place, what) = damage(&changed);
     assert!(place.contains("snapshot") && what.contains("Leases of 30"), "{place}: {what}");

@@ -7,6 +7,7 @@ use super::super::lease_form::{put_lease, put_object, read_lease};
 use super::super::manifest::{Base, Manifest, SnapshotInfo};
 use super::super::record::{Record, RecordReader, put_record};
 use super::super::seal;
+use super::super::seal::FORMAT;
 use super::super::wire::Reader;
 use super::generate;
 use super::rig::times;
@@ -111,7 +112,7 @@ fn every_entry_comes_back_as_it_was() {
     let (mut random, slot) = (Rng::with_seed(3), slot());
     for round in 0..1_000 {
         let header = header(&mut random);
-        let mut writer = EntryWriter::new(header);
+        let mut writer = EntryWriter::new(header, FORMAT);
         let mut expected = Vec::new();
         for _ in 0..random.usize(..8) {
             let (change, stored) = change(&mut random, slot);
@@ -134,13 +135,13 @@ fn bytes_that_were_never_written_give_an_error_or_a_value() {
     let (mut random, slot) = (Rng::with_seed(4), slot());
     let mut refused = 0;
     for _ in 0..20_000 {
-        let mut writer = EntryWriter::new(header(&mut random));
+        let mut writer = EntryWriter::new(header(&mut random), FORMAT);
         for _ in 0..3 {
             assert!(writer.push(&change(&mut random, slot).0, usize::MAX));
         }
         let (entry, _) = writer.finish();
-        let manifest = manifest(&mut random).encode();
-        let chunk = chunk::encode(SnapshotId(1), 2, &entry[..entry.len().min(1_000)]);
+        let manifest = manifest(&mut random).encode(FORMAT);
+        let chunk = chunk::encode(SnapshotId(1), 2, FORMAT, &entry[..entry.len().min(1_000)]);
         for sealed in [entry, manifest, chunk] {
             let mut bytes = sealed[..sealed.len() - seal::SEAL_BYTES].to_vec();
             for _ in 0..random.usize(1..4) {
@@ -167,14 +168,17 @@ fn a_renewal_takes_few_bytes() {
     // A million nodes that renew every ten seconds, in the third hour of the table.
     let base = 1_700_000_000_000_000 + 1_000_000 + 3 * 3_600 * 100_000;
     let now = 1_700_000_000_000_000;
-    let mut writer = EntryWriter::new(Header {
-        writer: 7,
-        sequence: 1,
-        after: Position(0),
-        base: ResourceVersion(base),
-        chain: 0,
-        time: MicroTime(now),
-    });
+    let mut writer = EntryWriter::new(
+        Header {
+            writer: 7,
+            sequence: 1,
+            after: Position(0),
+            base: ResourceVersion(base),
+            chain: 0,
+            time: MicroTime(now),
+        },
+        FORMAT,
+    );
     for _ in 0..RENEWALS {
         let number = ResourceVersion(1_700_000_000_000_000 + random.u64(..1_000_000));
         let from = ResourceVersion(base - random.u64(..1_100_000));
@@ -197,7 +201,7 @@ fn an_entry_is_closed_before_it_is_too_long_but_takes_one_change_of_any_size() {
     long.spec.holder_identity = Some("x".repeat(5_000).into());
     let long = Change::Create(Box::new(long));
     let short = Change::Renew(target, times(1));
-    let empty = || EntryWriter::new(header(&mut Rng::with_seed(6)));
+    let empty = || EntryWriter::new(header(&mut Rng::with_seed(6)), FORMAT);
     let mut writer = empty();
     assert!(writer.push(&long, 1_000), "the first change has no bound");
     assert!(!writer.push(&short, 1_000));
@@ -245,7 +249,7 @@ fn every_manifest_comes_back_as_it_was() {
     let mut random = Rng::with_seed(8);
     for _ in 0..1_000 {
         let manifest = manifest(&mut random);
-        assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+        assert_eq!(Manifest::decode(&manifest.encode(FORMAT)), Ok(manifest));
     }
 }
 

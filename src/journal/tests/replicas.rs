@@ -1,6 +1,6 @@
 //! Several journals over one store, each with a table of its own.
 
-use super::super::seal::{self, SEAL_BYTES};
+use super::super::seal::{self, FORMAT, SEAL_BYTES};
 use super::super::testing::{SharedPort, SharedStore};
 use super::super::{Config, Journal, Limits, Outcome, Ticket};
 use super::rig::{FIRST_VERSION, create, dump, log, small_limits, times};
@@ -165,15 +165,16 @@ fn a_batch_that_found_no_room_may_take_effect_late_and_once() {
     assert_eq!(replicas[1].table.len(), 2);
 }
 
+fn failure(replica: &mut Replica) -> EngineError {
+    let noticed = (0..50).find_map(|_| replica.try_turn().err());
+    noticed.expect("something is noticed")
+}
+
 fn lost(replica: &mut Replica) -> String {
-    for _ in 0..50 {
-        match replica.try_turn() {
-            Ok(()) => {}
-            Err(EngineError::Lost { what, .. }) => return what,
-            Err(other) => panic!("{other}"),
-        }
+    match failure(replica) {
+        EngineError::Lost { what, .. } => what,
+        other => panic!("{other}"),
     }
-    panic!("nothing was noticed");
 }
 
 #[test]
@@ -214,6 +215,33 @@ fn a_writer_with_another_table_is_noticed_and_stops_nobody_for_good() {
         again.turn();
     }
     assert_eq!(again.table.len(), 3);
+}
+
+/// Replicas of two releases share a store, and the newer one is the first to write its own format.
+#[test]
+fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
+    let store = SharedStore::default();
+    let newer = Limits { format: FORMAT + 1, ..Limits::default() };
+    let mut replicas = [Replica::open(&store, Limits::default(), 1), Replica::open(&store, newer, 2)];
+    drop(replicas[0].submit(create("n", "a")));
+    settle(&mut replicas);
+    assert_eq!(replicas[1].table.len(), 1, "a newer release reads the older format");
+    drop(replicas[1].submit(create("n", "b")));
+    replicas[1].turn();
+    let error = failure(&mut replicas[0]);
+    let (next, own) = (u32::from(FORMAT) + 1, u32::from(FORMAT));
+    assert!(
+        matches!(&error, EngineError::NewerFormat { found, known, .. } if (*found, *known) == (next, own)),
+        "{error}"
+    );
+    replicas[1].turn();
+    assert_eq!(replicas[1].table.len(), 2);
+    // While the flag names the older format, both go on.
+    let store = SharedStore::default();
+    let mut replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
+    drop(replicas[1].submit(create("n", "b")));
+    settle(&mut replicas);
+    assert_eq!(replicas[0].table.len(), 1);
 }
 
 #[test]

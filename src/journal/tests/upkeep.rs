@@ -1,6 +1,7 @@
 //! Snapshots, the change of the base, and what goes then.
 
 use super::super::manifest::{Base, Manifest};
+use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
 use super::super::{Limits, Outcome};
 use super::rig::{self, Rig, create, load, small_limits};
@@ -154,7 +155,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
     // With the snapshot as the base, and with the beginning.
     let dump = rig.dump();
     let mut stored = rig.store.stored();
-    stored.manifest = Some(Manifest { base: Base::Snapshot(newer), newer: None, ..found }.encode());
+    stored.manifest = Some(Manifest { base: Base::Snapshot(newer), newer: None, ..found }.encode(FORMAT));
     for stored in [stored, rig.store.stored()] {
         assert_eq!(load(&stored, 10).expect("a store").dump(), dump);
     }
@@ -163,7 +164,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
 #[test]
 fn chunks_that_no_manifest_names_go_at_the_next_start() {
     let mut rig = filled(Limits::default(), 100);
-    let chunk = super::super::chunk::encode(SnapshotId(41), 0, b"of a process that crashed");
+    let chunk = super::super::chunk::encode(SnapshotId(41), 0, FORMAT, b"of a process that crashed");
     rig.store.change(|stored| {
         stored.chunks.insert((SnapshotId(41), 0), chunk.clone());
         stored.chunks.insert((SnapshotId(41), 7), chunk);
