@@ -25,7 +25,8 @@ type candidate struct {
 type pace struct{ duration, deadline, retry time.Duration }
 
 var (
-	quick = pace{3 * time.Second, 2 * time.Second, 250 * time.Millisecond}
+	// quick leaves room for a request that takes 3 s: a control plane on a busy machine has such.
+	quick = pace{6 * time.Second, 4 * time.Second, 250 * time.Millisecond}
 	// usual is that of the control plane's components.
 	usual = pace{15 * time.Second, 10 * time.Second, 2 * time.Second}
 )
@@ -68,14 +69,14 @@ func TestLeaderElection(t *testing.T) {
 	for name, release := range map[string]bool{"released": true, "abandoned": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachContentType(t, 40*time.Second, func(ctx context.Context, t *testing.T, config *rest.Config) error {
+			eachContentType(t, 80*time.Second, func(ctx context.Context, t *testing.T, config *rest.Config) error {
 				space := namespace(t)
 				first, err := stand(ctx, config, space, "first", release)
 				if err != nil {
 					return err
 				}
 				defer first.end()
-				if err := eventually(ctx, 8*time.Second, leads(first, true)); err != nil {
+				if err := eventually(ctx, 20*time.Second, leads(first, true)); err != nil {
 					return err
 				}
 				second, err := stand(ctx, config, space, "second", release)
@@ -84,17 +85,18 @@ func TestLeaderElection(t *testing.T) {
 				}
 				defer second.end()
 				// Longer than the Lease lasts: it stays where it is because it is renewed.
-				for until := time.Now().Add(4 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+				for until := time.Now().Add(quick.duration + time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 					if !first.leads.Load() || second.leads.Load() {
 						return fmt.Errorf("first leads: %t, second leads: %t", first.leads.Load(), second.leads.Load())
 					}
 				}
 				first.end()
 				left := time.Now()
-				if err := eventually(ctx, 8*time.Second, leads(second, true)); err != nil {
+				if err := eventually(ctx, 20*time.Second, leads(second, true)); err != nil {
 					return err
 				}
-				if took := time.Since(left); release != (took < 2*time.Second) {
+				// An abandoned Lease runs on for its duration from the last renewal, which is 0.55 s ago at most.
+				if took := time.Since(left); release != (took < quick.duration-time.Second) {
 					return fmt.Errorf("the hand-over took %s", took)
 				}
 				held, err := clientset(config).CoordinationV1().Leases(space).Get(ctx, "election", metav1.GetOptions{})
@@ -146,7 +148,7 @@ func TestElectionRestart(t *testing.T) {
 						return err
 					}
 					// Longer than a leader takes to give up.
-					time.Sleep(4 * time.Second)
+					time.Sleep(quick.duration)
 				}
 				if err := eventually(ctx, 30*time.Second, oneLeads); err != nil {
 					return err
