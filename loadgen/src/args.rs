@@ -56,7 +56,8 @@ pub(crate) struct Args {
     streams: Option<u32>,
 
     /// Watchers of all Leases. Over HTTP/2 they are streams on connections of their own, --streams on each, or else an
-    /// acknowledgement could wait behind the events of its write; over HTTP/1.1 each has a connection
+    /// acknowledgement could wait behind the events of its write; over HTTP/1.1 each has a connection. Of several
+    /// replicas each has a watcher if there are as many
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub(crate) watchers: u32,
 
@@ -97,9 +98,10 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["server", "ca", "cert", "key"])]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port
-    #[arg(long, value_name = "URL")]
-    pub(crate) server: Option<String>,
+    /// URL of the server, in place of a kubeconfig; http:// for the cleartext port. Of replicas, the URLs of all:
+    /// connections are spread over them, and one that breaks moves to another replica
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    pub(crate) server: Vec<String>,
 
     /// Certificate authorities of the server, PEM; needed with --server https://
     #[arg(long, value_name = "FILE", requires = "server")]
@@ -162,9 +164,23 @@ impl ServerArgs {
     pub(crate) fn version(&self) -> Version {
         if self.http1 { Version::Http1 } else { Version::Http2 }
     }
+
+    /// Servers that share the load.
+    fn replicas(&self) -> u32 {
+        u32::try_from(self.server.len().max(1)).unwrap_or(u32::MAX)
+    }
 }
 
 impl Args {
+    /// What makes no sense together, in a sentence for the user.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let (connections, replicas) = (self.connections(), self.server.replicas());
+        if connections < replicas {
+            return Err(format!("{connections} connections cannot be spread over {replicas} servers"));
+        }
+        self.told.check()
+    }
+
     /// The version of HTTP that is spoken.
     pub(crate) fn version(&self) -> Version {
         self.server.version()
@@ -189,11 +205,11 @@ impl Args {
         self.streams.unwrap_or(streams)
     }
 
-    /// Watchers on one connection at most.
+    /// Watchers on one connection at most: so few that every replica has one if there are as many watchers.
     pub(crate) fn watchers_per_connection(&self) -> u32 {
         match self.version() {
             Version::Http1 => 1,
-            Version::Http2 => self.streams(),
+            Version::Http2 => self.streams().min(self.watchers / self.server.replicas()).max(1),
         }
     }
 
@@ -294,7 +310,23 @@ mod tests {
         assert_eq!(shape("--http1 --watchers 33"), (64, 16, 33));
         assert_eq!(shape("--http1 --max --watchers 0"), (64, 1, 0));
         assert_eq!(shape("--http1 --max --pipeline 4 --connections 2"), (2, 4, 1));
+        let replicas = "--server http://x:1,http://y:1,http://z:1";
+        assert_eq!(shape(replicas), (8, 32, 1));
+        assert_eq!(shape(&format!("{replicas} --watchers 3")), (8, 32, 3));
+        assert_eq!(shape(&format!("{replicas} --watchers 64 --streams 100")), (8, 100, 4));
         assert!(Args::try_parse_from(["loadgen", "--http1", "--http2"]).is_err());
+    }
+
+    #[test]
+    fn every_replica_has_a_connection() {
+        let check = |words: &str| {
+            let words = format!("loadgen --server http://x:1 --server http://y:1 {words}");
+            Args::try_parse_from(words.split_whitespace()).expect("valid").check()
+        };
+        assert_eq!(check("--connections 2"), Ok(()));
+        for words in ["--connections 1", "--nodes 1"] {
+            assert!(check(words).expect_err(words).contains("over 2 servers"), "{words}");
+        }
     }
 
     #[test]

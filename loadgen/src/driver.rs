@@ -37,7 +37,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Driver {
     args: Args,
-    target: Target,
+    /// Servers, at least one.
+    targets: Vec<Target>,
+    /// Place in `targets` of each connection: those of the lanes and, after them, those of the watch lanes.
+    servers: Vec<usize>,
     reactor: Reactor,
     fleet: Fleet,
     rota: Rota,
@@ -66,10 +69,14 @@ pub(crate) enum Phase {
 
 impl Driver {
     /// A run that has not begun. Errors are sentences for the user.
-    pub(crate) fn new(args: Args, target: Target, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
+    pub(crate) fn new(args: Args, targets: Vec<Target>, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let lanes_len = args.connections() as usize;
         let watchers_len = args.watchers as usize;
-        let reactor = Reactor::new(lanes_len + args.watch_connections() as usize)?;
+        let watch_lanes_len = args.watch_connections() as usize;
+        let reactor = Reactor::new(lanes_len + watch_lanes_len)?;
+        // A node writes over one lane and reads over the next: of several servers, over another one.
+        let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
+        let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
         let fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
         Ok(Self {
             reactor,
@@ -92,7 +99,8 @@ impl Driver {
             next_housekeeping: 0,
             scratch: vec![0; SCRATCH_BYTES],
             args,
-            target,
+            targets,
+            servers,
         })
     }
 
@@ -108,7 +116,7 @@ impl Driver {
         for lane in &mut self.lanes {
             lane.link.close(self.reactor.registry(), now);
         }
-        Ok(Results { args: self.args, url: self.target.url, timing: self.results, fleet: self.fleet })
+        Ok(Results { url: self.urls(), args: self.args, timing: self.results, fleet: self.fleet })
     }
 
     fn turn(&mut self, runnable: &mut Vec<usize>) -> Result<(), String> {
@@ -135,7 +143,7 @@ impl Driver {
         // Nothing is asked for yet but lists and watches: whoever is refused one is at the wrong address, or has no
         // rights.
         match self.fleet.stats.first_errors.first() {
-            Some(words) if self.phase == Phase::Connecting => Err(self.unreachable(words)),
+            Some(words) if self.phase == Phase::Connecting => Err(unreachable(&self.urls(), words)),
             _ => Ok(()),
         }
     }
@@ -155,7 +163,8 @@ impl Driver {
     /// Receives, feeds and sends on one shared connection.
     fn run_lane(&mut self, index: usize) -> Result<(), String> {
         let now = self.reactor.now();
-        let (origin, scratch) = (&self.target.origin, self.scratch.as_mut_slice());
+        let Some(target) = target(&self.targets, &self.servers, index) else { return Ok(()) };
+        let (origin, scratch) = (&target.origin, self.scratch.as_mut_slice());
         let Some(lane) = self.lanes.get_mut(index) else { return Ok(()) };
         let outcome = match lane.receive(&mut self.fleet, origin, scratch, now, |flight| self.rota.done(flight)) {
             Ok(more) => {
@@ -176,7 +185,8 @@ impl Driver {
         let Some(lane) = self.watch_lanes.get_mut(index - self.lanes.len()) else { return Ok(()) };
         let known = self.fleet.checker.acknowledged_max();
         let timeout_seconds = self.rng.u32(300..600);
-        let origin = &self.target.origin;
+        let Some(target) = target(&self.targets, &self.servers, index) else { return Ok(()) };
+        let origin = &target.origin;
         let outcome = lane.receive(&mut self.fleet, origin, &mut self.scratch, now);
         let outcome = outcome.and_then(|more| lane.send(origin, known, timeout_seconds, now).map(|()| more));
         match outcome {
@@ -187,26 +197,39 @@ impl Driver {
         Ok(())
     }
 
-    /// A connection is of no more use. Before the run has begun that ends it; later there is another attempt.
+    /// A connection is of no more use. Before the run has begun that ends it; later there is another attempt, with
+    /// another server if there is one.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
-            return Err(self.unreachable(&broken.why));
+            let url = target(&self.targets, &self.servers, index).map_or_else(String::new, |target| target.url.clone());
+            return Err(unreachable(&url, &broken.why));
         }
         if let Some(lane) = self.lanes.get_mut(index) {
             lane.drop_flights(&mut self.fleet, broken, now, |flight| self.rota.done(flight));
         } else if let Some(lane) = self.watch_lanes.get_mut(index - self.lanes.len()) {
             lane.reset(&mut self.fleet, broken);
         }
+        self.move_away(index);
         let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) else { return Ok(()) };
         link.close(self.reactor.registry(), now);
         // The next attempt at once, unless the one before was in vain.
         if link.is_due(now) { self.connect(index, now) } else { Ok(()) }
     }
 
-    /// Why the run cannot begin.
-    fn unreachable(&self, why: &str) -> String {
-        format!("cannot reach {}: {why}", self.target.url)
+    /// Moves a connection that breaks to another server, any of them, so that the connections of one server do not
+    /// all move to the same other one.
+    fn move_away(&mut self, index: usize) {
+        let others = self.targets.len() - 1;
+        if let Some(server) = self.servers.get_mut(index).filter(|_| others > 0) {
+            *server = (*server + 1 + self.rng.usize(..others)) % self.targets.len();
+            self.fleet.stats.moves += 1;
+        }
+    }
+
+    /// All servers, for people.
+    fn urls(&self) -> String {
+        self.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>().join(",")
     }
 
     /// Timeouts, new connections, phases, progress.
@@ -238,8 +261,9 @@ impl Driver {
 
     fn connect(&mut self, index: usize, now: u64) -> Result<(), String> {
         let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) else { return Ok(()) };
+        let Some(target) = target(&self.targets, &self.servers, index) else { return Ok(()) };
         self.fleet.stats.connections += 1;
-        match link.open(&self.target, self.reactor.registry(), Token(index), now) {
+        match link.open(target, self.reactor.registry(), Token(index), now) {
             Ok(()) => Ok(()),
             Err(error) => {
                 let broken = Broken { kind: Some(ErrorKind::Reset), why: error.to_string() };
@@ -361,6 +385,16 @@ fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usiz
         return Some(&mut lane.link);
     }
     watch_lanes.get_mut(index.checked_sub(lanes_len)?).map(|lane| &mut lane.link as &mut dyn Connect)
+}
+
+/// The server of the connection of this number.
+fn target<'a>(targets: &'a [Target], servers: &[usize], index: usize) -> Option<&'a Target> {
+    targets.get(*servers.get(index)?)
+}
+
+/// Why a run cannot begin.
+fn unreachable(url: &str, why: &str) -> String {
+    format!("cannot reach {url}: {why}")
 }
 
 /// Between two looks at timeouts and phases.

@@ -90,7 +90,7 @@ fn run(args: Args) -> Result<bool, Stop> {
     }
     if let Some(Command::Bench(args)) = args.command {
         args.check().and_then(|()| args.told.check()).map_err(Stop::Usage)?;
-        let target = Target::of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
+        let target = Target::only_of_args(&args.server, args.media_type()).map_err(Stop::Usage)?;
         let [broad, narrow] = args.watch_connections();
         allow_descriptors(u64::from(args.connections()) + u64::from(broad) + u64::from(narrow) + u64::from(args.idle));
         let output = args.told.output;
@@ -101,8 +101,8 @@ fn run(args: Args) -> Result<bool, Stop> {
         }
         return Ok(report.is_fine());
     }
-    args.told.check().map_err(Stop::Usage)?;
-    let target = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
+    args.check().map_err(Stop::Usage)?;
+    let targets = Target::of_args(&args.server, MediaType::Json).map_err(Stop::Usage)?;
     allow_descriptors(u64::from(args.connections()) + u64::from(args.watch_connections()));
     // Opened first: a file that cannot be written is better known before a run than after it.
     let mut out = match &args.out {
@@ -113,7 +113,7 @@ fn run(args: Args) -> Result<bool, Stop> {
         }
     };
     let output = args.told.output;
-    let results = Driver::new(args, target, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
+    let results = Driver::new(args, targets, interrupted).and_then(Driver::run).map_err(Stop::Failed)?;
     let printed = print(output, || results.table(), || results.json_line());
     if !results.is_measured() {
         complain(UNMEASURED);

@@ -72,8 +72,9 @@ impl Results {
             out,
             "\nLatency runs from when a request was due; a watch event's from when its write was acknowledged. What was due\n\
              in the measured time is counted, whenever it was answered; the rate is of what was answered in it.\n\
-             Connections begun: {}; TLS handshakes: {}, of which {} resumed. Watches that had expired: {}.",
-            stats.connections, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
+             Connections begun: {}, moved to another server: {}; TLS handshakes: {}, of which {} resumed. Watches that had\n\
+             expired: {}.",
+            stats.connections, stats.moves, stats.handshakes, stats.handshakes_resumed, stats.watches_expired
         );
         if let Some(words) = self.generator_words() {
             _ = writeln!(out, "{words}");
@@ -215,6 +216,7 @@ impl Results {
             "created_later": self.fleet.created_later,
             "verbs": verbs,
             "connections_begun": stats.connections,
+            "connections_moved": stats.moves,
             "tls_handshakes": stats.handshakes,
             "tls_handshakes_resumed": stats.handshakes_resumed,
             "watches_expired": stats.watches_expired,

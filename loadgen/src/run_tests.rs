@@ -26,8 +26,8 @@ const BOTH: [&str; 2] = ["--http2", "--http1"];
 /// A run with these flags; the error is what the user is told.
 fn try_run(flags: &str) -> Result<Results, String> {
     let args = Args::try_parse_from(["loadgen"].into_iter().chain(flags.split_whitespace())).expect("valid flags");
-    let target = Target::of_args(&args.server, MediaType::Json).expect("a target");
-    Driver::new(args, target, Arc::new(AtomicBool::new(false))).expect("a driver").run()
+    let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
+    Driver::new(args, targets, Arc::new(AtomicBool::new(false))).expect("a driver").run()
 }
 
 /// A short run against a server with this fault.
@@ -81,6 +81,29 @@ fn an_honest_server_passes() {
     }
 }
 
+/// The 30th write gets no answer from its replica.
+#[test]
+fn nodes_are_spread_over_replicas_and_move_when_a_connection_breaks() {
+    for (http, watchers) in [("--http2", 2), ("--http1", 2)] {
+        let replicas: [_; 3] = fake::start_replicas(Fault::ClosesWithoutAnswer, None);
+        let servers = replicas.map(|address| format!("http://{address}")).join(",");
+        let results =
+            try_run(&format!("--server {servers} {SHORT} --watchers {watchers} {http}")).expect("all are there");
+        assert_eq!(results.fleet.checker.count(), 0, "{}", results.table());
+        let stats = &results.fleet.stats;
+        assert_eq!((stats.moves, stats.connections), (1, 3 + watchers + 1), "{}", results.table());
+        let line: serde_json::Value = serde_json::from_str(&results.json_line()).expect("JSON");
+        assert_eq!((&line["server"], &line["connections_moved"]), (&servers.into(), &1.into()));
+    }
+}
+
+#[test]
+fn every_replica_must_be_there_when_the_run_begins() {
+    let servers = format!("http://{},http://127.0.0.1:1", fake::start(Fault::None, None));
+    let words = try_run(&format!("--server {servers} {SHORT}")).expect_err("one is not there");
+    assert!(words.starts_with("cannot reach http://127.0.0.1:1: "), "{words}");
+}
+
 /// Between two looks at phases pass 50 ms.
 #[test]
 fn the_creation_is_over_when_the_last_node_has_its_lease() {
@@ -93,9 +116,9 @@ fn one_that_is_interrupted_before_it_measures_is_not_fine() {
     let address = fake::start(Fault::None, None);
     let server = format!("http://{address}");
     let args = Args::try_parse_from(["loadgen", "--server", &server, "--nodes", "20"]).expect("valid flags");
-    let target = Target::of_args(&args.server, MediaType::Json).expect("a target");
+    let targets = Target::of_args(&args.server, MediaType::Json).expect("a target");
     let results =
-        Driver::new(args, target, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
+        Driver::new(args, targets, Arc::new(AtomicBool::new(true))).and_then(Driver::run).expect("it can begin");
     assert!(!results.is_fine() && results.fleet.stats.errors_count() == 0, "{}", results.table());
     let table = results.table();
     assert!(table.contains(", ended early") && !table.contains("the limit"), "{table}");

@@ -103,6 +103,8 @@ pub(crate) struct Stats {
     pub(crate) events: u64,
     /// Connections begun.
     pub(crate) connections: u64,
+    /// Connections that broke and moved to another server.
+    pub(crate) moves: u64,
     /// TLS handshakes made, and how many of them resumed a session.
     pub(crate) handshakes: u64,
     pub(crate) handshakes_resumed: u64,
@@ -127,6 +129,7 @@ impl Stats {
             answered: 0,
             events: 0,
             connections: 0,
+            moves: 0,
             handshakes: 0,
             handshakes_resumed: 0,
             watches_expired: 0,

@@ -1,4 +1,4 @@
-//! The server that is loaded: its address, its name, and how to speak TLS with it.
+//! A server that is loaded: its address, its name, and how to speak TLS with it.
 
 use crate::args::ServerArgs;
 use crate::http::{MediaType, Origin, Version};
@@ -25,10 +25,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The target that the command line names. Errors are sentences for the user.
-    pub(crate) fn of_args(args: &ServerArgs, media_type: MediaType) -> Result<Self, String> {
-        let access = match (&args.server, &args.kubeconfig) {
-            (Some(server), _) => {
+    /// The servers that the command line names, at least one. Errors are sentences for the user.
+    pub(crate) fn of_args(args: &ServerArgs, media_type: MediaType) -> Result<Vec<Self>, String> {
+        let access = match &args.kubeconfig {
+            _ if !args.server.is_empty() => {
                 let file =
                     |path: &Path| std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()));
                 let client = match (&args.cert, &args.key) {
@@ -36,17 +36,31 @@ impl Target {
                     _ => None,
                 };
                 let ca = args.ca.as_deref().map(file).transpose()?;
-                Access { server: server.clone(), tls_server_name: None, ca, client }
+                let of_server = |server: &String| {
+                    let access =
+                        Access { server: server.clone(), ca: ca.clone(), client: client.clone(), ..Access::default() };
+                    Self::of_access(&access, args.version(), media_type)
+                };
+                return args.server.iter().map(of_server).collect();
             }
-            (None, Some(path)) => kubeconfig::read(path)?,
-            (None, None) => {
+            Some(path) => kubeconfig::read(path)?,
+            None => {
                 let dir = coordination_apiserver::pki::default_cert_dir().map_err(|e| e.to_string())?;
                 kubeconfig::read(&dir.join("admin.kubeconfig")).map_err(|e| {
                     format!("{e} (is coordination-apiserver running? otherwise name --kubeconfig or --server)")
                 })?
             }
         };
-        Self::of_access(&access, args.version(), media_type)
+        Ok(vec![Self::of_access(&access, args.version(), media_type)?])
+    }
+
+    /// The one server that the command line names, for a load that takes no more.
+    pub(crate) fn only_of_args(args: &ServerArgs, media_type: MediaType) -> Result<Self, String> {
+        let mut targets = Self::of_args(args, media_type)?;
+        match (targets.pop(), targets.is_empty()) {
+            (Some(target), true) => Ok(target),
+            _ => Err("bench takes one --server".to_owned()),
+        }
     }
 
     fn of_access(access: &Access, version: Version, media_type: MediaType) -> Result<Self, String> {
@@ -125,6 +139,8 @@ fn certificates(pem: &[u8], what: &str) -> Result<Vec<CertificateDer<'static>>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser as _;
 
     fn target(server: &str) -> Result<Target, String> {
         Target::of_access(&Access { server: server.to_owned(), ..Access::default() }, Version::Http2, MediaType::Json)
@@ -139,6 +155,17 @@ mod tests {
         for server in ["", "127.0.0.1:8080", "ftp://x", "http://", "http://x/y", "http://127.0.0.1:70000"] {
             assert!(target(server).is_err(), "{server}");
         }
+    }
+
+    #[test]
+    fn a_bench_takes_one_server() {
+        let of = |server: &str| {
+            let words = ["loadgen", "bench", "renew", "--server", server];
+            let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
+            Target::only_of_args(&args.server, MediaType::Json).map(|target| target.url)
+        };
+        assert_eq!(of("http://127.0.0.1:1"), Ok("http://127.0.0.1:1".to_owned()));
+        assert_eq!(of("http://127.0.0.1:1,http://127.0.0.1:2"), Err("bench takes one --server".to_owned()));
     }
 
     #[test]

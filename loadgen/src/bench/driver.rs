@@ -259,7 +259,7 @@ mod tests {
         for (verb, is_silent) in [("renew", true), ("nothing", false)] {
             let words = ["loadgen", "bench", verb, "--server", "http://127.0.0.1:1", "--watchers", "1"];
             let Some(Command::Bench(args)) = Args::try_parse_from(words).expect("valid").command else { panic!() };
-            let target = Target::of_args(&args.server, args.media_type()).expect("a target");
+            let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
             let mut bench = Bench::new(*args, target, Arc::default()).expect("a bench");
             bench.course.enter(Phase::Preparing, 0);
             assert!(!bench.is_silent(TIMEOUT_NS) && bench.is_silent(TIMEOUT_NS + 1), "{verb}");

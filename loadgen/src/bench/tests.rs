@@ -31,7 +31,7 @@ fn try_run_until(fault: Fault, flags: &str, interrupted: Arc<AtomicBool>) -> Res
     let leases = if flags.contains("--leases") { "" } else { "--leases 20" };
     let args =
         args(&format!("{flags} --server http://{address} --namespace n {leases} --warm-up 50ms --duration 200ms"));
-    let target = Target::of_args(&args.server, args.media_type()).expect("a target");
+    let target = Target::only_of_args(&args.server, args.media_type()).expect("a target");
     Bench::new(args, target, interrupted).and_then(Bench::run)
 }
 

@@ -138,29 +138,40 @@ struct Fake {
 
 /// Starts a server with this fault, over TLS if there is a configuration for it.
 pub(crate) fn start(fault: Fault, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("bound");
-    let state = Mutex::new(State { version: 100, ..State::default() });
-    let fake = Arc::new(Fake { fault, state });
-    std::thread::spawn(move || {
-        for socket in listener.incoming().flatten() {
-            let (fake, tls) = (fake.clone(), tls.clone());
-            std::thread::spawn(move || match tls {
-                None => fake.serve(socket),
-                Some(config) => {
-                    let session = ServerConnection::new(config).expect("a valid configuration");
-                    let mut stream = StreamOwned::new(session, socket);
-                    _ = stream.conn.complete_io(&mut stream.sock);
-                    _ = stream.sock.set_read_timeout(Some(READ_TIMEOUT));
-                    fake.serve_stream(&mut stream);
-                }
-            });
-        }
-    });
+    let [address] = start_replicas(fault, tls);
     address
 }
 
+/// Starts servers of the same Leases.
+pub(crate) fn start_replicas<const LEN: usize>(fault: Fault, tls: Option<Arc<ServerConfig>>) -> [SocketAddr; LEN] {
+    let state = Mutex::new(State { version: 100, ..State::default() });
+    let fake = Arc::new(Fake { fault, state });
+    std::array::from_fn(|_| fake.clone().listen(tls.clone()))
+}
+
 impl Fake {
+    fn listen(self: Arc<Self>, tls: Option<Arc<ServerConfig>>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let fake = self;
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let (fake, tls) = (fake.clone(), tls.clone());
+                std::thread::spawn(move || match tls {
+                    None => fake.serve(socket),
+                    Some(config) => {
+                        let session = ServerConnection::new(config).expect("a valid configuration");
+                        let mut stream = StreamOwned::new(session, socket);
+                        _ = stream.conn.complete_io(&mut stream.sock);
+                        _ = stream.sock.set_read_timeout(Some(READ_TIMEOUT));
+                        fake.serve_stream(&mut stream);
+                    }
+                });
+            }
+        });
+        address
+    }
+
     fn serve(&self, mut socket: TcpStream) {
         socket.set_nodelay(true).expect("connected");
         socket.set_read_timeout(Some(READ_TIMEOUT)).expect("connected");
