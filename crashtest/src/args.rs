@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::fault::Fault;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -59,6 +60,10 @@ pub(crate) struct Args {
     /// With --replicas: the etcd [default: `etcd` in the PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd: Option<PathBuf>,
+
+    /// With --replicas: faults of this kind only
+    #[arg(long, value_name = "KIND", value_enum, requires = "replicas")]
+    pub(crate) only: Option<Fault>,
 
     /// No bar
     #[arg(long, short)]
@@ -139,5 +144,7 @@ mod tests {
         std::fs::write(folder.path().join("x"), "").expect("a file");
         assert!(parse(&[&flag]).check().expect_err("a file in it").contains("not empty"));
         assert!(parse(&["--server=/nowhere/server"]).check().is_err());
+        assert!(Args::try_parse_from(["crashtest", "--only=replica-killed"]).is_err());
+        assert_eq!(parse(&["--replicas=3", "--only=replica-killed"]).only, Some(Fault::ReplicaKilled));
     }
 }

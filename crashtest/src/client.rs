@@ -65,6 +65,8 @@ impl Client {
     /// Works while the gate is open and there are operations left.
     fn work(&mut self, gate: &Gate) {
         let mut connection: Option<Connection> = None;
+        // When the death of a replica was noticed; until the next write is acknowledged.
+        let mut lost: Option<Nanos> = None;
         while gate.is_open() {
             if gate.servers() > 1 && self.rng.u32(0..MOVES_ONE_IN) == 0 {
                 connection = None;
@@ -88,10 +90,16 @@ impl Client {
                     connection = keeps.then_some(open);
                 }
                 Ok((Err(complaint), _)) => _ = self.complaints.send(complaint),
+                Err(_) if gate.replica_is_killed() => _ = lost.get_or_insert_with(|| gate.now()),
                 Err(_) => {}
+            }
+            if action.is_write() && matches!(outcome, Outcome::Lease(_) | Outcome::Deleted) {
+                lost.take().into_iter().for_each(|lost| gate.took_over(lost));
             }
             self.learn(action, &outcome);
             if matches!(outcome, Outcome::Refused(_)) {
+                // A replica that loads is not ready: a balancer would not have chosen it.
+                connection = connection.filter(|_| gate.servers() == 1);
                 std::thread::sleep(PAUSE);
             }
             self.ops.push(Op { id, client: self.number, action, begin, end, outcome });

@@ -20,6 +20,8 @@ pub(crate) struct Gate {
     sweep_names: AtomicU64,
     /// Whether clients are to work: false from the moment that the server is dead.
     is_open: AtomicBool,
+    /// Whether the last fault was the death of a replica.
+    replica_is_killed: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -31,6 +33,8 @@ struct State {
     /// Clients that have entered and not parked.
     working: u32,
     ops: Vec<Op>,
+    /// Times from the death of a replica until a client of it had a write acknowledged by another one.
+    takeovers: Vec<Duration>,
 }
 
 impl Gate {
@@ -44,6 +48,7 @@ impl Gate {
             operations: AtomicU64::new(0),
             sweep_names: AtomicU64::new(0),
             is_open: AtomicBool::new(false),
+            replica_is_killed: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -85,6 +90,27 @@ impl Gate {
     /// Whether clients are to work.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Notes of which kind the fault is that begins now.
+    pub(crate) fn set_replica_is_killed(&self, is_killed: bool) {
+        self.replica_is_killed.store(is_killed, Ordering::Release);
+    }
+
+    /// Whether the last fault was the death of a replica.
+    pub(crate) fn replica_is_killed(&self) -> bool {
+        self.replica_is_killed.load(Ordering::Acquire)
+    }
+
+    /// Records how long a client waited for its next write after its replica was killed at `lost`.
+    pub(crate) fn took_over(&self, lost: Nanos) {
+        let took = Duration::from_nanos(self.now().saturating_sub(lost));
+        self.lock().takeovers.push(took);
+    }
+
+    /// All that [`took_over`](Self::took_over) has recorded.
+    pub(crate) fn takeovers(&self) -> Vec<Duration> {
+        std::mem::take(&mut self.lock().takeovers)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

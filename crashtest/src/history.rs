@@ -112,6 +112,11 @@ impl Action {
             Self::DeleteCollection(_) | Self::List(_) => None,
         }
     }
+
+    /// Whether it changes Leases.
+    pub(crate) fn is_write(self) -> bool {
+        !matches!(self, Self::Get(_) | Self::List(_))
+    }
 }
 
 /// What became of an operation.

@@ -8,8 +8,8 @@
 //!             └────► audit     └─► history ──► checker
 //! ```
 //!
-//! [`history`] is what is recorded, [`gate`] what the clients share, and [`checker`] knows neither sockets nor the
-//! clock.
+//! [`history`] is what is recorded, [`gate`] what the clients share, [`fault`] names the faults. [`checker`] knows
+//! neither sockets nor the clock.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod cheat;
 mod checker;
 mod client;
 mod etcd;
+mod fault;
 mod gate;
 mod history;
 mod http;

@@ -2,6 +2,8 @@
 
 use crate::args::Args;
 use crate::etcd::Etcd;
+use crate::fault::{FAULTS, Fault};
+use crate::gate::Gate;
 use crate::process::{Program, Server, Storage, free_port, signal};
 use crate::proxy::Network;
 use rustix::process::Signal;
@@ -28,38 +30,6 @@ struct Replica {
     /// None while it is dead.
     server: Option<Server>,
 }
-
-/// A fault: something is wrong for a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
-    ReplicaKilled,
-    ReplicaPaused,
-    ReplicaStopped,
-    MemberKilled,
-    LeaderKilled,
-    LeaderPaused,
-    QuorumLost,
-    ConnectionsCut,
-    ConnectionsDelayed,
-    RequestsSwallowed,
-    AnswersSwallowed,
-    Compacted,
-}
-
-const FAULTS: [(Fault, &str); 12] = [
-    (Fault::ReplicaKilled, "replicas killed"),
-    (Fault::ReplicaPaused, "replicas paused"),
-    (Fault::ReplicaStopped, "replicas stopped"),
-    (Fault::MemberKilled, "members of etcd killed"),
-    (Fault::LeaderKilled, "leaders of etcd killed"),
-    (Fault::LeaderPaused, "leaders of etcd paused"),
-    (Fault::QuorumLost, "quorum lost"),
-    (Fault::ConnectionsCut, "connections cut"),
-    (Fault::ConnectionsDelayed, "connections delayed"),
-    (Fault::RequestsSwallowed, "requests swallowed"),
-    (Fault::AnswersSwallowed, "answers swallowed"),
-    (Fault::Compacted, "compactions"),
-];
 
 impl Replicas {
     /// Starts etcd, and waits for every replica.
@@ -124,12 +94,20 @@ impl Replicas {
         server.map(Server::store_line).unwrap_or_default()
     }
 
-    /// One fault, from its beginning to its end. `show` is called now and then.
+    /// One fault, from its beginning to its end: of this kind, or of any. `show` is called now and then.
     ///
     /// # Errors
     /// A process cannot be started, or has ended by itself.
-    pub(crate) fn fault(&mut self, rng: &mut fastrand::Rng, mut show: impl FnMut()) -> Result<(), String> {
-        let (fault, name) = FAULTS[rng.usize(..FAULTS.len())];
+    pub(crate) fn fault(
+        &mut self,
+        only: Option<Fault>,
+        rng: &mut fastrand::Rng,
+        gate: &Gate,
+        mut show: impl FnMut(),
+    ) -> Result<(), String> {
+        let drawn = FAULTS[rng.usize(..FAULTS.len())];
+        let (fault, name) = only.and_then(|only| FAULTS.into_iter().find(|of| of.0 == only)).unwrap_or(drawn);
+        gate.set_replica_is_killed(fault == Fault::ReplicaKilled);
         *self.faults.entry(name).or_default() += 1;
         let replica = rng.usize(..self.replicas.len());
         let member = match fault {

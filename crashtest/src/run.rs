@@ -99,6 +99,7 @@ pub(crate) fn run(args: Args, server: &Path, folder: &Path, interrupted: Arc<Ato
     drop(system);
     clients.into_iter().chain(threads).try_for_each(JoinHandle::join).map_err(|_| "a client or a watcher failed")?;
     summary.operations = run.gate.operations();
+    summary.takeovers = run.gate.takeovers();
     summary.violations.append(checker.violations);
     summary.checked = checker.counts;
     summary.resumed = watchers.iter().map(|watcher| watcher.resumed.load(Ordering::Relaxed)).sum();
@@ -164,7 +165,8 @@ impl Run {
                 let (progress, gate) = (&self.progress, &self.gate);
                 let faults = replicas.faults.values().sum::<u64>();
                 let faults = u32::try_from(faults).unwrap_or(u32::MAX);
-                replicas.fault(&mut self.rng, || progress.show(gate.operations(), faults))?;
+                let only = self.args.only;
+                replicas.fault(only, &mut self.rng, gate, || progress.show(gate.operations(), faults))?;
                 thread::sleep(Duration::from_millis(self.rng.u64(0..1_500)));
             }
             replicas.await_all()?;

@@ -20,6 +20,8 @@ pub(crate) struct Summary {
     pub(crate) starts: Vec<Duration>,
     /// Faults of a run with replicas, by kind.
     pub(crate) faults: BTreeMap<&'static str, u64>,
+    /// Time from the death of a replica until each of its clients had a write acknowledged by another one.
+    pub(crate) takeovers: Vec<Duration>,
     pub(crate) acknowledged: u64,
     pub(crate) unknown: u64,
     /// 404, 409 and so on, by status.
@@ -67,11 +69,16 @@ impl Summary {
             let faults: Vec<_> = self.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
             line("faults", faults.join(", "));
         }
-        let mut starts = self.starts.clone();
-        starts.sort_unstable();
-        let ms = |index: usize| starts.get(index).map_or(0.0, |took| took.as_secs_f64() * 1_000.0);
-        let (p50, max) = (ms(starts.len() / 2), ms(starts.len().saturating_sub(1)));
+        let [p50, _, max] = spread_ms(&self.starts);
         line("time to ready", format!("p50 {p50:.1} ms, max {max:.1} ms"));
+        if !self.takeovers.is_empty() {
+            let [p50, p99, max] = spread_ms(&self.takeovers);
+            let count = self.takeovers.len();
+            line(
+                "after a kill",
+                format!("next write of {count} clients: p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms"),
+            );
+        }
         line("acknowledged", self.acknowledged.to_string());
         line("unknown", format!("{} ({} were done)", self.unknown, self.checked.unknown_done));
         let refused: Vec<_> = self.refused.iter().map(|(status, count)| format!("{count} x {status}")).collect();
@@ -89,5 +96,27 @@ impl Summary {
             }
         }
         out
+    }
+}
+
+/// The median, the 99th percentile and the greatest, in ms.
+fn spread_ms(times: &[Duration]) -> [f64; 3] {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().saturating_sub(1);
+    [last.div_ceil(2), last * 99 / 100, last]
+        .map(|index| sorted.get(index).map_or(0.0, |took| took.as_secs_f64() * 1_000.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_hundred_times_the_99th_percentile_is_the_last_but_one() {
+        let times: Vec<_> = (1..=100).rev().map(Duration::from_millis).collect();
+        assert_eq!(spread_ms(&times), [51.0, 99.0, 100.0]);
+        assert_eq!(spread_ms(&times[..1]), [100.0; 3]);
+        assert_eq!(spread_ms(&[]), [0.0; 3]);
     }
 }
