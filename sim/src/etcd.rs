@@ -13,8 +13,9 @@ use crate::bugs::Bug;
 use crate::kernel::{Event as SimEvent, MS, SECOND, Sim};
 use coordination_apiserver::engine::{EngineError, Entry, Position, SnapshotId, Write};
 use coordination_apiserver::journal::{Command, Commit, End, Event, Piece, StoredManifest};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use twox_hash::XxHash3_64;
 
 /// What happens in etcd, or on the way from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Etcd {
     away_until_us: u64,
     /// Before this time there is no room.
     full_until_us: u64,
+    /// What entries are to the start that wrote them under another name, for a bug.
+    renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
     /// Entries that only their writer hears of, for a bug.
     lost: Vec<(usize, Put)>,
 }
@@ -126,6 +129,8 @@ struct Follower {
     held: Option<VecDeque<StoredManifest>>,
     /// The last answer of an end, for a bug.
     delivered: End,
+    /// Positions of entries that were delivered before their turn, for a bug.
+    early: BTreeSet<u64>,
 }
 
 /// Time after which a port gives up waiting for an entry that etcd has.
@@ -156,13 +161,20 @@ impl Etcd {
             misses: false,
             held: None,
             delivered: End::default(),
+            early: BTreeSet::new(),
         };
         self.followers.insert(node, follower);
     }
 
     /// A replica sends a command.
-    pub fn send(&mut self, sim: &Sim, node: usize, epoch: u64, command: Command) {
+    pub fn send(&mut self, sim: &Sim, node: usize, epoch: u64, mut command: Command) {
         self.last_request += 1;
+        if let (Some(Bug::SequenceReused), Command::Commit(commit)) = (self.bug, &mut command)
+            && let Some(payload) = &mut commit.append
+        {
+            let written = renamed(payload, node as u64 + 1, name_of(payload).1);
+            self.renamed.insert((node, epoch, written.clone()), std::mem::replace(payload, written));
+        }
         let what = match command {
             Command::Open => What::Open,
             Command::ReadChunk { snapshot, index } => What::ReadChunk(snapshot, index),
@@ -256,7 +268,10 @@ impl Etcd {
                 }),
             },
             What::ReadEntries => {
-                let entries = std::mem::take(&mut follower.opened.entries);
+                let mut entries = std::mem::take(&mut follower.opened.entries);
+                if self.bug == Some(Bug::FirstEntrySkipped) {
+                    entries.pop_first();
+                }
                 let entries = entries.into_iter();
                 Event::Entries(entries.map(|(at, payload)| Entry { position: Position(at), payload }).collect())
             }
@@ -289,6 +304,10 @@ impl Etcd {
         let chunk_bytes = commit.piece.as_ref().map_or(0, |piece| piece.bytes.len());
         if name.is_some_and(|name| self.stored.keys.contains_key(&name)) {
             sim.count("appends repeated");
+            if let (Some(Bug::DuplicateApplied), Some(payload)) = (self.bug, &commit.append) {
+                self.revision += 1;
+                self.put(self.revision, renamed(payload, self.revision, 1));
+            }
             return committed(0, chunk_bytes);
         }
         let puts = commit.append.is_some() || commit.manifest.is_some() || commit.piece.is_some();
@@ -315,13 +334,17 @@ impl Etcd {
                 self.lost.push((node, Put::Entry(self.revision, payload.clone())));
                 return committed(revision, chunk_bytes);
             }
-            self.appended += 1;
-            self.stored.head = self.revision;
             self.stored.keys.insert(name, self.revision);
-            self.stored.entries.insert(self.revision, payload.clone());
-            self.puts.push(Put::Entry(self.revision, payload.clone()));
+            self.put(self.revision, payload.clone());
         }
         committed(revision, chunk_bytes)
+    }
+
+    fn put(&mut self, position: u64, payload: Vec<u8>) {
+        self.appended += 1;
+        self.stored.head = position;
+        self.stored.entries.insert(position, payload.clone());
+        self.puts.push(Put::Entry(position, payload));
     }
 
     fn write(&mut self, write: &Write) {
@@ -356,7 +379,7 @@ impl Etcd {
     }
 
     fn bring(&mut self, sim: &Sim, node: usize, epoch: u64, up_to: usize) -> Vec<(usize, u64, Event)> {
-        let Self { followers, puts, compacted, bug, .. } = self;
+        let Self { followers, puts, compacted, bug, renamed, .. } = self;
         let Some(follower) = followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
         };
@@ -389,14 +412,19 @@ impl Etcd {
                     heard.push((node, epoch, Event::Failed(lost)));
                     return heard;
                 }
+                Put::Entry(position, _) if follower.early.remove(position) => follower.delivered.entries += 1,
                 Put::Entry(..) if std::mem::take(&mut follower.loses_next) => {
                     sim.count("watch events lost");
+                    if *bug == Some(Bug::GapNotNoticed) {
+                        continue;
+                    }
                     follower.misses = true;
                     sim.schedule(LOST_AFTER_US + SECOND, SimEvent::Etcd(EtcdEvent::Look(node, epoch)));
                 }
                 Put::Entry(position, payload) => {
                     follower.delivered.position = Position(*position);
                     follower.delivered.entries += 1;
+                    let payload = renamed.remove(&(node, epoch, payload.clone())).unwrap_or_else(|| payload.clone());
                     let entry = Entry { position: Position(*position), payload: payload.clone() };
                     heard.push((node, epoch, Event::Delivered(vec![entry])));
                     if *bug == Some(Bug::EntryDeliveredTwice) && sim.random(|random| random.u8(..20)) == 0 {
@@ -438,6 +466,16 @@ impl Etcd {
         };
         follower.follows |= matches!(&answer, Event::Entries(entries) if entries.is_empty());
         let mut heard = vec![(node, epoch, answer)];
+        if let (Some(Bug::OwnEntryEarly), Some(Request { what: What::Commit(commit), .. })) =
+            (self.bug, self.requests.get(&id))
+            && let Some(payload) = &commit.append
+            && let Some(position) = self.stored.keys.get(&name_of(payload))
+            && follower.delivered.position.0 < *position
+        {
+            follower.early.insert(*position);
+            let entry = Entry { position: Position(*position), payload: payload.clone() };
+            heard.push((node, epoch, Event::Delivered(vec![entry])));
+        }
         for (_, put) in self.lost.extract_if(.., |(writer, _)| *writer == node) {
             if let Put::Entry(position, payload) = put {
                 heard.push((node, epoch, Event::Delivered(vec![Entry { position: Position(position), payload }])));
@@ -509,6 +547,16 @@ impl Etcd {
 
 fn committed(revision: u64, chunk_bytes: usize) -> Event {
     Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us: 0 }
+}
+
+/// The entry under another name.
+fn renamed(payload: &[u8], writer: u64, sequence: u64) -> Vec<u8> {
+    let mut entry = payload[..payload.len() - 8].to_vec();
+    entry[2..10].copy_from_slice(&writer.to_le_bytes());
+    entry[10..18].copy_from_slice(&sequence.to_le_bytes());
+    let checksum = XxHash3_64::oneshot(&entry);
+    entry.extend_from_slice(&checksum.to_le_bytes());
+    entry
 }
 
 /// Writer and sequence of an entry, by where they stand in it.

@@ -178,8 +178,8 @@ impl fmt::Display for EngineError {
             }
             Self::Damaged { place, what } => write!(
                 f,
-                "{place} is damaged: {what}; move the data folder away to start with a new store, and look at what is \
-                 left with `coordination-apiserver inspect --data-dir FOLDER`"
+                "{place} is damaged: {what}; `coordination-apiserver inspect` shows what is left; to start with a new \
+                 store, move the data folder away, or delete the prefix in etcd"
             ),
             Self::InUse { store } => write!(f, "{store} holds Leases already; only a new store can be filled"),
             Self::Io { what, cause } => write!(f, "{what}: {cause}"),

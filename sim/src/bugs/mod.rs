@@ -58,6 +58,16 @@ pub enum Bug {
     ManifestNotCompared,
     /// A truncation takes entries that no snapshot has.
     TruncationBeyondBase,
+    /// A replica applies its own entry before those of others that come first.
+    OwnEntryEarly,
+    /// The name of a writer, and so its sequences, come again at each start.
+    SequenceReused,
+    /// An entry that takes effect twice is applied twice.
+    DuplicateApplied,
+    /// An entry that the watch loses is not missed.
+    GapNotNoticed,
+    /// A start leaves out the first entry behind its snapshot.
+    FirstEntrySkipped,
 }
 
 /// All of them: name, and what the server does.
@@ -89,6 +99,11 @@ pub const ALL: &[(Bug, &str, &str)] = &[
     (Bug::EntryDeliveredTwice, "entry-delivered-twice", "the watch gives an entry again, at the next position"),
     (Bug::ManifestNotCompared, "manifest-not-compared", "a manifest replaces whichever is there"),
     (Bug::TruncationBeyondBase, "truncation-beyond-base", "a truncation in etcd takes entries that no snapshot has"),
+    (Bug::OwnEntryEarly, "own-entry-early", "a replica applies its entry once etcd has it, before entries of others"),
+    (Bug::SequenceReused, "sequence-reused", "a replica that starts again writes under the names of its old entries"),
+    (Bug::DuplicateApplied, "duplicate-applied", "an entry that arrives late a second time is applied once more"),
+    (Bug::GapNotNoticed, "gap-not-noticed", "an entry that the watch loses is missed by nobody"),
+    (Bug::FirstEntrySkipped, "first-entry-skipped", "a start leaves out the first entry behind its snapshot"),
 ];
 
 /// What a bug keeps over the starts of a server.
@@ -106,6 +121,11 @@ impl Bug {
                 | Self::EntryDeliveredTwice
                 | Self::ManifestNotCompared
                 | Self::TruncationBeyondBase
+                | Self::OwnEntryEarly
+                | Self::SequenceReused
+                | Self::DuplicateApplied
+                | Self::GapNotNoticed
+                | Self::FirstEntrySkipped
         )
     }
 
