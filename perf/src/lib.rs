@@ -10,3 +10,9 @@ pub const OURS: &str = "this";
 
 /// The same, with its Leases on disk.
 pub const OURS_ON_DISK: &str = "this-disk";
+
+/// The same, with its Leases in an etcd: several replicas.
+pub const OURS_OVER_ETCD: &str = "this-etcd";
+
+/// All of these.
+pub const ALL_OURS: [&str; 3] = [OURS, OURS_ON_DISK, OURS_OVER_ETCD];

@@ -1,11 +1,11 @@
 //! How the scenarios are measured, each once when it is asked for.
 
-use crate::lab::{Lab, Placement, Server, Stop};
+use crate::lab::{Aim, Lab, Placement, Server, Stop};
 use crate::measurement::{Told, errors_in, errors_of, latency_in, of_bench};
 use crate::scenario::{H1_CLEAR, H2_TLS, Kind, Pace, REQUESTS_PER_SECOND, Scenario, bench, flags};
 use crate::{Storage, sleeper, syncer};
+use perf::ALL_OURS;
 use perf::results::{Latency, Measurement};
-use perf::{OURS, OURS_ON_DISK};
 use std::time::Duration;
 
 /// The servers that last for the whole run, and what was learned of them.
@@ -42,10 +42,17 @@ impl<'l> Bench<'l> {
                 for server in self.shared.iter().chain(others) {
                     let Some(told) = self.lab.load(server, *wire, &self.timed(arguments)) else { continue };
                     let told = told?;
-                    if [OURS, OURS_ON_DISK].contains(&server.name.as_str()) {
+                    if ALL_OURS.contains(&server.name.as_str()) {
                         self.body_bytes = json_bytes(&told).unwrap_or(self.body_bytes);
                     }
                     tell(of_bench(group, name, &server.name, unit, told));
+                }
+            }
+            Kind::Applied { arguments } => {
+                for server in &self.shared {
+                    let told = self.lab.load_aimed(server, Aim::Bystander, H2_TLS, &self.timed(arguments));
+                    let Some(told) = told else { continue };
+                    tell(of_bench(group, name, &server.name, "request", told?));
                 }
             }
             Kind::Nghttpd { tls } => {
@@ -94,7 +101,12 @@ impl<'l> Bench<'l> {
     ) -> Result<(), Stop> {
         let Scenario { group, name, .. } = scenario;
         match &scenario.kind {
-            Kind::Shared { .. } | Kind::Nghttpd { .. } | Kind::Echo { .. } | Kind::Sleep | Kind::Sync => {}
+            Kind::Shared { .. }
+            | Kind::Applied { .. }
+            | Kind::Nghttpd { .. }
+            | Kind::Echo { .. }
+            | Kind::Sleep
+            | Kind::Sync => {}
             Kind::Paced { leases } => {
                 let server = self.lab.start_server(Placement::Together, storage)?;
                 let arguments = self.paced(bench("renew", *leases));
@@ -125,7 +137,7 @@ impl<'l> Bench<'l> {
                 let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
                 arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
-                let told = self.lab.load(&server, *wire, &arguments).ok_or("no TLS")??;
+                let told = self.lab.load_aimed(&server, Aim::All, *wire, &arguments).ok_or("no TLS")??;
                 // Each error is in one row: those of reads in theirs, all others with the renewals.
                 let read_errors = errors_of(&told.json, "read");
                 let renewals = of_nodes(group, name.clone(), &server.name, "renew", &told);

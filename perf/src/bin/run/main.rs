@@ -23,7 +23,7 @@ use coordination_apiserver::cli::{USAGE, parse_for};
 use lab::{Lab, Stop};
 use measurement::{Table, Told};
 use perf::results::{Context, Line, Measurement};
-use perf::{OURS, OURS_ON_DISK};
+use perf::{ALL_OURS, OURS, OURS_ON_DISK, OURS_OVER_ETCD};
 use process::without_place;
 use scenario::{FLOORS, Scenario};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -81,8 +81,16 @@ struct Args {
     #[arg(long, value_name = "KINDS", value_enum, value_delimiter = ',', default_value = "memory,disk")]
     storage: Vec<Storage>,
 
-    /// Folder for the data folders of --storage disk, on the disk that is measured [default: the folder for temporary
-    /// files]
+    /// Replicas of a server with --storage etcd. The load is on the first, that of simulated nodes on all
+    #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=9))]
+    replicas: u8,
+
+    /// The etcd of --storage etcd
+    #[arg(long, value_name = "FILE", default_value = "etcd")]
+    etcd: PathBuf,
+
+    /// Folder for the data folders of --storage disk and etcd, on the disk that is measured [default: the folder for
+    /// temporary files]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
@@ -118,6 +126,8 @@ struct Args {
 enum Storage {
     /// On disk.
     Disk,
+    /// In an etcd, for several replicas.
+    Etcd,
     /// In memory.
     Memory,
 }
@@ -127,6 +137,7 @@ impl Storage {
     fn subject(self) -> &'static str {
         match self {
             Self::Disk => OURS_ON_DISK,
+            Self::Etcd => OURS_OVER_ETCD,
             Self::Memory => OURS,
         }
     }
@@ -195,7 +206,7 @@ fn parse_against(text: &str) -> Result<Against, String> {
     let pids: Result<Vec<u32>, _> = parts.map(str::parse).collect();
     let pids = pids.map_err(|_| wrong())?;
     let is_url = url.starts_with("http://") || url.starts_with("https://");
-    if name.is_empty() || [OURS, OURS_ON_DISK].contains(&name) || !is_url || pids.is_empty() {
+    if name.is_empty() || ALL_OURS.contains(&name) || !is_url || pids.is_empty() {
         return Err(wrong());
     }
     if let Some(pid) = loadgen_account::repeated(&pids) {

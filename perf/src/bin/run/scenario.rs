@@ -23,6 +23,11 @@ pub(crate) enum Kind {
         unit: &'static str,
         with_others: bool,
     },
+    /// Renewals on the first replica of the server that all share, and what each costs another replica; nothing where
+    /// there is no other.
+    Applied {
+        arguments: Vec<String>,
+    },
     Nghttpd {
         tls: bool,
     },
@@ -66,7 +71,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Whether there is a server of this workspace under load, of which can be said where its processor time goes.
     pub(crate) fn can_be_recorded(&self) -> bool {
-        !matches!(self, Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
+        !matches!(self, Self::Applied { .. } | Self::Nghttpd { .. } | Self::Sleep | Self::Sync)
     }
 }
 
@@ -118,6 +123,19 @@ pub(crate) fn all(is_quick: bool) -> Vec<Scenario> {
                 }
             }
         }
+    }
+    for (connections, streams) in [(8, 32), (32, 100)] {
+        let shape = format!("json-http2-tls-{connections}x{streams}");
+        let mut arguments = bench("renew", leases);
+        arguments.extend(flags(&[("--connections", connections), ("--streams", streams)]));
+        if streams == 100 {
+            let about = "renewals with thousands in flight, so that batches of them are large".to_owned();
+            let arguments = arguments.clone();
+            let kind = Kind::Shared { wire: H2_TLS, arguments, unit: "request", with_others: false };
+            add("applied", format!("renew-{shape}"), about, kind);
+        }
+        let about = "the same renewals at one replica: what each costs another one, which applies it".to_owned();
+        add("applied", format!("applied-{shape}"), about, Kind::Applied { arguments });
     }
     for watchers in [1, 10, 100, 1_000].into_iter().filter(|&watchers| watchers <= size(1_000, 10)) {
         let mut arguments = bench("renew", 1_000);

@@ -1,5 +1,6 @@
 //! The servers of a run and the loads on them, each on a core of its own or all on both.
 
+mod etcd;
 mod nghttp2;
 mod recorder;
 
@@ -9,6 +10,7 @@ use crate::turns::Turns;
 use crate::{Against, Args, Cores, Storage};
 use recorder::Recorder;
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -29,6 +31,9 @@ pub(crate) struct Lab {
     bin: PathBuf,
     /// The server that is measured.
     server: PathBuf,
+    etcd: PathBuf,
+    /// Replicas of a server over etcd.
+    replicas: u8,
     server_core: String,
     load_core: String,
     port: u16,
@@ -48,16 +53,51 @@ pub(crate) struct Lab {
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) name: String,
-    https: Option<String>,
-    http: Option<String>,
+    /// Its replicas; one, unless its Leases are in etcd.
+    replicas: Vec<Replica>,
     /// `--ca`, `--cert`, `--key` of the load.
     credentials: Vec<String>,
-    pids: Vec<u32>,
     placement: Placement,
+    /// Its etcd, which ends after the replicas.
+    _etcd: Option<Process>,
+    /// The data folder, which goes after the processes.
+    _data: Option<tempfile::TempDir>,
+}
+
+/// A replica of a server.
+#[derive(Debug)]
+struct Replica {
+    https: Option<String>,
+    http: Option<String>,
+    /// Processes whose time is its own.
+    pids: Vec<u32>,
     /// Ours; somebody else's goes on.
     _process: Option<Process>,
-    /// The data folder, which goes after the process.
-    _data: Option<tempfile::TempDir>,
+}
+
+/// Which replicas have the load, and whose processor time counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    /// The first has it and counts.
+    First,
+    /// All have it and count.
+    All,
+    /// The first has it, and the last counts: it only applies what the first has written.
+    Bystander,
+}
+
+impl Server {
+    /// The URLs of a load and the processes that count; `None` if there is no such replica, or it does not serve this.
+    fn aimed_at(&self, aim: Aim, tls: bool) -> Option<(Vec<&str>, Vec<u32>)> {
+        let (loaded, counted) = match aim {
+            Aim::First => (self.replicas.get(..1)?, self.replicas.get(..1)?),
+            Aim::All => (&*self.replicas, &*self.replicas),
+            Aim::Bystander => (self.replicas.get(..1)?, self.replicas.get(1..)?.last_chunk::<1>()?.as_slice()),
+        };
+        let urls: Option<Vec<&str>> =
+            loaded.iter().map(|replica| if tls { replica.https.as_deref() } else { replica.http.as_deref() }).collect();
+        Some((urls?, counted.iter().flat_map(|replica| replica.pids.iter().copied()).collect()))
+    }
 }
 
 /// Which cores server and load run on.
@@ -116,6 +156,8 @@ impl Lab {
             storage: args.storage.clone(),
             bin,
             server,
+            etcd: args.etcd.clone(),
+            replicas: args.replicas,
             server_core: cores.server.to_string(),
             load_core: cores.load.to_string(),
             port: args.port,
@@ -143,45 +185,65 @@ impl Lab {
 
     /// Starts a server of ours that holds no Lease.
     pub(crate) fn start_server(&self, placement: Placement, storage: Storage) -> Result<Server, String> {
-        let secure = self.free_port(self.port)?;
-        let insecure = self.free_port(secure + 1)?;
-        let pki = self.dir.path().join("pki");
-        let cores = self.cores(placement, &self.server_core);
-        let mut command = pinned(&cores, &self.server);
-        command.arg("--cert-dir").arg(&pki);
-        command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
         let data = match storage {
-            Storage::Disk => {
-                let data = tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"))?;
-                command.args(["--storage", "disk", "--data-dir"]).arg(data.path());
-                Some(data)
+            Storage::Disk | Storage::Etcd => {
+                Some(tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"))?)
             }
-            Storage::Memory => {
-                command.args(["--storage", "memory"]);
-                None
-            }
+            Storage::Memory => None,
         };
-        let process = Process::start(&mut command, &self.dir.path().join(format!("server-{secure}.log")), || {
-            self.is_interrupted()
-        })?;
-        let file = |name: &str| pki.join(name).to_string_lossy().into_owned();
+        let etcd = match (storage, &data) {
+            (Storage::Etcd, Some(data)) => Some(self.start_etcd(data.path())?),
+            _ => None,
+        };
+        let (etcd, etcd_url) = etcd.unzip();
+        let mut flags: Vec<OsString> = match storage {
+            Storage::Disk => ["--storage", "disk", "--data-dir"].map(OsString::from).to_vec(),
+            Storage::Etcd => ["--storage", "etcd", "--etcd-servers"].map(OsString::from).to_vec(),
+            Storage::Memory => ["--storage", "memory"].map(OsString::from).to_vec(),
+        };
+        let place = etcd_url.map(OsString::from).or_else(|| data.as_ref().map(|data| data.path().into()));
+        flags.extend(place);
+        let replicas = if storage == Storage::Etcd { self.replicas } else { 1 };
+        let replicas: Result<_, _> = (0..replicas).map(|_| self.start_replica(placement, &flags)).collect();
+        let file = |name: &str| self.pki().join(name).to_string_lossy().into_owned();
         Ok(Server {
             name: storage.subject().to_owned(),
-            https: Some(format!("https://127.0.0.1:{secure}")),
-            http: Some(format!("http://127.0.0.1:{insecure}")),
+            replicas: replicas?,
             credentials: ["--ca", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")]
                 .map(str::to_owned)
                 .to_vec(),
-            pids: vec![process.pid()],
             placement,
-            _process: Some(process),
+            _etcd: etcd,
             _data: data,
         })
     }
 
+    /// Starts a process of ours with these flags of its storage.
+    fn start_replica(&self, placement: Placement, storage: &[OsString]) -> Result<Replica, String> {
+        let secure = self.free_port(self.port)?;
+        let insecure = self.free_port(secure + 1)?;
+        let mut command = pinned(&self.cores(placement, &self.server_core), &self.server);
+        command.arg("--cert-dir").arg(self.pki()).args(storage);
+        command.args(["--secure-port", &secure.to_string(), "--insecure-port", &insecure.to_string()]);
+        let log = self.dir.path().join(format!("server-{secure}.log"));
+        let process = Process::start(&mut command, &log, || self.is_interrupted())?;
+        Ok(Replica {
+            https: Some(format!("https://127.0.0.1:{secure}")),
+            http: Some(format!("http://127.0.0.1:{insecure}")),
+            pids: vec![process.pid()],
+            _process: Some(process),
+        })
+    }
+
+    /// The folder of the certificates of all servers of ours.
+    fn pki(&self) -> PathBuf {
+        self.dir.path().join("pki")
+    }
+
     /// How long the server's turns have taken until now.
     pub(crate) fn turns(&self, server: &Server) -> Result<Turns, String> {
-        Turns::read(server.http.as_deref().ok_or("the server does not serve cleartext")?)
+        let (urls, _) = server.aimed_at(Aim::First, false).ok_or("the server does not serve cleartext")?;
+        urls.first().map_or_else(|| Err("there is no server".to_owned()), |url| Turns::read(url))
     }
 
     /// The first port from here on that nobody has.
@@ -199,40 +261,62 @@ impl Lab {
         let credentials = flags.into_iter().filter_map(|(flag, path)| Some((flag, path.as_ref()?)));
         Server {
             name: against.name.clone(),
-            https: is_secure.then(|| against.url.clone()),
-            http: (!is_secure).then(|| against.url.clone()),
+            replicas: vec![Replica {
+                https: is_secure.then(|| against.url.clone()),
+                http: (!is_secure).then(|| against.url.clone()),
+                pids: against.pids.clone(),
+                _process: None,
+            }],
             credentials: credentials.flat_map(|(flag, path)| [flag.to_owned(), path.display().to_string()]).collect(),
-            pids: against.pids.clone(),
             placement: Placement::Apart,
-            _process: None,
+            _etcd: None,
             _data: None,
         }
     }
 
     /// The command of a load, started by another (`nice`) if one is named; `None` if the server does not serve this.
-    fn loadgen(&self, server: &Server, wire: Wire, arguments: &[String], through: &[&str]) -> Option<Command> {
-        let url = if wire.tls { server.https.as_ref()? } else { server.http.as_ref()? };
+    fn loadgen(
+        &self,
+        server: &Server,
+        aim: Aim,
+        wire: Wire,
+        arguments: &[String],
+        through: &[&str],
+    ) -> Option<Command> {
+        let (urls, pids) = server.aimed_at(aim, wire.tls)?;
         let cores = self.cores(server.placement, &self.load_core);
         let mut command = pinned(&cores, Path::new(through.first().copied().unwrap_or("env")));
         command.args(through.get(1..).unwrap_or_default()).arg(self.bin.join("loadgen")).args(arguments);
-        command.args(["--server", url]);
+        command.args(["--server", &urls.join(",")]);
         if wire.tls {
             command.args(&server.credentials);
         }
         command.arg(if wire.http1 { "--http1" } else { "--http2" });
-        let pids: Vec<String> = server.pids.iter().map(u32::to_string).collect();
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         command.args(["--output", "json", "--pid", &pids.join(",")]);
         Some(command)
     }
 
     /// Runs a load to its end; `None` if the server does not serve this.
     pub(crate) fn load(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
-        self.loadgen(server, wire, arguments, &[]).map(|command| self.finish(command, server))
+        self.load_aimed(server, Aim::First, wire, arguments)
+    }
+
+    /// Runs a load on such replicas to its end; `None` if there are none, or they do not serve this.
+    pub(crate) fn load_aimed(
+        &self,
+        server: &Server,
+        aim: Aim,
+        wire: Wire,
+        arguments: &[String],
+    ) -> Option<Result<Told, Stop>> {
+        self.loadgen(server, aim, wire, arguments, &[]).map(|command| self.finish(command, server))
     }
 
     /// The same, giving way to others: what the machine does beside the load that is measured.
     pub(crate) fn load_aside(&self, server: &Server, wire: Wire, arguments: &[String]) -> Option<Result<Told, Stop>> {
-        self.loadgen(server, wire, arguments, &["nice", "-n", "19"]).map(|command| self.finish(command, server))
+        self.loadgen(server, Aim::First, wire, arguments, &["nice", "-n", "19"])
+            .map(|command| self.finish(command, server))
     }
 
     /// Starts a load that goes on until it is interrupted.
@@ -242,7 +326,7 @@ impl Lab {
         wire: Wire,
         arguments: &[String],
     ) -> Result<(Process, String), String> {
-        let command = self.loadgen(server, wire, arguments, &[]);
+        let command = self.loadgen(server, Aim::First, wire, arguments, &[]);
         let mut command = command.ok_or("the server does not serve this")?;
         let told = words(&command);
         let process = Process::start_silent(command.stdout(Stdio::piped()), &self.dir.path().join("load.log"))?;
@@ -293,7 +377,8 @@ impl Lab {
     fn record(&self, server: &Server) -> Result<(), String> {
         let mut recorder = self.recorder.borrow_mut();
         if let (Some(file), None) = (&self.record, recorder.as_ref()) {
-            *recorder = Some(Recorder::start(&server.pids, file.clone(), self.dir.path().join("perf.log"))?);
+            let pids = server.replicas.first().map_or(&[][..], |replica| &replica.pids);
+            *recorder = Some(Recorder::start(pids, file.clone(), self.dir.path().join("perf.log"))?);
         }
         Ok(())
     }
@@ -312,12 +397,15 @@ impl Lab {
         })?;
         Ok(Server {
             name: "echo".to_owned(),
-            https: None,
-            http: Some(format!("http://127.0.0.1:{port}")),
+            replicas: vec![Replica {
+                https: None,
+                http: Some(format!("http://127.0.0.1:{port}")),
+                pids: vec![process.pid()],
+                _process: Some(process),
+            }],
             credentials: Vec::new(),
-            pids: vec![process.pid()],
             placement,
-            _process: Some(process),
+            _etcd: None,
             _data: None,
         })
     }
@@ -330,13 +418,38 @@ struct Output {
     stderr: String,
 }
 
-/// Ports that are looked through.
-const PORTS: u16 = 60;
+/// Ports that are looked through: those of several servers of several replicas.
+const PORTS: u16 = 100;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser as _;
+
+    #[test]
+    fn a_load_is_aimed_at_the_first_replica_unless_all_are_meant() {
+        let replica = |number: u32| Replica {
+            https: Some(format!("https://{number}")),
+            http: (number == 1).then(|| "http://1".to_owned()),
+            pids: vec![number],
+            _process: None,
+        };
+        let server = |replicas: u32| Server {
+            name: "x".to_owned(),
+            replicas: (1..=replicas).map(replica).collect(),
+            credentials: Vec::new(),
+            placement: Placement::Apart,
+            _etcd: None,
+            _data: None,
+        };
+        let three = server(3);
+        assert_eq!(three.aimed_at(Aim::First, true), Some((vec!["https://1"], vec![1])));
+        assert_eq!(three.aimed_at(Aim::All, true), Some((vec!["https://1", "https://2", "https://3"], vec![1, 2, 3])));
+        assert_eq!(three.aimed_at(Aim::Bystander, true), Some((vec!["https://1"], vec![3])));
+        assert_eq!(three.aimed_at(Aim::First, false), Some((vec!["http://1"], vec![1])));
+        assert_eq!(three.aimed_at(Aim::All, false), None);
+        assert_eq!(server(1).aimed_at(Aim::Bystander, true), None);
+    }
 
     #[test]
     fn a_load_ends_when_the_run_is_to_end() {
