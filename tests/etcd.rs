@@ -12,8 +12,9 @@ use coordination_apiserver::pki::{CertDir, serving_names};
 use etcd::Etcd;
 use process::Process;
 use serde_json::Value;
+use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -185,6 +186,41 @@ fn a_replica_that_was_away_for_too_long_loads_again() {
     assert_eq!(items(&one), items(&other));
     create(&mut client(&other), "after");
     assert_eq!(items(&one), items(&other));
+}
+
+/// A backup of the data folder, which etcd is started with after more was written.
+#[test]
+fn an_etcd_that_is_restored_takes_all_replicas_back_to_its_backup() {
+    let Some(mut etcd) = Etcd::start(&[]) else { return };
+    let [one, other] = [replica(&etcd), replica(&etcd)];
+    create(&mut client(&one), "kept");
+    let kept = items(&one);
+    let backup = tempfile::tempdir().expect("a temporary folder can be made");
+    etcd.restart_after(|data| copy(data, backup.path()));
+    for at in 0..5 {
+        create(&mut client(&other), &format!("lost{at}"));
+    }
+    etcd.restart_after(|data| {
+        fs::remove_dir_all(data).expect("the data folder can be removed");
+        copy(backup.path(), data);
+    });
+    for replica in [&one, &other] {
+        eventually("the replica has loaded again", || metric(replica, "coordination_journal_reloads_total") >= 1);
+        eventually("the replica is ready again", || replica.answers());
+        assert_eq!(items(replica), kept);
+    }
+    create(&mut client(&other), "new");
+    assert_eq!(items(&one).as_array().map(Vec::len), Some(2));
+    assert_eq!(items(&one), items(&other));
+}
+
+/// Copies a folder and all that is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder can be made");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let (from, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name()))).expect("an entry");
+        if from.is_dir() { copy(&from, &to) } else { _ = fs::copy(&from, &to).expect("a file can be copied") }
+    }
 }
 
 #[test]

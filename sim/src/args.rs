@@ -36,6 +36,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "disk|etcd", value_parser = ["disk", "etcd"])]
     pub(crate) storage: Option<String>,
 
+    /// Replicas run on while etcd is restored from a backup, which no operator should let them: some seeds fail
+    #[arg(long)]
+    pub(crate) restores_live: bool,
+
     /// Prints the deliberate bugs
     #[arg(long, exclusive = true)]
     pub(crate) list_bugs: bool,

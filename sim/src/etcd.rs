@@ -30,6 +30,8 @@ pub enum EtcdEvent {
     Look(usize, u64),
     /// A start of a replica finds that etcd can be reached, or not.
     Reachable(usize, u64, bool),
+    /// A start of a replica finds that etcd has gone back to a backup.
+    WentBack(usize, u64),
 }
 
 /// The model.
@@ -52,10 +54,22 @@ pub struct Etcd {
     away_until_us: u64,
     /// Before this time there is no room.
     full_until_us: u64,
+    /// What a restore goes back to.
+    backup: Option<Backup>,
     /// What entries are to the start that wrote them under another name, for a bug.
     renamed: BTreeMap<(usize, u64, Vec<u8>), Vec<u8>>,
     /// Entries that only their writer hears of, for a bug.
     lost: Vec<(usize, Put)>,
+}
+
+/// What a restore goes back to.
+#[derive(Debug)]
+struct Backup {
+    revision: u64,
+    stored: Stored,
+    appended: u64,
+    /// Number of puts.
+    puts: usize,
 }
 
 /// What etcd holds.
@@ -68,6 +82,27 @@ struct Stored {
     head: u64,
     manifest: Option<StoredManifest>,
     chunks: BTreeMap<(SnapshotId, u32), Piece>,
+    /// Revision of each chunk that was ever put.
+    chunk_revisions: BTreeMap<(SnapshotId, u32), u64>,
+}
+
+impl Known {
+    /// Takes in that a commit was done at `revision`.
+    fn learn(&mut self, commit: &Commit, revision: u64) {
+        for write in &commit.writes {
+            match write {
+                Write::Truncate(up_to) => self.last = self.last.filter(|(_, position)| *position > up_to.0),
+                Write::DropChunks { snapshot, .. } => self.chunk = self.chunk.filter(|((of, _), _)| of != snapshot),
+                Write::Append(_) | Write::PutChunk { .. } | Write::PutManifest(_) => {}
+            }
+        }
+        if let Some(piece) = &commit.piece {
+            self.chunk = Some(((piece.snapshot, piece.index), revision));
+        } else if commit.manifest.is_some() {
+            self.chunk = None;
+            self.manifest = self.manifest.max(revision);
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +125,23 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
+    /// What the port knew of the store when it was sent.
+    known: Known,
+    /// Revision at which it last took effect.
+    effect: u64,
+}
+
+/// What a port knows of the store.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Last entry that was delivered, unless the port has truncated it, and its position.
+    last: Option<((u64, u64), u64)>,
+    /// Position that was reached.
+    reached: u64,
+    /// Revision of the manifest.
+    manifest: u64,
+    /// Last chunk that the port has put since its last manifest, and its revision.
+    chunk: Option<((SnapshotId, u32), u64)>,
 }
 
 /// A command; a commit may take effect more than once.
@@ -129,6 +181,7 @@ struct Follower {
     held: Option<VecDeque<StoredManifest>>,
     /// The last answer of an end, for a bug.
     delivered: End,
+    known: Known,
     /// Positions of entries that were delivered before their turn, for a bug.
     early: BTreeSet<u64>,
 }
@@ -161,6 +214,7 @@ impl Etcd {
             misses: false,
             held: None,
             delivered: End::default(),
+            known: Known::default(),
             early: BTreeSet::new(),
         };
         self.followers.insert(node, follower);
@@ -190,7 +244,8 @@ impl Etcd {
         }
         let id = self.last_request;
         let is_read = matches!(what, What::Open | What::ReadChunk(..) | What::ReadEntries);
-        self.requests.insert(id, Request { node, epoch, what });
+        let known = self.followers.get(&node).map_or_else(Known::default, |follower| follower.known);
+        self.requests.insert(id, Request { node, epoch, what, known, effect: 0 });
         let mut delay_us = self.way_us(sim, node);
         if let Some(follower) = self.followers.get_mut(&node).filter(|_| is_read) {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
@@ -223,6 +278,7 @@ impl Etcd {
             EtcdEvent::Watch(node, epoch, up_to) => self.bring(sim, node, epoch, up_to),
             EtcdEvent::Look(node, epoch) => self.look(sim, node, epoch),
             EtcdEvent::Reachable(node, epoch, is_reachable) => vec![(node, epoch, Event::Reachable(is_reachable))],
+            EtcdEvent::WentBack(node, epoch) => vec![(node, epoch, lost("revisions went back"))],
         }
     }
 
@@ -231,14 +287,14 @@ impl Etcd {
             let in_us = self.away_until_us - sim.now_us() + sim.random(|random| random.u64(..50 * MS));
             return sim.schedule(in_us, SimEvent::Etcd(EtcdEvent::Effect(id, is_answered)));
         }
-        let Some(Request { node, epoch, what }) = self.requests.remove(&id) else { return };
+        let Some(Request { node, epoch, what, known, .. }) = self.requests.remove(&id) else { return };
         let before = self.puts.len();
         let answer = match &what {
-            What::Commit(commit) => self.commit(sim, node, commit),
+            What::Commit(commit) => self.commit(sim, node, commit, known),
             What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
             What::Open | What::ReadChunk(..) | What::ReadEntries => self.read(node, epoch, &what),
         };
-        self.requests.insert(id, Request { node, epoch, what });
+        self.requests.insert(id, Request { node, epoch, what, known, effect: self.revision });
         if self.puts.len() > before {
             self.watch(sim);
         }
@@ -272,12 +328,17 @@ impl Etcd {
                 if self.bug == Some(Bug::FirstEntrySkipped) {
                     entries.pop_first();
                 }
+                if let Some((position, payload)) = entries.last_key_value() {
+                    follower.known.last = Some((name_of(payload), *position));
+                }
                 let entries = entries.into_iter();
                 Event::Entries(entries.map(|(at, payload)| Entry { position: Position(at), payload }).collect())
             }
             _ => {
                 follower.opened = self.stored.clone();
                 follower.next = Some(self.puts.len());
+                let manifest = self.stored.manifest.as_ref().map_or(0, |manifest| manifest.revision);
+                follower.known = Known { reached: self.stored.head, manifest, ..Known::default() };
                 follower.delivered = End { position: Position(self.stored.head), entries: self.appended };
                 let mut snapshots: Vec<_> = self.stored.chunks.keys().map(|(id, _)| *id).collect();
                 snapshots.dedup();
@@ -287,7 +348,7 @@ impl Etcd {
         }
     }
 
-    fn commit(&mut self, sim: &Sim, node: usize, commit: &Commit) -> Event {
+    fn commit(&mut self, sim: &Sim, node: usize, commit: &Commit, known: Known) -> Event {
         let name = commit.append.as_deref().map(name_of);
         if let Some(manifest) = &commit.manifest {
             let present = self.stored.manifest.as_ref();
@@ -310,6 +371,17 @@ impl Etcd {
             }
             return committed(0, chunk_bytes);
         }
+        let manifest = self.stored.manifest.as_ref().map_or(0, |manifest| manifest.revision);
+        let has_last = match known.last {
+            Some((name, position)) => self.stored.keys.get(&name) == Some(&position),
+            None => known.manifest == manifest && known.reached <= self.stored.head,
+        };
+        let has_chunk =
+            known.chunk.is_none_or(|(chunk, revision)| self.stored.chunk_revisions.get(&chunk) == Some(&revision));
+        if !has_last || commit.manifest.is_some() && !has_chunk {
+            sim.count("commits without what was delivered");
+            return lost("something that was delivered is gone");
+        }
         let puts = commit.append.is_some() || commit.manifest.is_some() || commit.piece.is_some();
         if puts && sim.now_us() < self.full_until_us {
             let cause = io::Error::other("mvcc: database space exceeded");
@@ -319,6 +391,7 @@ impl Etcd {
         let mut revision = 0;
         if let Some(piece) = &commit.piece {
             self.stored.chunks.insert((piece.snapshot, piece.index), piece.clone());
+            self.stored.chunk_revisions.insert((piece.snapshot, piece.index), self.revision);
         }
         for write in &commit.writes {
             self.write(write);
@@ -383,6 +456,8 @@ impl Etcd {
         let Some(follower) = followers.get_mut(&node).filter(|follower| follower.epoch == epoch) else {
             return Vec::new();
         };
+        // etcd may have gone back to a backup since.
+        let up_to = up_to.min(puts.len());
         let Some(next) = follower.next.filter(|next| *next < up_to) else { return Vec::new() };
         if sim.now_us() < follower.broken_until_us || !follower.follows {
             let at_us = follower.broken_until_us.max(sim.now_us() + 10 * MS);
@@ -399,10 +474,13 @@ impl Etcd {
         let mut heard = Vec::new();
         for put in &puts[next..up_to] {
             match put {
-                Put::Manifest(manifest) => match &mut follower.held {
-                    Some(held) => held.push_back(manifest.clone()),
-                    None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
-                },
+                Put::Manifest(manifest) => {
+                    follower.known.manifest = follower.known.manifest.max(manifest.revision);
+                    match &mut follower.held {
+                        Some(held) => held.push_back(manifest.clone()),
+                        None => heard.push((node, epoch, Event::Replaced(manifest.clone()))),
+                    }
+                }
                 // The port counts the entries.
                 Put::Entry(..) if follower.misses => {
                     sim.count("lost events seen by the next");
@@ -424,6 +502,8 @@ impl Etcd {
                 Put::Entry(position, payload) => {
                     follower.delivered.position = Position(*position);
                     follower.delivered.entries += 1;
+                    follower.known.last = Some((name_of(payload), *position));
+                    follower.known.reached = *position;
                     let payload = renamed.remove(&(node, epoch, payload.clone())).unwrap_or_else(|| payload.clone());
                     let entry = Entry { position: Position(*position), payload: payload.clone() };
                     heard.push((node, epoch, Event::Delivered(vec![entry])));
@@ -464,6 +544,11 @@ impl Etcd {
             Event::Committed { revision, .. } => *revision,
             _ => 0,
         };
+        if let (Event::Committed { .. }, Some(Request { what: What::Commit(commit), effect, .. })) =
+            (&answer, self.requests.get(&id))
+        {
+            follower.known.learn(commit, *effect);
+        }
         follower.follows |= matches!(&answer, Event::Entries(entries) if entries.is_empty());
         let mut heard = vec![(node, epoch, answer)];
         if let (Some(Bug::OwnEntryEarly), Some(Request { what: What::Commit(commit), .. })) =
@@ -512,6 +597,35 @@ impl Etcd {
         self.compacted = self.revision;
     }
 
+    /// Keeps a backup.
+    pub fn back_up(&mut self) {
+        let Self { revision, stored, appended, .. } = self;
+        self.backup =
+            Some(Backup { revision: *revision, stored: stored.clone(), appended: *appended, puts: self.puts.len() });
+    }
+
+    /// Loses all that is on its way to here.
+    pub fn lose_requests(&mut self) {
+        self.requests.clear();
+        self.answers.clear();
+    }
+
+    /// Goes back to the backup. Each replica that runs finds that out by itself, and may write before.
+    pub fn restore(&mut self, sim: &Sim) {
+        let Some(backup) = self.backup.take() else { return };
+        sim.count("backups restored");
+        self.revision = backup.revision;
+        self.stored = backup.stored;
+        self.appended = backup.appended;
+        self.puts.truncate(backup.puts);
+        self.compacted = self.compacted.min(backup.revision);
+        for (node, follower) in &mut self.followers {
+            follower.next = None;
+            let in_us = sim.random(|random| random.u64(..SECOND));
+            sim.schedule(in_us, SimEvent::Etcd(EtcdEvent::WentBack(*node, follower.epoch)));
+        }
+    }
+
     /// The watch of a replica breaks for so long.
     pub fn break_watch(&mut self, sim: &Sim, node: usize, for_us: u64) {
         if let Some(follower) = self.followers.get_mut(&node) {
@@ -543,6 +657,10 @@ impl Etcd {
             follower.broken_until_us = follower.broken_until_us.min(sim.now_us());
         }
     }
+}
+
+fn lost(what: &str) -> Event {
+    Event::Failed(EngineError::Lost { store: "etcd".to_owned(), what: what.to_owned() })
 }
 
 fn committed(revision: u64, chunk_bytes: usize) -> Event {

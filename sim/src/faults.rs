@@ -40,6 +40,10 @@ pub enum Fault {
     WatchLoses(usize),
     /// etcd forgets old revisions.
     Compacted,
+    /// A backup of etcd is made.
+    BackedUp,
+    /// etcd goes back to the backup.
+    Restored,
     /// The clients begin nothing more, and all faults are over.
     Quiet,
 }
@@ -65,6 +69,8 @@ pub fn schedule_of_replicas(sim: &Sim) {
     plan(rates.broken_watches, &|| Fault::WatchBroken(any(sim)));
     plan(rates.lost_events, &|| Fault::WatchLoses(any(sim)));
     plan(rates.compactions, &|| Fault::Compacted);
+    plan(rates.restores * 4, &|| Fault::BackedUp);
+    plan(rates.restores, &|| Fault::Restored);
     sim.schedule_at(sim.swarm.duration_us, Event::Fault(Fault::Quiet));
 }
 

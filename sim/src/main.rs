@@ -39,7 +39,13 @@ fn list_bugs(out: &mut impl Write) -> io::Result<ExitCode> {
 
 fn simulate(args: &Args, out: &mut impl Write) -> io::Result<ExitCode> {
     let has_replicas = args.storage.as_deref().map(|storage| storage == "etcd");
-    let options = Options { bug: args.bug, has_replicas, log: args.log, failed_syncs: args.failed_syncs };
+    let options = Options {
+        bug: args.bug,
+        has_replicas,
+        log: args.log,
+        failed_syncs: args.failed_syncs,
+        restores_live: args.restores_live,
+    };
     if args.log {
         let report = run(args.seed.unwrap_or_default(), options);
         out.write_all(report.log.as_bytes())?;

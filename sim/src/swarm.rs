@@ -59,6 +59,9 @@ pub struct Swarm {
     pub records_max: usize,
     /// What becomes of the page cache when a sync fails.
     pub failed_syncs: FailedSyncs,
+    /// Whether replicas run on while etcd is restored, which no operator should let them. Some seeds fail then: what a
+    /// replica sent before may fit into what another one has written since.
+    pub restores_live: bool,
     /// Faults of each kind, for the whole run.
     pub faults: FaultRates,
 }
@@ -98,6 +101,8 @@ pub struct FaultRates {
     pub lost_events: usize,
     /// Compactions.
     pub compactions: usize,
+    /// Backups that are restored: what was written since is gone, and so no history is checked.
+    pub restores: usize,
 }
 
 impl FaultRates {
@@ -119,6 +124,7 @@ impl FaultRates {
         broken_watches: 0,
         lost_events: 0,
         compactions: 0,
+        restores: 0,
     };
 }
 
@@ -163,6 +169,7 @@ impl Swarm {
             waiting_changes_max: one_of(random, &[2, 131_072, 131_072, 131_072]),
             records_max: one_of(random, &[1, 7, 16_384]),
             failed_syncs: FailedSyncs::default(),
+            restores_live: false,
             faults: FaultRates {
                 kills: some(random, 3),
                 power_cuts: some(random, 3),
@@ -203,5 +210,15 @@ impl Swarm {
             },
             ..self
         }
+    }
+
+    /// In one of 16 seeds, backups of etcd that are restored.
+    #[must_use]
+    pub fn with_restores(mut self, seed: u64) -> Self {
+        let mut random = Rng::with_seed(!seed);
+        if self.replicas > 0 && random.u8(..16) == 0 {
+            self.faults.restores = random.usize(1..=3);
+        }
+        self
     }
 }

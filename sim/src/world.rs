@@ -194,7 +194,18 @@ impl World {
                 sim.note_pause(for_us);
                 sim.count("pauses");
             }
-            Fault::Away | Fault::Parted(..) | Fault::WatchBroken(_) | Fault::WatchLoses(_) | Fault::Compacted => {
+            Fault::Restored if !sim.swarm.restores_live => {
+                (0..self.nodes.len()).for_each(|node| self.crash(node, None));
+                self.etcd.iter_mut().for_each(Etcd::lose_requests);
+                self.on_etcd_fault(fault);
+            }
+            Fault::Away
+            | Fault::Parted(..)
+            | Fault::WatchBroken(_)
+            | Fault::WatchLoses(_)
+            | Fault::Compacted
+            | Fault::BackedUp
+            | Fault::Restored => {
                 self.on_etcd_fault(fault);
             }
             Fault::Full(_) if self.etcd.is_some() => {
@@ -265,6 +276,8 @@ impl World {
                 etcd.break_watch(sim, node, sim.random(|random| random.u64(100 * MS..6 * SECOND)));
             }
             Fault::WatchLoses(node) => etcd.lose_next(node),
+            Fault::BackedUp => etcd.back_up(),
+            Fault::Restored => etcd.restore(sim),
             _ => etcd.compact(),
         }
     }

@@ -9,8 +9,8 @@ use super::load::{Load, check_format};
 use super::messages::{KeyValue, ResponseOp};
 use super::release;
 use super::state::{State, Wait};
-use super::transaction::{self, Done, Transaction};
-use crate::engine::{EngineError, Position};
+use super::transaction::{self, Done, PutChunk, Transaction};
+use crate::engine::{EngineError, Position, Write};
 use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
 use crate::updates::{self, Updates};
 use futures_util::future;
@@ -179,7 +179,12 @@ async fn look_at_waits(state: Rc<State>) {
 /// Sends a commit until there is a definite answer.
 async fn do_commit(state: Rc<State>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
-    let Some(transaction) = Transaction::of(commit, &state.keys, &state.entries.borrow()) else {
+    let drops = |snapshot| {
+        commit.writes.iter().any(|write| matches!(write, Write::DropChunks { snapshot: of, .. } if *of == snapshot))
+    };
+    state.chunk.set(state.chunk.get().filter(|chunk| !drops(chunk.snapshot)));
+    let piece = commit.piece.as_ref().map(|piece| (piece.snapshot, piece.index));
+    let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
         return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
     };
     if is_manifest {
@@ -194,9 +199,18 @@ async fn do_commit(state: Rc<State>, commit: Commit) {
         Ok(Done::Committed { revision }) => {
             state.entries.borrow_mut().forget(transaction.truncated);
             let chunk_bytes = transaction.chunk_bytes;
+            if let Some((snapshot, index)) = piece {
+                state.chunk.set((revision > 0).then_some(PutChunk { snapshot, index, revision }));
+            } else if is_manifest {
+                state.chunk.set(None);
+            }
+            let revision = if is_manifest { revision } else { 0 };
             (Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us }, revision)
         }
         Ok(Done::Overtaken) => (Event::Overtaken, 0),
+        Ok(Done::Behind) => {
+            return state.fail(Failure::Lost("an entry that was delivered is gone".to_owned()));
+        }
         Ok(Done::Taken) => {
             return state.fail(Failure::Lost("another process has the name of this writer".to_owned()));
         }

@@ -2,7 +2,7 @@
 
 use super::client::{Client, Failure};
 use super::keys::Keys;
-use super::transaction::Entries;
+use super::transaction::{Entries, Known, PutChunk};
 use crate::engine::Position;
 use crate::journal::{Event, StoredManifest};
 use crate::updates::UpdateSender;
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) numbered: Cell<u64>,
     /// Revision of the last manifest that was delivered or put.
     pub(super) manifest_revision: Cell<u64>,
+    /// The last chunk that was put since the last manifest.
+    pub(super) chunk: Cell<Option<PutChunk>>,
     /// Revision up to which everything was delivered.
     pub(super) followed: Cell<u64>,
     /// Manifests that are held back while one is put; none if none is.
@@ -59,11 +61,22 @@ impl State {
             delivered: Cell::default(),
             numbered: Cell::default(),
             manifest_revision: Cell::default(),
+            chunk: Cell::default(),
             followed: Cell::default(),
             held: RefCell::default(),
             waits: [const { Cell::new(None) }; 3],
             is_reachable: Cell::new(true),
             is_over: Cell::new(false),
+        }
+    }
+
+    /// What is known of the store.
+    pub(super) fn known<'a>(&self, entries: &'a Entries) -> Known<'a> {
+        Known {
+            entries,
+            delivered: self.delivered.get(),
+            manifest_revision: self.manifest_revision.get(),
+            chunk: self.chunk.get(),
         }
     }
 

@@ -2,13 +2,17 @@
 //!
 //! A transaction may be sent again after an attempt whose outcome is unknown. The key of an entry must not exist, and a
 //! manifest replaces one revision only, so the second attempt does nothing if the first one was done.
+//!
+//! A transaction may also come after etcd was restored from a backup, when entries are gone that its writer has
+//! applied. It would leave a gap, delete what no snapshot has, or name chunks that are gone. So the last entry that was
+//! delivered to the writer must be there.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
     Compare, Compared, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest,
     TxnResponse,
 };
-use crate::engine::{Position, Write};
+use crate::engine::{Position, SnapshotId, Write};
 use crate::journal::{Commit, Piece, StoredManifest, entry_name, seal_piece};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -19,28 +23,55 @@ pub(super) struct Transaction {
     pub(super) request: TxnRequest,
     /// Key and value of the entry, if there is one.
     pub(super) entry: Option<(Vec<u8>, Vec<u8>)>,
-    /// The manifest, if there is one.
-    manifest: Option<Vec<u8>>,
+    /// The manifest, if there is one, with the revision that it replaces.
+    manifest: Option<StoredManifest>,
     /// Position up to which entries are deleted; 0 if none are.
     pub(super) truncated: Position,
     /// Bytes of the chunk.
     pub(super) chunk_bytes: usize,
 }
 
+/// What a port knows of the store. In a store that was restored from a backup, something of it is not there.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    /// Entries that the store may hold.
+    pub(super) entries: &'a Entries,
+    /// Position of the last entry.
+    pub(super) delivered: Position,
+    /// Revision of the manifest, 0 if there is none.
+    pub(super) manifest_revision: u64,
+    /// The last chunk that was put since the last manifest.
+    pub(super) chunk: Option<PutChunk>,
+}
+
+/// A chunk that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PutChunk {
+    pub(super) snapshot: SnapshotId,
+    pub(super) index: u32,
+    pub(super) revision: u64,
+}
+
 /// What an answer means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Done {
-    /// The commit is durable. The revision is that of its manifest, if it has one.
+    /// The commit is durable.
     Committed {
-        /// Revision of the manifest; 0 if there is none.
+        /// Revision of what was put; 0 if an earlier attempt has put an entry.
         revision: u64,
     },
     /// Another writer had replaced the manifest.
     Overtaken,
     /// The key of the entry holds something else.
     Taken,
+    /// An entry that was delivered is not there: etcd was restored, or the writer has been away for too long.
+    Behind,
 }
 
+/// Result of a comparison: what is named.
+const EQUAL: i32 = 0;
+/// Result of a comparison: greater than what is named.
+const GREATER: i32 = 1;
 /// Result of a comparison: less than what is named.
 const LESS: i32 = 2;
 /// Target of a comparison: the number of writes of a key.
@@ -49,8 +80,8 @@ const VERSION: i32 = 0;
 const MOD_REVISION: i32 = 2;
 
 impl Transaction {
-    /// The transaction of a commit, whose entry has a name. `entries` are those that the store may hold.
-    pub(super) fn of(commit: Commit, keys: &Keys, entries: &Entries) -> Option<Self> {
+    /// The transaction of a commit, whose entry has a name.
+    pub(super) fn of(commit: Commit, keys: &Keys, known: &Known<'_>) -> Option<Self> {
         let Commit { append, piece, writes, manifest } = commit;
         let mut transaction = Self {
             request: TxnRequest::default(),
@@ -59,6 +90,7 @@ impl Transaction {
             truncated: Position::default(),
             chunk_bytes: 0,
         };
+        transaction.require(known, keys);
         if let Some(payload) = append {
             let (writer, sequence) = entry_name(&payload)?;
             transaction.append(keys.entry(writer, sequence), payload, keys);
@@ -78,7 +110,7 @@ impl Transaction {
                 Write::DropChunks { snapshot, below } => transaction.delete(keys.chunks_below(snapshot, below)),
                 Write::Truncate(up_to) => {
                     transaction.truncated = up_to;
-                    for (writer, last) in entries.up_to(up_to) {
+                    for (writer, last) in known.entries.up_to(up_to) {
                         transaction.truncate(keys.entry(writer, 0)..keys.entry(writer, last.saturating_add(1)), up_to);
                     }
                 }
@@ -86,9 +118,29 @@ impl Transaction {
             }
         }
         if let Some(manifest) = manifest {
-            transaction.replace_manifest(*manifest, keys);
+            transaction.replace_manifest(*manifest, known.chunk, keys);
         }
         Some(transaction)
+    }
+
+    /// Does nothing in a store without the last entry that was delivered. If all were truncated, the manifest that says
+    /// so must be there, and the journal must have reached as far.
+    fn require(&mut self, known: &Known<'_>, keys: &Keys) {
+        match known.entries.last {
+            Some((writer, sequence, position)) => self.compare(keys.entry(writer, sequence), EQUAL, position.0),
+            None => {
+                self.compare(keys.manifest(), EQUAL, known.manifest_revision);
+                // The revision of a key that is not there is 0.
+                if let Some(before) = known.delivered.0.checked_sub(1) {
+                    self.compare(keys.head(), GREATER, before);
+                }
+            }
+        }
+    }
+
+    fn compare(&mut self, key: Vec<u8>, result: i32, revision: u64) {
+        let compared = Some(Compared::ModRevision(revision.cast_signed()));
+        self.request.compare.push(Compare { result, target: MOD_REVISION, key, compared, ..Compare::default() });
     }
 
     fn append(&mut self, key: Vec<u8>, payload: Vec<u8>, keys: &Keys) {
@@ -99,20 +151,18 @@ impl Transaction {
         self.entry = Some((key, payload));
     }
 
-    fn replace_manifest(&mut self, StoredManifest { bytes, revision }: StoredManifest, keys: &Keys) {
-        let compared = Some(Compared::ModRevision(revision.cast_signed()));
-        self.request.compare.push(Compare {
-            target: MOD_REVISION,
-            key: keys.manifest(),
-            compared,
-            ..Compare::default()
-        });
+    fn replace_manifest(&mut self, manifest: StoredManifest, chunk: Option<PutChunk>, keys: &Keys) {
+        let revision = manifest.revision;
+        self.compare(keys.manifest(), EQUAL, revision);
+        if let Some(PutChunk { snapshot, index, revision }) = chunk {
+            self.compare(keys.chunk(snapshot, index), EQUAL, revision);
+        }
         self.request.failure.push(get(keys.manifest()));
         if revision == 0 {
             self.put(keys.format(), FORMAT.to_vec());
         }
-        self.put(keys.manifest(), bytes.clone());
-        self.manifest = Some(bytes);
+        self.put(keys.manifest(), manifest.bytes.clone());
+        self.manifest = Some(manifest);
     }
 
     fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
@@ -142,22 +192,21 @@ impl Transaction {
     pub(super) fn done(&self, answer: TxnResponse) -> Done {
         let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
         if answer.succeeded {
-            return Done::Committed { revision: if self.manifest.is_some() { revision } else { 0 } };
+            return Done::Committed { revision };
         }
-        let mut found = answer.responses.into_iter().map(|answer| first(answer.range.unwrap_or_default().kvs));
-        if let Some((_, payload)) = &self.entry {
-            let found = found.next().flatten();
-            // None: deleted since the comparison, which cannot be in one transaction.
-            return match found {
-                Some(found) if found.value == *payload => Done::Committed { revision: 0 },
-                _ => Done::Taken,
-            };
-        }
-        match found.next().flatten() {
-            Some(found) if Some(&found.value) == self.manifest.as_ref() => {
-                Done::Committed { revision: found.mod_revision.cast_unsigned() }
+        let found = answer.responses.into_iter().next().and_then(|answer| first(answer.range.unwrap_or_default().kvs));
+        match (&self.entry, &self.manifest, found) {
+            (Some((_, payload)), _, Some(found)) if found.value == *payload => Done::Committed { revision: 0 },
+            (Some(_), _, Some(_)) => Done::Taken,
+            (None, Some(manifest), found) => {
+                let found = found.unwrap_or_default();
+                match found.mod_revision.cast_unsigned() {
+                    revision if found.value == manifest.bytes => Done::Committed { revision },
+                    revision if revision == manifest.revision => Done::Behind,
+                    _ => Done::Overtaken,
+                }
             }
-            _ => Done::Overtaken,
+            (Some(_), _, None) | (None, None, _) => Done::Behind,
         }
     }
 }
@@ -196,16 +245,21 @@ pub(super) fn look(keys: &Keys) -> TxnRequest {
 
 /// Sequences and positions of the entries that the store may hold, by writer.
 #[derive(Debug, Default)]
-pub(super) struct Entries(BTreeMap<u64, VecDeque<(u64, Position)>>);
+pub(super) struct Entries {
+    by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
+    /// Writer, sequence and position of the last one.
+    last: Option<(u64, u64, Position)>,
+}
 
 impl Entries {
     /// Adds an entry. Entries of one writer come in the order of their sequences.
     pub(super) fn push(&mut self, writer: u64, sequence: u64, position: Position) {
-        let entries = self.0.entry(writer).or_default();
+        let entries = self.by_writer.entry(writer).or_default();
         // A late duplicate of a deleted entry: it goes with the next one.
         if entries.back().is_none_or(|(last, _)| *last < sequence) {
             entries.push_back((sequence, position));
         }
+        self.last = Some((writer, sequence, position));
     }
 
     /// The last sequence of each writer that stands at `position` or before.
@@ -213,21 +267,70 @@ impl Entries {
         let last = |entries: &VecDeque<(u64, Position)>| {
             entries.iter().take_while(|(_, at)| *at <= position).last().map(|(sequence, _)| *sequence)
         };
-        self.0.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
+        self.by_writer.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
     }
 
     /// Takes in that all entries up to `position` are deleted.
     pub(super) fn forget(&mut self, position: Position) {
-        for entries in self.0.values_mut() {
+        self.last = self.last.filter(|(.., at)| *at > position);
+        for entries in self.by_writer.values_mut() {
             while entries.pop_front_if(|(_, at)| *at <= position).is_some() {}
         }
-        self.0.retain(|_, entries| !entries.is_empty());
+        self.by_writer.retain(|_, entries| !entries.is_empty());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn transaction(commit: Commit, entries: &Entries) -> Transaction {
+        let chunk = Some(PutChunk { snapshot: SnapshotId(2), index: 7, revision: 30 });
+        let known = Known { entries, delivered: Position(40), manifest_revision: 20, chunk };
+        Transaction::of(commit, &Keys::new("/x"), &known).expect("a commit that etcd can take")
+    }
+
+    fn manifest() -> Commit {
+        let manifest = StoredManifest { bytes: b"m".to_vec(), revision: 20 };
+        Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
+    }
+
+    #[test]
+    fn a_commit_does_nothing_in_a_store_without_what_was_delivered() {
+        let keys = Keys::new("/x");
+        let compared = |commit: Commit, entries: &Entries| -> Vec<(Vec<u8>, i32, Option<Compared>)> {
+            let Transaction { request, .. } = transaction(commit, entries);
+            request.compare.into_iter().map(|compare| (compare.key, compare.result, compare.compared)).collect()
+        };
+        let at = |revision| Some(Compared::ModRevision(revision));
+        let mut entries = Entries::default();
+        let truncated = [(keys.manifest(), EQUAL, at(20)), (keys.head(), GREATER, at(39))];
+        assert_eq!(compared(Commit::default(), &entries), truncated);
+        entries.push(1, 5, Position(40));
+        assert_eq!(compared(Commit::default(), &entries), [(keys.entry(1, 5), EQUAL, at(40))]);
+        let of_manifest = [
+            (keys.entry(1, 5), EQUAL, at(40)),
+            (keys.manifest(), EQUAL, at(20)),
+            (keys.chunk(SnapshotId(2), 7), EQUAL, at(30)),
+        ];
+        assert_eq!(compared(manifest(), &entries), of_manifest);
+        entries.forget(Position(40));
+        assert_eq!(compared(Commit::default(), &entries), truncated);
+    }
+
+    #[test]
+    fn a_manifest_that_stands_there_tells_why_nothing_was_done() {
+        let transaction = transaction(manifest(), &Entries::default());
+        let done = |value: &[u8], mod_revision| {
+            let kvs = vec![KeyValue { value: value.to_vec(), mod_revision, ..KeyValue::default() }];
+            let range = Some(super::super::messages::RangeResponse { kvs, ..Default::default() });
+            let responses = vec![super::super::messages::ResponseOp { range, ..Default::default() }];
+            transaction.done(TxnResponse { succeeded: false, responses, ..TxnResponse::default() })
+        };
+        assert_eq!(done(b"m", 25), Done::Committed { revision: 25 });
+        assert_eq!(done(b"other", 25), Done::Overtaken);
+        assert_eq!(done(b"before", 20), Done::Behind);
+    }
 
     #[test]
     fn entries_up_to_a_position_are_deleted_writer_by_writer() {

@@ -83,9 +83,17 @@ impl Etcd {
     /// # Panics
     /// If it does not answer soon.
     pub(crate) fn restart(&mut self, pause: Duration) {
+        self.restart_after(|_| thread::sleep(pause));
+    }
+
+    /// Ends etcd with SIGKILL, and starts it again when `act` has done something with its data folder.
+    ///
+    /// # Panics
+    /// If it does not answer soon.
+    pub(crate) fn restart_after(&mut self, act: impl FnOnce(&Path)) {
         self.child.kill().expect("the child can be killed");
         self.child.wait().expect("the child can be waited for");
-        thread::sleep(pause);
+        act(&self.folder.path().join("etcd"));
         self.child = spawn(&self.binary, self.folder.path(), self.client, self.peer, &self.flags);
         let deadline = Instant::now() + PATIENCE;
         while !self.answers() {
