@@ -1,0 +1,164 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	rollingNodes   = 20
+	rollingPeriod  = 500 * time.Millisecond
+	rollingRounds  = 2
+	betweenStops   = 5 * time.Second
+	informerWithin = 20 * time.Second
+)
+
+// Two kube-apiservers in front of replicas that are stopped in good order and started again, one after the other: no
+// renewal fails, and no informer lists a second time.
+//
+//	E2E_SECOND   URL of the second kube-apiserver
+//	E2E_ROLLING  commands that stop and start a replica, separated by commas
+func TestRollingRestart(t *testing.T) {
+	if os.Getenv("E2E_ROLLING") == "" {
+		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+	}
+	second := user("admin")
+	second.Host = os.Getenv("E2E_SECOND")
+	configs := []*rest.Config{user("admin"), second}
+	check(t, 3*time.Minute, func(ctx context.Context) error {
+		space := namespace(t)
+		ctx, cancel := context.WithCancel(ctx)
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+
+		var lists [2]atomic.Int32
+		versions := make([]*latestVersions, len(configs))
+		for number, config := range configs {
+			watched := rest.CopyConfig(config)
+			watched.Wrap(func(next http.RoundTripper) http.RoundTripper { return countLists{next, &lists[number]} })
+			factory := informers.NewSharedInformerFactoryWithOptions(clientset(watched), 0, informers.WithNamespace(space))
+			informer := factory.Coordination().V1().Leases().Informer()
+			versions[number] = &latestVersions{}
+			if _, err := informer.AddEventHandler(versions[number].handler()); err != nil {
+				return err
+			}
+			running.Add(1)
+			go func() { defer running.Done(); informer.Run(ctx.Done()) }()
+			if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+				return fmt.Errorf("informer %d did not list", number)
+			}
+		}
+
+		failed := make(chan error, rollingNodes)
+		var renewals atomic.Int32
+		last := make([]string, rollingNodes)
+		renewing, stop := context.WithCancel(ctx)
+		defer stop()
+		var nodes sync.WaitGroup
+		for number := range rollingNodes {
+			nodes.Add(1)
+			go func() {
+				defer nodes.Done()
+				leases := clientset(configs[number%2]).CoordinationV1().Leases(space)
+				held, err := leases.Create(ctx, lease(fmt.Sprintf("node-%d", number), "kubelet"), metav1.CreateOptions{})
+				for err == nil && renewing.Err() == nil {
+					last[number] = held.ResourceVersion
+					time.Sleep(rollingPeriod)
+					held.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+					held, err = leases.Update(ctx, held, metav1.UpdateOptions{})
+					renewals.Add(1)
+				}
+				if err != nil {
+					failed <- fmt.Errorf("node-%d: %w", number, err)
+				} else {
+					last[number] = held.ResourceVersion
+				}
+			}()
+		}
+		time.Sleep(betweenStops)
+		for range rollingRounds {
+			for _, restart := range strings.Split(os.Getenv("E2E_ROLLING"), ",") {
+				if err := command(ctx, restart); err != nil {
+					return err
+				}
+				time.Sleep(betweenStops)
+			}
+		}
+		stop()
+		nodes.Wait()
+		select {
+		case err := <-failed:
+			return fmt.Errorf("a renewal failed: %w", err)
+		default:
+		}
+		for number := range versions {
+			if err := eventually(ctx, informerWithin, func(context.Context) error { return versions[number].have(last) }); err != nil {
+				return fmt.Errorf("informer %d: %w", number, err)
+			}
+			if count := lists[number].Load(); count != 1 {
+				return fmt.Errorf("informer %d listed %d times", number, count)
+			}
+		}
+		t.Logf("%d renewals, none failed; the informers listed once", renewals.Load())
+		return nil
+	})
+}
+
+// countLists counts the requests for lists, and for watches that begin with a list.
+type countLists struct {
+	next  http.RoundTripper
+	count *atomic.Int32
+}
+
+func (c countLists) RoundTrip(request *http.Request) (*http.Response, error) {
+	query := request.URL.Query()
+	if !query.Has("watch") || query.Get("sendInitialEvents") == "true" {
+		c.count.Add(1)
+	}
+	return c.next.RoundTrip(request)
+}
+
+// latestVersions holds the version of each Lease that an informer saw last.
+type latestVersions struct {
+	mutex sync.Mutex
+	seen  map[string]bool
+}
+
+func (l *latestVersions) handler() cache.ResourceEventHandler {
+	see := func(object any) {
+		if held, is := object.(metav1.Object); is {
+			l.mutex.Lock()
+			defer l.mutex.Unlock()
+			if l.seen == nil {
+				l.seen = map[string]bool{}
+			}
+			l.seen[held.GetResourceVersion()] = true
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, object any) { see(object) }}
+}
+
+// have says which of these versions was not seen.
+func (l *latestVersions) have(versions []string) error {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	for number, version := range versions {
+		if !l.seen[version] {
+			return fmt.Errorf("version %s of node-%d was not seen", version, number)
+		}
+	}
+	return nil
+}
