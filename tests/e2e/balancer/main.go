@@ -1,7 +1,9 @@
 // Balancer passes TCP connections on to several servers in turns, as kube-proxy does for a Service with several Pods. A
 // server that does not accept a connection is left out for that connection.
 //
-//	balancer LISTEN SERVER...
+//	balancer FILE LISTEN SERVER...
+//
+// FILE names the server that gets no new connection; it need not be there.
 package main
 
 import (
@@ -9,21 +11,23 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 )
 
 func main() {
-	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: balancer LISTEN SERVER...")
+	if len(os.Args) < 4 {
+		fmt.Fprintln(os.Stderr, "usage: balancer FILE LISTEN SERVER...")
 		os.Exit(2)
 	}
-	listener, err := net.Listen("tcp", os.Args[1])
+	listener, err := net.Listen("tcp", os.Args[2])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	servers := os.Args[2:]
+	servers := os.Args[3:]
 	var next atomic.Uint64
 	for {
 		client, err := listener.Accept()
@@ -31,8 +35,14 @@ func main() {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		go pass(client.(*net.TCPConn), servers, int(next.Add(1)%uint64(len(servers))))
+		go pass(client.(*net.TCPConn), chosen(servers, os.Args[1]), int(next.Add(1)%uint64(len(servers))))
 	}
+}
+
+// chosen are the servers without the one that the file names.
+func chosen(servers []string, file string) []string {
+	name, _ := os.ReadFile(file)
+	return slices.DeleteFunc(slices.Clone(servers), func(server string) bool { return server == strings.TrimSpace(string(name)) })
 }
 
 // pass connects a client to the first server from `first` on that accepts.

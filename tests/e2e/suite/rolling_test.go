@@ -2,6 +2,7 @@ package suite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
@@ -82,7 +84,7 @@ func TestRollingRestart(t *testing.T) {
 					renewals.Add(1)
 				}
 				if err != nil {
-					failed <- fmt.Errorf("node-%d: %w", number, err)
+					failed <- fmt.Errorf("node-%d at %s: %w%s", number, time.Now().Format("15:04:05.000"), err, causes(err))
 				} else {
 					last[number] = held.ResourceVersion
 				}
@@ -115,6 +117,16 @@ func TestRollingRestart(t *testing.T) {
 		t.Logf("%d renewals, none failed; the informers listed once", renewals.Load())
 		return nil
 	})
+}
+
+// causes says what stands in an error besides its message: of an answer that is no Status, the text.
+func causes(err error) (text string) {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Details != nil {
+		for _, cause := range status.Status().Details.Causes {
+			text += ": " + cause.Message
+		}
+	}
+	return text
 }
 
 // countLists counts the requests for lists, and for watches that begin with a list.
