@@ -324,7 +324,7 @@ mod tests {
         let done = |value: &[u8], mod_revision| {
             let kvs = vec![KeyValue { value: value.to_vec(), mod_revision, ..KeyValue::default() }];
             let range = Some(super::super::messages::RangeResponse { kvs, ..Default::default() });
-            let responses = vec![super::super::messages::ResponseOp { range, ..Default::default() }];
+            let responses = vec![super::super::messages::ResponseOp { range }];
             transaction.done(TxnResponse { succeeded: false, responses, ..TxnResponse::default() })
         };
         assert_eq!(done(b"m", 25), Done::Committed { revision: 25 });
