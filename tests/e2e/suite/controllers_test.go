@@ -20,7 +20,7 @@ import (
 func TestNamespaceDeletion(t *testing.T) {
 	t.Parallel()
 	space := namespace(t)
-	check(t, 60*time.Second, func(ctx context.Context) error {
+	check(t, 120*time.Second, func(ctx context.Context) error {
 		client := admin()
 		for _, name := range []string{"a", "b"} {
 			if _, err := client.CoordinationV1().Leases(space).Create(ctx, lease(name, "one"), metav1.CreateOptions{}); err != nil {
@@ -30,7 +30,8 @@ func TestNamespaceDeletion(t *testing.T) {
 		if err := client.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
-		if err := eventually(ctx, 30*time.Second, func(ctx context.Context) error {
+		// The namespace controller looks again after up to a minute if something was left.
+		if err := eventually(ctx, 100*time.Second, func(ctx context.Context) error {
 			object, err := client.CoreV1().Namespaces().Get(ctx, space, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
