@@ -1,9 +1,10 @@
 //! The kinds of fault of a run with several replicas.
 
 use clap::ValueEnum;
+use std::fmt;
 
 /// A fault: something is wrong for a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Fault {
     /// A replica gets SIGKILL.
     ReplicaKilled,
@@ -31,18 +32,16 @@ pub(crate) enum Fault {
     Compacted,
 }
 
-/// All of them, as the summary names them.
-pub(crate) const FAULTS: [(Fault, &str); 12] = [
-    (Fault::ReplicaKilled, "replicas killed"),
-    (Fault::ReplicaPaused, "replicas paused"),
-    (Fault::ReplicaStopped, "replicas stopped"),
-    (Fault::MemberKilled, "members of etcd killed"),
-    (Fault::LeaderKilled, "leaders of etcd killed"),
-    (Fault::LeaderPaused, "leaders of etcd paused"),
-    (Fault::QuorumLost, "quorum lost"),
-    (Fault::ConnectionsCut, "connections cut"),
-    (Fault::ConnectionsDelayed, "connections delayed"),
-    (Fault::RequestsSwallowed, "requests swallowed"),
-    (Fault::AnswersSwallowed, "answers swallowed"),
-    (Fault::Compacted, "compactions"),
-];
+impl Fault {
+    /// One of all, at random.
+    pub(crate) fn draw(rng: &mut fastrand::Rng) -> Self {
+        let all = Self::value_variants();
+        all[rng.usize(..all.len())]
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_possible_value().map_or(Ok(()), |name| f.write_str(name.get_name()))
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::args::Args;
 use crate::etcd::Etcd;
-use crate::fault::{FAULTS, Fault};
+use crate::fault::Fault;
 use crate::gate::Gate;
 use crate::process::{Program, Server, Storage, free_port, signal};
 use crate::proxy::Network;
@@ -18,7 +18,7 @@ pub(crate) struct Replicas {
     etcd: Etcd,
     replicas: Vec<Replica>,
     /// Faults so far, by kind.
-    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the first start of each replica until it was ready.
     pub(crate) starts: Vec<Duration>,
 }
@@ -105,10 +105,9 @@ impl Replicas {
         gate: &Gate,
         mut show: impl FnMut(),
     ) -> Result<(), String> {
-        let drawn = FAULTS[rng.usize(..FAULTS.len())];
-        let (fault, name) = only.and_then(|only| FAULTS.into_iter().find(|of| of.0 == only)).unwrap_or(drawn);
+        let fault = only.unwrap_or_else(|| Fault::draw(rng));
         gate.set_replica_is_killed(fault == Fault::ReplicaKilled);
-        *self.faults.entry(name).or_default() += 1;
+        *self.faults.entry(fault).or_default() += 1;
         let replica = rng.usize(..self.replicas.len());
         let member = match fault {
             Fault::LeaderKilled | Fault::LeaderPaused => self.etcd.leader().unwrap_or(0),

@@ -1,6 +1,7 @@
 //! What a run has found, for people.
 
 use crate::checker::{Counts, Violations};
+use crate::fault::Fault;
 use crate::history::Outcome;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +20,7 @@ pub(crate) struct Summary {
     /// Time from each start until the server was ready, if it was let live so long.
     pub(crate) starts: Vec<Duration>,
     /// Faults of a run with replicas, by kind.
-    pub(crate) faults: BTreeMap<&'static str, u64>,
+    pub(crate) faults: BTreeMap<Fault, u64>,
     /// Time from the death of a replica until each of its clients had a write acknowledged by another one.
     pub(crate) takeovers: Vec<Duration>,
     pub(crate) acknowledged: u64,
@@ -66,7 +67,7 @@ impl Summary {
             }
             line("restarts", (self.kills + self.stops).to_string());
         } else {
-            let faults: Vec<_> = self.faults.iter().map(|(name, count)| format!("{count} {name}")).collect();
+            let faults: Vec<_> = self.faults.iter().map(|(fault, count)| format!("{count} x {fault}")).collect();
             line("faults", faults.join(", "));
         }
         let [p50, _, max] = spread_ms(&self.starts);
