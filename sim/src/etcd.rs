@@ -81,28 +81,8 @@ struct Stored {
     keys: BTreeMap<(u64, u64), u64>,
     head: u64,
     manifest: Option<StoredManifest>,
-    chunks: BTreeMap<(SnapshotId, u32), Piece>,
-    /// Revision of each chunk that was ever put.
-    chunk_revisions: BTreeMap<(SnapshotId, u32), u64>,
-}
-
-impl Known {
-    /// Takes in that a commit was done at `revision`.
-    fn learn(&mut self, commit: &Commit, revision: u64) {
-        for write in &commit.writes {
-            match write {
-                Write::Truncate(up_to) => self.last = self.last.filter(|(_, position)| *position > up_to.0),
-                Write::DropChunks { snapshot, .. } => self.chunk = self.chunk.filter(|((of, _), _)| of != snapshot),
-                Write::Append(_) | Write::PutChunk { .. } | Write::PutManifest(_) => {}
-            }
-        }
-        if let Some(piece) = &commit.piece {
-            self.chunk = Some(((piece.snapshot, piece.index), revision));
-        } else if commit.manifest.is_some() {
-            self.chunk = None;
-            self.manifest = self.manifest.max(revision);
-        }
-    }
+    /// Pieces with their revisions.
+    chunks: BTreeMap<(SnapshotId, u32), (Piece, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -125,8 +105,9 @@ struct Request {
     node: usize,
     epoch: u64,
     what: What,
-    /// What the port knew of the store when it was sent.
+    /// What the port knew of the store when it was sent, and the position that was reached.
     known: Known,
+    reached: Position,
     /// Revision at which it last took effect.
     effect: u64,
 }
@@ -136,12 +117,36 @@ struct Request {
 struct Known {
     /// Last entry that was delivered, unless the port has truncated it, and its position.
     last: Option<((u64, u64), u64)>,
-    /// Position that was reached.
-    reached: u64,
     /// Revision of the manifest.
     manifest: u64,
     /// Last chunk that the port has put since its last manifest, and its revision.
     chunk: Option<((SnapshotId, u32), u64)>,
+}
+
+impl Stored {
+    /// Revision of the manifest; 0 if there is none.
+    fn manifest_revision(&self) -> u64 {
+        self.manifest.as_ref().map_or(0, |manifest| manifest.revision)
+    }
+}
+
+impl Known {
+    /// Takes in that a commit was done at `revision`.
+    fn learn(&mut self, commit: &Commit, revision: u64) {
+        for write in &commit.writes {
+            match write {
+                Write::Truncate(up_to) => self.last = self.last.filter(|(_, position)| *position > up_to.0),
+                Write::DropChunks { snapshot, .. } => self.chunk = self.chunk.filter(|((of, _), _)| of != snapshot),
+                Write::Append(_) | Write::PutChunk { .. } | Write::PutManifest(_) => {}
+            }
+        }
+        if let Some(piece) = &commit.piece {
+            self.chunk = Some(((piece.snapshot, piece.index), revision));
+        } else if commit.manifest.is_some() {
+            self.chunk = None;
+            self.manifest = self.manifest.max(revision);
+        }
+    }
 }
 
 /// A command; a commit may take effect more than once.
@@ -244,8 +249,9 @@ impl Etcd {
         }
         let id = self.last_request;
         let is_read = matches!(what, What::Open | What::ReadChunk(..) | What::ReadEntries);
-        let known = self.followers.get(&node).map_or_else(Known::default, |follower| follower.known);
-        self.requests.insert(id, Request { node, epoch, what, known, effect: 0 });
+        let follower = self.followers.get(&node);
+        let (known, reached) = follower.map(|of| (of.known, of.delivered.position)).unwrap_or_default();
+        self.requests.insert(id, Request { node, epoch, what, known, reached, effect: 0 });
         let mut delay_us = self.way_us(sim, node);
         if let Some(follower) = self.followers.get_mut(&node).filter(|_| is_read) {
             follower.read_us = follower.read_us.max(sim.now_us() + delay_us) + 1;
@@ -287,14 +293,16 @@ impl Etcd {
             let in_us = self.away_until_us - sim.now_us() + sim.random(|random| random.u64(..50 * MS));
             return sim.schedule(in_us, SimEvent::Etcd(EtcdEvent::Effect(id, is_answered)));
         }
-        let Some(Request { node, epoch, what, known, .. }) = self.requests.remove(&id) else { return };
+        let Some(mut request) = self.requests.remove(&id) else { return };
+        let (node, epoch) = (request.node, request.epoch);
         let before = self.puts.len();
-        let answer = match &what {
-            What::Commit(commit) => self.commit(sim, node, commit, known),
+        let answer = match &request.what {
+            What::Commit(commit) => self.commit(sim, &request, commit),
             What::FindEnd => Event::End(End { position: Position(self.stored.head), entries: self.appended }),
-            What::Open | What::ReadChunk(..) | What::ReadEntries => self.read(node, epoch, &what),
+            what @ (What::Open | What::ReadChunk(..) | What::ReadEntries) => self.read(node, epoch, what),
         };
-        self.requests.insert(id, Request { node, epoch, what, known, effect: self.revision });
+        request.effect = self.revision;
+        self.requests.insert(id, request);
         if self.puts.len() > before {
             self.watch(sim);
         }
@@ -317,7 +325,7 @@ impl Etcd {
         };
         match what {
             What::ReadChunk(snapshot, index) => match follower.opened.chunks.get(&(*snapshot, *index)) {
-                Some(piece) => Event::Piece(piece.clone()),
+                Some((piece, _)) => Event::Piece(piece.clone()),
                 None => Event::Failed(EngineError::Damaged {
                     place: format!("snapshot {} chunk {index}", snapshot.0),
                     what: "it is not there".to_owned(),
@@ -337,8 +345,8 @@ impl Etcd {
             _ => {
                 follower.opened = self.stored.clone();
                 follower.next = Some(self.puts.len());
-                let manifest = self.stored.manifest.as_ref().map_or(0, |manifest| manifest.revision);
-                follower.known = Known { reached: self.stored.head, manifest, ..Known::default() };
+                let manifest = self.stored.manifest_revision();
+                follower.known = Known { manifest, ..Known::default() };
                 follower.delivered = End { position: Position(self.stored.head), entries: self.appended };
                 let mut snapshots: Vec<_> = self.stored.chunks.keys().map(|(id, _)| *id).collect();
                 snapshots.dedup();
@@ -348,18 +356,19 @@ impl Etcd {
         }
     }
 
-    fn commit(&mut self, sim: &Sim, node: usize, commit: &Commit, known: Known) -> Event {
+    fn commit(&mut self, sim: &Sim, request: &Request, commit: &Commit) -> Event {
+        let Request { node, known, reached, .. } = *request;
         let name = commit.append.as_deref().map(name_of);
         if let Some(manifest) = &commit.manifest {
             let present = self.stored.manifest.as_ref();
             let is_ours = present.is_some_and(|present| present.bytes == manifest.bytes);
-            let compares = self.bug != Some(Bug::ManifestNotCompared);
-            if compares && present.map_or(0, |present| present.revision) != manifest.revision && !is_ours {
+            let is_replaced = self.stored.manifest_revision() != manifest.revision;
+            if is_replaced && self.bug != Some(Bug::ManifestNotCompared) {
+                if is_ours {
+                    return committed(self.stored.manifest_revision(), 0);
+                }
                 sim.count("manifests overtaken");
                 return Event::Overtaken;
-            }
-            if compares && is_ours && present.map_or(0, |present| present.revision) != manifest.revision {
-                return committed(present.map_or(0, |present| present.revision), 0);
             }
         }
         let chunk_bytes = commit.piece.as_ref().map_or(0, |piece| piece.bytes.len());
@@ -371,13 +380,13 @@ impl Etcd {
             }
             return committed(0, chunk_bytes);
         }
-        let manifest = self.stored.manifest.as_ref().map_or(0, |manifest| manifest.revision);
+        let manifest = self.stored.manifest_revision();
         let has_last = match known.last {
             Some((name, position)) => self.stored.keys.get(&name) == Some(&position),
-            None => known.manifest == manifest && known.reached <= self.stored.head,
+            None => known.manifest == manifest && reached.0 <= self.stored.head,
         };
         let has_chunk =
-            known.chunk.is_none_or(|(chunk, revision)| self.stored.chunk_revisions.get(&chunk) == Some(&revision));
+            known.chunk.is_none_or(|(chunk, put)| self.stored.chunks.get(&chunk).is_some_and(|(_, at)| *at == put));
         if !has_last || commit.manifest.is_some() && !has_chunk {
             sim.count("commits without what was delivered");
             return lost("something that was delivered is gone");
@@ -390,8 +399,7 @@ impl Etcd {
         self.revision += 1;
         let mut revision = 0;
         if let Some(piece) = &commit.piece {
-            self.stored.chunks.insert((piece.snapshot, piece.index), piece.clone());
-            self.stored.chunk_revisions.insert((piece.snapshot, piece.index), self.revision);
+            self.stored.chunks.insert((piece.snapshot, piece.index), (piece.clone(), self.revision));
         }
         for write in &commit.writes {
             self.write(write);
@@ -468,8 +476,7 @@ impl Etcd {
         if follower.broken_until_us > 0 && puts[next].revision() <= *compacted {
             sim.count("watches compacted");
             follower.next = None;
-            let what = "etcd was compacted on the way".to_owned();
-            return vec![(node, epoch, Event::Failed(EngineError::Lost { store: "etcd".to_owned(), what }))];
+            return vec![(node, epoch, lost("etcd was compacted on the way"))];
         }
         let mut heard = Vec::new();
         for put in &puts[next..up_to] {
@@ -485,9 +492,7 @@ impl Etcd {
                 Put::Entry(..) if follower.misses => {
                     sim.count("lost events seen by the next");
                     follower.next = None;
-                    let what = "the watch has left out an entry".to_owned();
-                    let lost = EngineError::Lost { store: "etcd".to_owned(), what };
-                    heard.push((node, epoch, Event::Failed(lost)));
+                    heard.push((node, epoch, lost("the watch has left out an entry")));
                     return heard;
                 }
                 Put::Entry(position, _) if follower.early.remove(position) => follower.delivered.entries += 1,
@@ -503,7 +508,6 @@ impl Etcd {
                     follower.delivered.position = Position(*position);
                     follower.delivered.entries += 1;
                     follower.known.last = Some((name_of(payload), *position));
-                    follower.known.reached = *position;
                     let payload = renamed.remove(&(node, epoch, payload.clone())).unwrap_or_else(|| payload.clone());
                     let entry = Entry { position: Position(*position), payload: payload.clone() };
                     heard.push((node, epoch, Event::Delivered(vec![entry])));
@@ -528,8 +532,7 @@ impl Etcd {
         }
         sim.count("lost events seen by the port");
         follower.next = None;
-        let what = "the watch has not delivered an entry".to_owned();
-        vec![(node, epoch, Event::Failed(EngineError::Lost { store: "etcd".to_owned(), what }))]
+        vec![(node, epoch, lost("the watch has not delivered an entry"))]
     }
 
     fn answer(&mut self, id: u64) -> Vec<(usize, u64, Event)> {

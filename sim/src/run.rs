@@ -2,7 +2,6 @@
 
 use crate::bugs::Bug;
 use crate::check::{self, history::Counts};
-use crate::clients::auditor::FAULTS_ARE_OVER;
 use crate::device::FailedSyncs;
 use crate::kernel::{Log, Sim};
 use crate::swarm::Swarm;
@@ -72,12 +71,8 @@ pub fn run(seed: u64, options: Options) -> Report {
     let ran = catch_unwind(AssertUnwindSafe(|| World::new(Rc::clone(&sim), bug).run()));
     let (mut complaints, steps) = ran.unwrap_or_else(|panic| (vec![format!("panic: {}", text_of(&*panic))], 0));
     let history = sim.history.take();
-    if restores > 0 {
-        // What a restore takes was acknowledged. But all replicas must go on, and hold the same.
-        complaints.extend(history.complaints.iter().filter(|words| words.contains(FAULTS_ARE_OVER)).cloned());
-    } else {
-        complaints.extend(check::check(&history));
-    }
+    // What a restore takes was acknowledged. But all replicas must go on, and hold the same.
+    complaints.extend(if restores > 0 { history.stalls.clone() } else { check::check(&history) });
     for complaint in &complaints {
         sim.say("checker", || complaint.clone());
     }

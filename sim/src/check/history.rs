@@ -183,6 +183,8 @@ pub struct History {
     pub full: Vec<(u64, u64)>,
     /// What clients found wrong by themselves.
     pub complaints: Vec<String>,
+    /// What did not go on, though all faults were over.
+    pub stalls: Vec<String>,
     /// How often what happened that is worth a count.
     pub counts: Counts,
 }

@@ -17,7 +17,7 @@ use timeline::Timeline;
 /// What is wrong with a history.
 #[must_use]
 pub fn check(history: &History) -> Vec<String> {
-    let mut complaints = history.complaints.clone();
+    let mut complaints = [&history.stalls[..], &history.complaints].concat();
     let timeline = Timeline::of(history, &mut complaints);
     writes::check(history, &timeline, &mut complaints);
     reads::check(history, &timeline, &mut complaints);

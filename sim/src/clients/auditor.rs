@@ -22,7 +22,7 @@ pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
         }
     }
     if !is_written {
-        complain(&client, &format!("nothing can be written, {FAULTS_ARE_OVER}"));
+        complain(&client, "nothing can be written, though all faults are over");
     }
     let mut http = Http::new(node);
     while client.context.now_us() < until_us + SECOND {
@@ -32,12 +32,9 @@ pub async fn run(mut client: Client, node: usize, at_us: u64, until_us: u64) {
         }
         client.context.sleep(200 * MS).await;
     }
-    complain(&client, &format!("nothing can be listed, {FAULTS_ARE_OVER}"));
+    complain(&client, "nothing can be listed, though all faults are over");
 }
 
-/// How the complaints end.
-pub const FAULTS_ARE_OVER: &str = "though all faults are over";
-
 fn complain(client: &Client, what: &str) {
-    client.context.sim.history.borrow_mut().complaints.push(what.to_owned());
+    client.context.sim.history.borrow_mut().stalls.push(what.to_owned());
 }
