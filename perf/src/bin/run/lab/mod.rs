@@ -185,24 +185,22 @@ impl Lab {
 
     /// Starts a server of ours that holds no Lease.
     pub(crate) fn start_server(&self, placement: Placement, storage: Storage) -> Result<Server, String> {
-        let data = match storage {
-            Storage::Disk | Storage::Etcd => {
-                Some(tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"))?)
+        let data_folder = || tempfile::tempdir_in(&self.data).map_err(|e| format!("no data folder: {e}"));
+        let flags = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let (data, etcd, flags) = match storage {
+            Storage::Memory => (None, None, flags(&["--storage", "memory"])),
+            Storage::Disk => {
+                let data = data_folder()?;
+                let mut flags = flags(&["--storage", "disk", "--data-dir"]);
+                flags.push(data.path().into());
+                (Some(data), None, flags)
             }
-            Storage::Memory => None,
+            Storage::Etcd => {
+                let data = data_folder()?;
+                let (etcd, url) = self.start_etcd(data.path())?;
+                (Some(data), Some(etcd), flags(&["--storage", "etcd", "--etcd-servers", &url]))
+            }
         };
-        let etcd = match (storage, &data) {
-            (Storage::Etcd, Some(data)) => Some(self.start_etcd(data.path())?),
-            _ => None,
-        };
-        let (etcd, etcd_url) = etcd.unzip();
-        let mut flags: Vec<OsString> = match storage {
-            Storage::Disk => ["--storage", "disk", "--data-dir"].map(OsString::from).to_vec(),
-            Storage::Etcd => ["--storage", "etcd", "--etcd-servers"].map(OsString::from).to_vec(),
-            Storage::Memory => ["--storage", "memory"].map(OsString::from).to_vec(),
-        };
-        let place = etcd_url.map(OsString::from).or_else(|| data.as_ref().map(|data| data.path().into()));
-        flags.extend(place);
         let replicas = if storage == Storage::Etcd { self.replicas } else { 1 };
         let replicas: Result<_, _> = (0..replicas).map(|_| self.start_replica(placement, &flags)).collect();
         let file = |name: &str| self.pki().join(name).to_string_lossy().into_owned();
@@ -242,8 +240,8 @@ impl Lab {
 
     /// How long the server's turns have taken until now.
     pub(crate) fn turns(&self, server: &Server) -> Result<Turns, String> {
-        let (urls, _) = server.aimed_at(Aim::First, false).ok_or("the server does not serve cleartext")?;
-        urls.first().map_or_else(|| Err("there is no server".to_owned()), |url| Turns::read(url))
+        let url = server.replicas.first().and_then(|replica| replica.http.as_deref());
+        Turns::read(url.ok_or("the server does not serve cleartext")?)
     }
 
     /// The first port from here on that nobody has.
