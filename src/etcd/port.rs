@@ -9,8 +9,8 @@ use super::load::{Load, check_format};
 use super::messages::{KeyValue, ResponseOp};
 use super::release;
 use super::state::{State, Wait};
-use super::transaction::{self, Done, PutChunk, Transaction};
-use crate::engine::{EngineError, Position, Write};
+use super::transaction::{self, Done, Transaction};
+use crate::engine::{EngineError, Position};
 use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
 use crate::updates::{self, Updates};
 use futures_util::future;
@@ -179,11 +179,6 @@ async fn look_at_waits(state: Rc<State>) {
 /// Sends a commit until there is a definite answer.
 async fn do_commit(state: Rc<State>, commit: Commit) {
     let is_manifest = commit.manifest.is_some();
-    let drops = |snapshot| {
-        commit.writes.iter().any(|write| matches!(write, Write::DropChunks { snapshot: of, .. } if *of == snapshot))
-    };
-    state.chunk.set(state.chunk.get().filter(|chunk| !drops(chunk.snapshot)));
-    let piece = commit.piece.as_ref().map(|piece| (piece.snapshot, piece.index));
     let Some(transaction) = Transaction::of(commit, &state.keys, &state.known(&state.entries.borrow())) else {
         return state.fail(Failure::Lost("a commit that etcd cannot take".to_owned()));
     };
@@ -199,11 +194,7 @@ async fn do_commit(state: Rc<State>, commit: Commit) {
         Ok(Done::Committed { revision }) => {
             state.entries.borrow_mut().forget(transaction.truncated);
             let chunk_bytes = transaction.chunk_bytes;
-            if let Some((snapshot, index)) = piece {
-                state.chunk.set((revision > 0).then_some(PutChunk { snapshot, index, revision }));
-            } else if is_manifest {
-                state.chunk.set(None);
-            }
+            state.chunk.set(transaction.chunk_after(state.chunk.get(), revision));
             let revision = if is_manifest { revision } else { 0 };
             (Event::Committed { entries: Vec::new(), revision, chunk_bytes, took_us }, revision)
         }

@@ -29,6 +29,10 @@ pub(super) struct Transaction {
     pub(super) truncated: Position,
     /// Bytes of the chunk.
     pub(super) chunk_bytes: usize,
+    /// Snapshot and index of the chunk, if there is one.
+    chunk: Option<(SnapshotId, u32)>,
+    /// Snapshots that lose chunks.
+    dropped: Vec<SnapshotId>,
 }
 
 /// What a port knows of the store. In a store that was restored from a backup, something of it is not there.
@@ -89,6 +93,8 @@ impl Transaction {
             manifest: None,
             truncated: Position::default(),
             chunk_bytes: 0,
+            chunk: None,
+            dropped: Vec::new(),
         };
         transaction.require(known, keys);
         if let Some(payload) = append {
@@ -99,6 +105,7 @@ impl Transaction {
             let sealed = seal_piece(&piece);
             let Piece { snapshot, index, .. } = piece;
             transaction.chunk_bytes = sealed.len();
+            transaction.chunk = Some((snapshot, index));
             if index == 0 {
                 // A migration stores its chunks before there is a manifest.
                 transaction.put(keys.format(), FORMAT.to_vec());
@@ -107,7 +114,10 @@ impl Transaction {
         }
         for write in writes {
             match write {
-                Write::DropChunks { snapshot, below } => transaction.delete(keys.chunks_below(snapshot, below)),
+                Write::DropChunks { snapshot, below } => {
+                    transaction.dropped.push(snapshot);
+                    transaction.delete(keys.chunks_below(snapshot, below));
+                }
                 Write::Truncate(up_to) => {
                     transaction.truncated = up_to;
                     for (writer, last) in known.entries.up_to(up_to) {
@@ -186,6 +196,14 @@ impl Transaction {
         };
         let request = TxnRequest { compare: vec![all_before], success: vec![deletion(range)], failure: Vec::new() };
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
+    }
+
+    /// The last chunk since the last manifest when this was done at `revision`, of the one before.
+    pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
+        match self.chunk {
+            Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
+            None => before.filter(|chunk| self.manifest.is_none() && !self.dropped.contains(&chunk.snapshot)),
+        }
     }
 
     /// What an answer means.
@@ -316,6 +334,23 @@ mod tests {
         assert_eq!(compared(manifest(), &entries), of_manifest);
         entries.forget(Position(40));
         assert_eq!(compared(Commit::default(), &entries), truncated);
+    }
+
+    #[test]
+    fn the_last_chunk_is_known_until_a_manifest_is_put_or_it_is_dropped() {
+        let entries = Entries::default();
+        let last = Some(PutChunk { snapshot: SnapshotId(2), index: 7, revision: 30 });
+        let after = |commit, revision| transaction(commit, &entries).chunk_after(last, revision);
+        let drops = |snapshot| {
+            let write = Write::DropChunks { snapshot: SnapshotId(snapshot), below: 9 };
+            Commit { writes: vec![write], ..Commit::default() }
+        };
+        let piece = Piece { snapshot: SnapshotId(2), index: 8, format: crate::journal::FORMAT, bytes: Vec::new() };
+        let puts = Commit { piece: Some(piece), ..Commit::default() };
+        assert_eq!(after(Commit::default(), 31), last);
+        assert_eq!((after(drops(1), 31), after(drops(2), 31), after(manifest(), 31)), (last, None, None));
+        assert_eq!(after(puts.clone(), 31), Some(PutChunk { snapshot: SnapshotId(2), index: 8, revision: 31 }));
+        assert_eq!(after(puts, 0), None, "put by an earlier attempt, nobody knows where");
     }
 
     #[test]
