@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
@@ -41,32 +40,21 @@ func TestRollingRestart(t *testing.T) {
 	configs := []*rest.Config{user("admin"), second}
 	check(t, 3*time.Minute, func(ctx context.Context) error {
 		space := namespace(t)
-		ctx, cancel := context.WithCancel(ctx)
-		var running sync.WaitGroup
-		defer running.Wait()
-		defer cancel()
-
 		var lists [2]atomic.Int32
-		versions := make([]*latestVersions, len(configs))
+		told := make([]*mirror, len(configs))
+		watching := make([]cache.SharedIndexInformer, len(configs))
 		for number, config := range configs {
 			watched := rest.CopyConfig(config)
 			watched.Wrap(func(next http.RoundTripper) http.RoundTripper { return countLists{next, &lists[number]} })
-			factory := informers.NewSharedInformerFactoryWithOptions(clientset(watched), 0, informers.WithNamespace(space))
-			informer := factory.Coordination().V1().Leases().Informer()
-			versions[number] = &latestVersions{}
-			if _, err := informer.AddEventHandler(versions[number].handler()); err != nil {
+			watching[number] = leaseInformer(clientset(watched), space)
+			var err error
+			if told[number], err = start(ctx, watching[number]); err != nil {
 				return err
-			}
-			running.Add(1)
-			go func() { defer running.Done(); informer.Run(ctx.Done()) }()
-			if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-				return fmt.Errorf("informer %d did not list", number)
 			}
 		}
 
 		failed := make(chan error, rollingNodes)
 		var renewals atomic.Int32
-		last := make([]string, rollingNodes)
 		renewing, stop := context.WithCancel(ctx)
 		defer stop()
 		var nodes sync.WaitGroup
@@ -77,7 +65,6 @@ func TestRollingRestart(t *testing.T) {
 				leases := clientset(configs[number%2]).CoordinationV1().Leases(space)
 				held, err := leases.Create(ctx, lease(fmt.Sprintf("node-%d", number), "kubelet"), metav1.CreateOptions{})
 				for err == nil && renewing.Err() == nil {
-					last[number] = held.ResourceVersion
 					time.Sleep(rollingPeriod)
 					held.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 					held, err = leases.Update(ctx, held, metav1.UpdateOptions{})
@@ -85,8 +72,6 @@ func TestRollingRestart(t *testing.T) {
 				}
 				if err != nil {
 					failed <- fmt.Errorf("node-%d at %s: %w%s", number, time.Now().Format("15:04:05.000"), err, causes(err))
-				} else {
-					last[number] = held.ResourceVersion
 				}
 			}()
 		}
@@ -106,8 +91,9 @@ func TestRollingRestart(t *testing.T) {
 			return fmt.Errorf("a renewal failed: %w", err)
 		default:
 		}
-		for number := range versions {
-			if err := eventually(ctx, informerWithin, func(context.Context) error { return versions[number].have(last) }); err != nil {
+		for number := range told {
+			agrees := told[number].agrees(admin(), space, watching[number], "node-0")
+			if err := eventually(ctx, informerWithin, agrees); err != nil {
 				return fmt.Errorf("informer %d: %w", number, err)
 			}
 			if count := lists[number].Load(); count != 1 {
@@ -141,36 +127,4 @@ func (c countLists) RoundTrip(request *http.Request) (*http.Response, error) {
 		c.count.Add(1)
 	}
 	return c.next.RoundTrip(request)
-}
-
-// latestVersions holds the version of each Lease that an informer saw last.
-type latestVersions struct {
-	mutex sync.Mutex
-	seen  map[string]bool
-}
-
-func (l *latestVersions) handler() cache.ResourceEventHandler {
-	see := func(object any) {
-		if held, is := object.(metav1.Object); is {
-			l.mutex.Lock()
-			defer l.mutex.Unlock()
-			if l.seen == nil {
-				l.seen = map[string]bool{}
-			}
-			l.seen[held.GetResourceVersion()] = true
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: see, UpdateFunc: func(_, object any) { see(object) }}
-}
-
-// have says which of these versions was not seen.
-func (l *latestVersions) have(versions []string) error {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	for number, version := range versions {
-		if !l.seen[version] {
-			return fmt.Errorf("version %s of node-%d was not seen", version, number)
-		}
-	}
-	return nil
 }
