@@ -11,6 +11,7 @@ pub mod api;
 pub mod api_error;
 pub mod auth;
 pub mod buffer;
+pub mod build_info;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

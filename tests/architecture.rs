@@ -19,7 +19,7 @@ const LAYERS: &str = "
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go
-    engine  hpack  http  limits  permits  resource  updates
+    build_info  engine  hpack  http  limits  permits  resource  updates
 ";
 
 /// What knows sockets or framing; nobody else is to know of it but those who serve.

@@ -4,6 +4,7 @@
 use super::etcd::EtcdArgs;
 use super::offline::{InspectArgs, MigrateArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
+use crate::build_info::BuildInfo;
 use crate::etcd;
 use crate::journal::{FORMAT, FORMAT_WRITTEN_MIN};
 use crate::logging::LogFormat;
@@ -26,7 +27,7 @@ const COMPACTION_SECONDS_MIN: u32 = 60;
 /// Without any flag the server makes its own certificates, keeps Leases in a data folder, serves https://127.0.0.1:8443
 /// and prints how to use kubectl with it.
 #[derive(Clone, Debug, Parser)]
-#[command(name = PROGRAM, version, max_term_width = 120, args_conflicts_with_subcommands = true)]
+#[command(name = PROGRAM, version = BuildInfo::version(), max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub struct Args {
     /// What to do in place of serving.
     #[command(subcommand)]
@@ -680,6 +681,6 @@ mod tests {
         }
         assert!(help.matches("[default: ").count() == 24, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
-        assert_eq!(version.trim(), format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")));
+        assert_eq!(version.trim(), format!("{PROGRAM} {}", BuildInfo::version()));
     }
 }

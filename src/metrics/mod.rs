@@ -16,6 +16,7 @@ mod text;
 pub(crate) use request::RequestKind;
 
 use self::journal::JournalCounts;
+use crate::build_info::BuildInfo;
 use crate::clock::Now;
 use crate::cluster::Followed;
 use crate::journal::{CommitStats, Journal};
@@ -236,6 +237,7 @@ impl Metrics {
             self.journal.encode(&mut out, journal);
         }
         self.encode_loop(&mut out);
+        encode_build_info(&mut out);
         let since_start = i64::try_from(now.ms / 1000).unwrap_or(i64::MAX);
         let started = *self.started.get_or_insert_with(|| Time(now.wall.0.saturating_sub(since_start)));
         process::encode(&mut out, started);
@@ -379,6 +381,24 @@ impl Metrics {
             out.sample(name, &[], count);
         }
     }
+}
+
+fn encode_build_info(out: &mut Exposition) {
+    const BUILD: &str = "kubernetes_build_info";
+    out.gauge(BUILD, "1, with what the program was built from as labels.");
+    let info = BuildInfo::get();
+    let labels = [
+        ("build_date", info.build_date),
+        ("compiler", info.compiler),
+        ("git_commit", info.git_commit),
+        ("git_tree_state", info.git_tree_state),
+        ("git_version", info.git_version),
+        ("go_version", info.go_version),
+        ("major", info.major),
+        ("minor", info.minor),
+        ("platform", info.platform),
+    ];
+    out.sample(BUILD, &labels, 1);
 }
 
 #[cfg(test)]
