@@ -30,6 +30,8 @@ use tokio::runtime::{self, Runtime};
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
+    /// URL of kube-apiserver, for the log.
+    server: String,
 }
 
 /// Why there is no way to the cluster.
@@ -76,6 +78,7 @@ impl Cluster {
                 runtime.block_on(Config::from_custom_kubeconfig(file, &options)).map_err(|e| error(&e))?
             }
         };
+        let server = config.cluster_url.to_string();
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
         // It would sleep for minutes after some refusals, without a word; `follow` has pauses of its own.
@@ -84,7 +87,7 @@ impl Cluster {
             let _entered = runtime.enter();
             Client::try_from(config).map_err(|e| error(&e))?
         };
-        Ok(Self { runtime, client })
+        Ok(Self { runtime, client, server })
     }
 
     /// Follows, on a thread of its own and for as long as somebody listens, how the cluster authenticates and which
@@ -97,8 +100,9 @@ impl Cluster {
         authentication: Option<(Followed, mpsc::Sender<ClusterAuthentication>)>,
         namespaces: Option<(Followed, UpdateSender<NamespaceChange>)>,
     ) -> io::Result<()> {
-        let Self { runtime, client } = self;
+        let Self { runtime, client, server } = self;
         let run = move || {
+            let _span = tracing::error_span!("cluster", server).entered();
             let authentication = async {
                 if let Some((followed, sender)) = authentication {
                     follow_authentication(client.clone(), &followed, sender).await;
@@ -206,7 +210,8 @@ mod tests {
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}], current-context: c}}"
         );
         fs::write(&path, kubeconfig).expect("written");
-        let Cluster { runtime, client } = Cluster::configured(Some(&path)).expect("a cluster");
+        let Cluster { runtime, client, server } = Cluster::configured(Some(&path)).expect("a cluster");
+        assert_eq!(server, format!("http://{address}/"));
         let (followed, mut seen) = (Followed::namespaces(), 0);
         let followed_once = follow(Api::<ConfigMap>::all(client), None, &followed, |_| {
             seen += 1;

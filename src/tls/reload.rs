@@ -152,6 +152,10 @@ impl Reloader {
         let run = move || {
             let (mut cluster, clock) = (cluster, Clock::start());
             loop {
+                let wall = clock.now().wall;
+                if let Some(last) = self.expires_soon(wall, Instant::now()) {
+                    self.tell_expiry(last, wall);
+                }
                 match cluster.as_ref().map(|receiver| receiver.recv_timeout(every)) {
                     None => thread::sleep(every),
                     Some(Err(RecvTimeoutError::Timeout)) => {}
@@ -170,9 +174,6 @@ impl Reloader {
                     if !updates.send(Reload::Done(secure)) {
                         return;
                     }
-                }
-                if let Some(last) = self.expires_soon(clock.now().wall, Instant::now()) {
-                    self.tell_expiry(last);
                 }
                 for error in self.untold(Instant::now()) {
                     tracing::warn!(%error, "certificates not loaded; those of before stay in their place");
@@ -236,14 +237,19 @@ impl Reloader {
         Some(last)
     }
 
-    fn tell_expiry(&self, last: Time) {
+    fn tell_expiry(&self, last: Time, wall: Time) {
         let until =
             OffsetDateTime::from_unix_timestamp(last.0).map_or_else(|_| String::new(), |at| at.date().to_string());
-        tracing::warn!(
-            file = %self.sources.cert.display(),
-            until,
-            "the serving certificate is about to expire, or has; one that this program made is renewed when it starts"
-        );
+        let file = self.sources.cert.display();
+        if last < wall {
+            tracing::error!(%file, until, "the serving certificate has expired: clients refuse this server");
+        } else {
+            tracing::warn!(
+                %file,
+                until,
+                "the serving certificate expires soon; one that this program made is renewed when it starts"
+            );
+        }
     }
 
     /// What is wrong and was not told for a while.
