@@ -9,7 +9,7 @@ use coordination_apiserver::cli::{
 use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
 use coordination_apiserver::logging;
 use coordination_apiserver::offline::Store;
-use coordination_apiserver::pki::{self, CertDir, PkiError};
+use coordination_apiserver::pki::{self, AdminKubeconfig, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
 use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
@@ -89,7 +89,14 @@ fn run(args: &Args) -> Result<(), Failure> {
     })
     .map_err(Failure::at_runtime)?;
 
-    let usage = usage(args, &server, tls.as_ref().and_then(|tls| tls.admin.as_ref()))?;
+    let certs = tls.as_ref().and_then(|tls| tls.admin.as_ref());
+    // Held until the end, so that no other server overwrites the file.
+    let kubeconfig = server
+        .secure_addr()
+        .zip(certs)
+        .map(|(addr, certs)| certs.write_kubeconfig(addr, args.tls_cert_file.as_deref()).map_err(Failure::at_runtime));
+    let kubeconfig = kubeconfig.transpose()?;
+    let usage = usage(args, &server, kubeconfig.as_ref().map(AdminKubeconfig::path));
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
     start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
@@ -248,22 +255,21 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     Ok((sources(cert, key, Some(certs.ca_cert())), Some(certs)))
 }
 
-/// The one line that says how to reach the server, after writing what it speaks of.
-fn usage(args: &Args, server: &Server, certs: Option<&CertDir>) -> Result<String, Failure> {
-    Ok(match (server.secure_addr(), certs) {
-        (Some(addr), Some(certs)) => {
-            let path = certs.write_kubeconfig(addr, args.tls_cert_file.as_deref()).map_err(Failure::at_runtime)?;
+/// The one line that says how to reach the server.
+fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
+    match (server.secure_addr(), kubeconfig) {
+        (_, Some(path)) => {
             format!("Ready: kubectl --kubeconfig {} get leases -A", shell_word(&path.to_string_lossy()))
         }
         (Some(addr), None) if args.client_ca_file.is_none() => {
             format!("Ready: https://{addr}, for whom the cluster trusts")
         }
         (Some(addr), None) => format!("Ready: https://{addr}, for clients with a certificate from --client-ca-file"),
-        (None, _) => {
+        (None, None) => {
             let addr = server.insecure_addr().map_or_else(String::new, |addr| addr.to_string());
             format!("Ready: kubectl --server http://{addr} get leases -A")
         }
-    })
+    }
 }
 
 /// Ends the server in good order on the first SIGTERM or SIGINT, and at once on the second, with the status that a

@@ -1,6 +1,6 @@
 //! Files that are there whole or not at all, and a lock between processes.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -30,6 +30,24 @@ impl FolderLock {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
         file.lock()?;
         Ok(Self { _file: file })
+    }
+}
+
+/// The right to a file of the folder for as long as a process lives, or until it is dropped.
+#[derive(Debug)]
+pub(super) struct FileClaim {
+    _file: File,
+}
+
+impl FileClaim {
+    /// Claims the file for which `lock` stands; `None` if another process has claimed it, or this one already.
+    pub(super) fn try_take(lock: &Path) -> io::Result<Option<Self>> {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(lock)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
     }
 }
 

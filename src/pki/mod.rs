@@ -20,7 +20,7 @@ mod files;
 mod issue;
 mod kubeconfig;
 
-use files::FolderLock;
+use files::{FileClaim, FolderLock};
 use issue::{Authority, Leaf, Verdict};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -124,16 +124,22 @@ impl CertDir {
         self.ensure_leaf("admin", &Leaf::Admin)
     }
 
-    /// Writes `admin.kubeconfig` for the server that really listens at `addr`. `serving_cert` is the user's own serving
-    /// certificate, if it is not the one in this folder; the file then trusts just that.
+    /// Writes a kubeconfig of the admin for the server that really listens at `addr`. `serving_cert` is the user's own
+    /// serving certificate, if it is not the one in this folder; the file then trusts just that.
     ///
-    /// Servers that share a folder share this file; the last one to start is the one that it names.
+    /// The file is `admin.kubeconfig`, unless another server that shares the folder has it. Then `addr` is part of the
+    /// file's name.
     ///
     /// # Errors
     /// A file cannot be read or written.
-    pub fn write_kubeconfig(&self, addr: SocketAddr, serving_cert: Option<&Path>) -> Result<PathBuf, PkiError> {
+    pub fn write_kubeconfig(&self, addr: SocketAddr, serving_cert: Option<&Path>) -> Result<AdminKubeconfig, PkiError> {
         let _lock = self.lock()?;
-        let path = self.path("admin.kubeconfig");
+        let claim_path = self.path(".admin.kubeconfig.lock");
+        let claim = FileClaim::try_take(&claim_path).map_err(|e| PkiError::new(&claim_path, Cause::Lock(e)))?;
+        let path = self.path(&match &claim {
+            Some(_) => "admin.kubeconfig".to_owned(),
+            None => format!("admin-{}.kubeconfig", file_name_of(addr)),
+        });
         let trusted = serving_cert.map_or_else(|| self.ca_cert(), Path::to_owned);
         let text = kubeconfig::render(&kubeconfig::Admin {
             addr,
@@ -144,7 +150,7 @@ impl CertDir {
         if !present(&path)? || read(&path)? != text.as_bytes() {
             self.write(&path, text.as_bytes(), files::MODE_SECRET)?;
         }
-        Ok(path)
+        Ok(AdminKubeconfig { path, _claim: claim })
     }
 
     /// The authority's certificate.
@@ -280,6 +286,26 @@ impl CertDir {
         info!(file = %cert_path.display(), reason, until = %facts.not_after.date(), "issued a certificate");
         Ok(())
     }
+}
+
+/// A kubeconfig of the admin. While it lives, no other server overwrites the file.
+#[derive(Debug)]
+pub struct AdminKubeconfig {
+    path: PathBuf,
+    _claim: Option<FileClaim>,
+}
+
+impl AdminKubeconfig {
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// An address as part of a file's name: without colons, at which `KUBECONFIG` is divided, and without brackets.
+fn file_name_of(addr: SocketAddr) -> String {
+    addr.to_string().replace(['[', ']'], "").replace(':', "-")
 }
 
 /// A file of the certificate folder, and what is wrong with it.

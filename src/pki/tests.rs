@@ -86,8 +86,17 @@ fn the_first_start_makes_everything_and_keys_are_the_owners() {
     let certs = folder.ensure().expect("made");
     certs.write_kubeconfig("127.0.0.1:8443".parse().expect("an address"), None).expect("written");
     let names: Vec<String> = folder.content().into_keys().collect();
-    let expected =
-        [".lock", "admin.crt", "admin.key", "admin.kubeconfig", "apiserver.crt", "apiserver.key", "ca.crt", "ca.key"];
+    let expected = [
+        ".admin.kubeconfig.lock",
+        ".lock",
+        "admin.crt",
+        "admin.key",
+        "admin.kubeconfig",
+        "apiserver.crt",
+        "apiserver.key",
+        "ca.crt",
+        "ca.key",
+    ];
     assert_eq!(names, expected);
     assert_eq!(mode(&folder.dir()), 0o700);
     for name in names {
@@ -136,13 +145,30 @@ fn the_second_start_changes_nothing() {
 fn the_kubeconfig_follows_the_port() {
     let folder = Folder::new();
     let certs = folder.ensure().expect("made");
-    let path = certs.write_kubeconfig("127.0.0.1:8443".parse().expect("an address"), None).expect("written");
-    assert!(fs::read_to_string(&path).expect("read").contains("server: https://127.0.0.1:8443\n"));
+    let kubeconfig = |addr: &str| certs.write_kubeconfig(addr.parse().expect("an address"), None).expect("written");
+    let names_server = |name: &str, addr: &str| {
+        fs::read_to_string(folder.file(name)).expect("read").contains(&format!("server: https://{addr}\n"))
+    };
+    drop(kubeconfig("127.0.0.1:8443"));
+    assert!(names_server("admin.kubeconfig", "127.0.0.1:8443"));
     let before = folder.content();
-    certs.write_kubeconfig("127.0.0.1:9443".parse().expect("an address"), None).expect("written");
+    let first = kubeconfig("127.0.0.1:9443");
     assert_eq!(folder.changed(&before), ["admin.kubeconfig"]);
-    assert!(fs::read_to_string(&path).expect("read").contains("server: https://127.0.0.1:9443\n"));
-    assert_eq!(mode(&path), 0o600);
+    assert!(names_server("admin.kubeconfig", "127.0.0.1:9443"));
+    assert_eq!(mode(first.path()), 0o600);
+
+    // The first server lives, so the file stays its own.
+    let before = folder.content();
+    for (addr, name) in
+        [("127.0.0.1:8443", "admin-127.0.0.1-8443.kubeconfig"), ("[::1]:8443", "admin---1-8443.kubeconfig")]
+    {
+        let second = kubeconfig(addr);
+        assert_eq!(second.path(), folder.file(name));
+        assert!(names_server(name, addr));
+    }
+    assert!(!folder.changed(&before).iter().any(|name| name == "admin.kubeconfig"));
+    drop(first);
+    assert_eq!(kubeconfig("127.0.0.1:8443").path(), folder.file("admin.kubeconfig"));
 }
 
 #[test]
@@ -310,14 +336,17 @@ fn many_starts_at_once_make_one_set() {
     std::thread::scope(|scope| {
         let start = |port: u16| {
             let certs = folder.ensure().expect("made or found");
-            certs.write_kubeconfig(SocketAddr::new(LOOPBACK, port), None).expect("written");
+            certs.write_kubeconfig(SocketAddr::new(LOOPBACK, port), None).expect("written")
         };
+        let mut started = Vec::new();
         for port in 1..=8 {
-            scope.spawn(move || start(port));
+            started.push(scope.spawn(move || start(port)));
         }
+        let kubeconfigs: Vec<_> = started.into_iter().map(|thread| thread.join().expect("no panic")).collect();
+        assert_eq!(kubeconfigs.iter().filter(|one| one.path() == folder.file("admin.kubeconfig")).count(), 1);
     });
     let before = folder.content();
-    assert_eq!(before.len(), 8, "no temporary file is left");
+    assert_eq!(before.len(), 16, "no temporary file is left");
     folder.ensure().expect("consistent");
     assert_eq!(folder.changed(&before), [] as [&str; 0]);
 }
