@@ -16,6 +16,7 @@ use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::system::uname;
+use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::fmt::Display;
@@ -107,8 +108,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     if let Some(addr) = server.insecure_addr() {
         warn!(%addr, "serving cleartext HTTP without authentication: whoever reaches this port may do everything");
     }
-    if server.load().map_err(Failure::at_runtime)? {
-        say(usage).map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
+    if server.await_ready().map_err(Failure::at_runtime)? {
+        info!("{usage}");
+        notify(NotifyState::Ready);
     }
     server.run().map_err(Failure::at_runtime)
 }
@@ -157,10 +159,11 @@ fn data_dir(named: Option<&Path>, cert_dir: Option<&Path>) -> io::Result<PathBuf
     path::absolute(dir)
 }
 
-/// Writes a line to standard output, on a thread of its own: one that nobody reads is no reason to wait or to stop.
-fn say(line: String) -> io::Result<()> {
-    let write = move || _ = writeln!(io::stdout(), "{line}");
-    thread::Builder::new().name("usage".to_owned()).spawn(write).map(drop)
+/// Tells the service manager, if one started the program, how the program stands (sd_notify(3)).
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        warn!(%error, "cannot notify the service manager");
+    }
 }
 
 /// What of the cluster the flags ask for.
@@ -291,6 +294,7 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
                 signal = signal_hook::low_level::signal_name(signal),
                 "stopping; the same signal again stops at once"
             );
+            notify(NotifyState::Stopping);
             handle.shutdown();
         }
     };

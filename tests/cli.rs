@@ -110,9 +110,11 @@ fn help_and_version_go_to_standard_output() {
 #[cfg(unix)]
 mod running {
     use super::*;
+    use coordination_apiserver::tls::reload::LOOK_EVERY;
     use rustix::process::{Pid, Signal, kill_process};
-    use std::io::{BufRead as _, BufReader, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _, pipe};
+    use std::io::{self, BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Read as _, Write as _, pipe};
     use std::net::TcpStream;
+    use std::os::unix::net::UnixDatagram;
     use std::os::unix::process::ExitStatusExt as _;
     use std::process::{Child, ExitStatus, Stdio};
     use std::time::{Duration, Instant};
@@ -120,22 +122,39 @@ mod running {
     /// A server that is killed if the test forgets it.
     struct Running {
         child: Child,
-        ready: String,
+        log: Box<dyn BufRead>,
+        /// The log up to the line that says that the server is ready.
+        started: String,
     }
 
     impl Running {
         fn start(cert_dir: &Path, args: &[&str]) -> Self {
-            let mut child = Command::new(EXE)
-                .arg("--cert-dir")
-                .arg(cert_dir)
-                .args(args)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("it runs");
-            let mut ready = String::new();
-            BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut ready).expect("a line");
-            Self { child, ready }
+            let mut server = Self::spawn(command(cert_dir, args));
+            server.read_until("Ready: ");
+            server
+        }
+
+        fn spawn(mut command: Command) -> Self {
+            let mut child = command.stderr(Stdio::piped()).spawn().expect("it runs");
+            let log = Box::new(BufReader::new(child.stderr.take().expect("a pipe")));
+            Self { child, log, started: String::new() }
+        }
+
+        /// Reads the log until a line holds `words`.
+        fn read_until(&mut self, words: &str) {
+            loop {
+                let before = self.started.len();
+                let read = self.log.read_line(&mut self.started).expect("UTF-8");
+                assert!(read > 0, "it ended: {}", self.started);
+                if self.started[before..].contains(words) {
+                    return;
+                }
+            }
+        }
+
+        /// What the line that says that the server is ready says.
+        fn ready(&self) -> &str {
+            self.started.split_once("Ready: ").expect("it is ready").1.trim_end()
         }
 
         fn signal(&self, signal: Signal) {
@@ -153,9 +172,10 @@ mod running {
             }
         }
 
+        /// The whole log of a server that has ended.
         fn log(&mut self) -> String {
-            let mut text = String::new();
-            self.child.stderr.take().expect("a pipe").read_to_string(&mut text).expect("UTF-8");
+            let mut text = self.started.clone();
+            self.log.read_to_string(&mut text).expect("UTF-8");
             text
         }
     }
@@ -165,6 +185,12 @@ mod running {
             _ = self.child.kill();
             _ = self.child.wait();
         }
+    }
+
+    fn command(cert_dir: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(EXE);
+        command.arg("--cert-dir").arg(cert_dir).args(args).stdout(Stdio::null());
+        command
     }
 
     fn free_port() -> u16 {
@@ -179,7 +205,7 @@ mod running {
             let args = [format!("--secure-port={secure}"), format!("--insecure-port={insecure}")];
             let mut server = Running::start(dir.path(), &args.each_ref().map(String::as_str));
             let kubeconfig = dir.path().join("admin.kubeconfig");
-            assert_eq!(server.ready, format!("Ready: kubectl --kubeconfig {} get leases -A\n", kubeconfig.display()));
+            assert_eq!(server.ready(), format!("kubectl --kubeconfig {} get leases -A", kubeconfig.display()));
             let text = fs::read_to_string(kubeconfig).expect("read");
             assert!(text.contains(&format!("server: https://127.0.0.1:{secure}\n")), "{text}");
             server.signal(signal);
@@ -202,13 +228,77 @@ mod running {
         fs::write(&cluster, text).expect("written");
         let cluster = format!("--kubeconfig={}", cluster.display());
         let args = [&*format!("--secure-port={port}"), "--requestheader-from-cluster", &cluster];
-        let mut server = Running::start(dir.path(), &args);
-        assert_eq!(server.ready, format!("Ready: https://127.0.0.1:{port}, for whom the cluster trusts\n"));
+        let mut server = Running::spawn(command(dir.path(), &args));
+        server.read_until("cannot follow");
+        assert!(server.started.contains("server=\"http://127.0.0.1:"), "{}", server.started);
         let made: Vec<_> =
             fs::read_dir(dir.path()).expect("a folder").map(|file| file.expect("a file").file_name()).collect();
         assert!(made.iter().any(|name| name == "apiserver.crt"), "{made:?}");
         assert!(!made.iter().any(|name| name.to_string_lossy().starts_with("admin")), "{made:?}");
         server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0));
+        let log = server.log();
+        assert!(!log.contains("Ready"), "it never heard whom to trust: {log}");
+    }
+
+    #[test]
+    fn a_second_server_leaves_the_kubeconfig_of_the_first_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let ports = [free_port(), free_port()];
+        let start = |port: u16| {
+            let data = format!("--data-dir={}", dir.path().join(port.to_string()).display());
+            Running::start(dir.path(), &[&format!("--secure-port={port}"), &data])
+        };
+        let [first, second] = ports.map(start);
+        let paths =
+            [dir.path().join("admin.kubeconfig"), dir.path().join(format!("admin-127.0.0.1-{}.kubeconfig", ports[1]))];
+        for ((server, path), port) in [first, second].into_iter().zip(&paths).zip(ports) {
+            assert_eq!(server.ready(), format!("kubectl --kubeconfig {} get leases -A", path.display()));
+            let text = fs::read_to_string(path).expect("read");
+            assert!(text.contains(&format!("server: https://127.0.0.1:{port}\n")), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_expired_certificate_is_told_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        params.not_after = rcgen::date_time_ymd(2026, 1, 1);
+        let (cert_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+        fs::write(&cert_file, params.self_signed(&key).expect("a certificate").pem()).expect("written");
+        fs::write(&key_file, key.serialize_pem()).expect("written");
+        let args = [
+            format!("--secure-port={}", free_port()),
+            format!("--tls-cert-file={}", cert_file.display()),
+            format!("--tls-private-key-file={}", key_file.display()),
+        ];
+        let mut server = Running::spawn(command(dir.path(), &args.each_ref().map(String::as_str)));
+        let started = Instant::now();
+        server.read_until("has expired");
+        assert!(started.elapsed() < LOOK_EVERY, "{}", server.started);
+        assert!(server.started.contains("ERROR") && server.started.contains("2026-01-01"), "{}", server.started);
+    }
+
+    /// Goal: a service manager hears when the server is ready and when it stops. Method: a socket in the place of
+    /// systemd's, by sd_notify(3).
+    #[test]
+    fn a_service_manager_is_notified() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        manager.set_read_timeout(Some(Duration::from_secs(10))).expect("a time");
+        let heard = || {
+            let mut message = [0; 64];
+            let length = manager.recv(&mut message).expect("a message");
+            String::from_utf8_lossy(&message[..length]).trim().to_owned()
+        };
+        let mut start = command(dir.path(), &[&format!("--secure-port={}", free_port())]);
+        start.env("NOTIFY_SOCKET", &path);
+        let mut server = Running::spawn(start);
+        assert_eq!(heard(), "READY=1");
+        server.signal(Signal::TERM);
+        assert_eq!(heard(), "STOPPING=1");
         assert_eq!(server.wait().code(), Some(0));
     }
 
@@ -225,18 +315,18 @@ mod running {
     }
 
     #[test]
-    fn a_standard_output_that_nobody_reads_holds_nothing_up() {
+    fn a_log_that_nobody_reads_holds_nothing_up() {
         let dir = tempfile::tempdir().expect("a folder");
         let port = free_port();
-        let (_unread, stdout) = full_pipe();
+        let (_unread, stderr) = full_pipe();
         let child = Command::new(EXE)
             .args([format!("--insecure-port={port}"), "--secure-port=0".to_owned()])
             .env("HOME", dir.path())
-            .stdout(stdout)
-            .stderr(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
             .spawn()
             .expect("it runs");
-        let mut server = Running { child, ready: String::new() };
+        let mut server = Running { child, log: Box::new(io::empty()), started: String::new() };
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut client = loop {
             match TcpStream::connect(("127.0.0.1", port)) {

@@ -31,6 +31,7 @@ use crate::limits::{
 };
 use crate::listener::Listener;
 use crate::metrics::TurnEnd;
+use crate::route::Probe;
 use crate::serve::Service;
 use crate::table::{PREFETCH_MAX, Table};
 use crate::tls::config::Secure;
@@ -190,11 +191,23 @@ impl Server {
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
     pub fn load(&mut self) -> Result<bool, RunError> {
+        self.turn_until(Self::is_current)
+    }
+
+    /// Takes turns until `/readyz` passes, or until the server is stopped. Whether `/readyz` passes.
+    ///
+    /// # Errors
+    /// [`RunError`]: the journal cannot be read.
+    pub fn await_ready(&mut self) -> Result<bool, RunError> {
+        self.turn_until(|server| server.service.api.health.is_passing(Probe::Readyz))
+    }
+
+    fn turn_until(&mut self, is_done: impl Fn(&Self) -> bool) -> Result<bool, RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
-        while !self.is_current() && !self.is_over() {
+        while !is_done(self) && !self.is_over() {
             self.turn(&mut events)?;
         }
-        Ok(self.is_current())
+        Ok(is_done(self))
     }
 
     /// Whether the table is loaded and has lately had all that any replica had acknowledged.

@@ -62,11 +62,21 @@ impl HealthChecks {
         CheckId(self.checks.len() - 1)
     }
 
-    /// Says how a check stands.
+    /// Says how a check stands. The log tells when it begins to pass or to fail.
     pub fn set(&mut self, id: CheckId, state: Result<(), Unhealthy>) {
-        if let Some(check) = self.checks.get_mut(id.0) {
-            check.state = state;
+        let Some(check) = self.checks.get_mut(id.0) else { return };
+        match (&check.state, &state) {
+            (Ok(()), Err(reason)) => tracing::warn!(check = check.name, %reason, "health check fails"),
+            (Err(_), Ok(())) => tracing::info!(check = check.name, "health check passes"),
+            _ => {}
         }
+        check.state = state;
+    }
+
+    /// Whether every check of `probe` passes.
+    #[must_use]
+    pub fn is_passing(&self, probe: Probe) -> bool {
+        self.of(probe).all(|(_, state)| state.is_ok())
     }
 
     /// From now on the server is not ready.
