@@ -4,7 +4,7 @@
 //! blame, else 1.
 
 use coordination_apiserver::cli::{
-    Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
+    self, Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
 };
 use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
 use coordination_apiserver::logging;
@@ -31,14 +31,15 @@ fn main() -> ExitCode {
     let args = match Args::parse_checked(env::args_os()) {
         Ok(args) => args,
         Err(Stop::Information(text)) => {
-            _ = io::stdout().write_all(text.as_bytes());
-            return ExitCode::SUCCESS;
+            return print(text.as_bytes());
         }
         Err(Stop::Wrong(line)) => return Failure { line, status: USAGE }.report(),
     };
     match &args.command {
         Some(Command::Inspect(args)) => return inspect(args).unwrap_or_else(|failure| failure.report()),
         Some(Command::MigrateStorage(args)) => return migrate(args).unwrap_or_else(|failure| failure.report()),
+        Some(Command::Completion { shell }) => return print(&cli::completion(*shell)),
+        Some(Command::Man { command }) => return print(&cli::manual(command.as_deref())),
         None => {}
     }
     let log = match logging::init(args.log_format, args.verbosity) {
@@ -49,6 +50,12 @@ fn main() -> ExitCode {
     // The last word comes after everything that was logged before it.
     drop(log);
     outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
+}
+
+/// Prints a document. A reader that has gone away is no reason to fail.
+fn print(document: &[u8]) -> ExitCode {
+    _ = io::stdout().write_all(document);
+    ExitCode::SUCCESS
 }
 
 /// The life of the server, from its certificates to its end.

@@ -12,6 +12,7 @@ use crate::tls::source::FrontProxySource;
 use crate::tls::trust::{FrontProxy, HeaderNames};
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use std::ffi::OsString;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +26,7 @@ const COMPACTION_SECONDS_MIN: u32 = 60;
 /// A Kubernetes API server for Leases (coordination.k8s.io/v1).
 ///
 /// Without any flag the server makes its own certificates, keeps Leases in a data folder, serves https://127.0.0.1:8443
-/// and prints how to use kubectl with it.
+/// and logs how to use kubectl with it.
 #[derive(Clone, Debug, Parser)]
 #[command(name = PROGRAM, version = BuildInfo::version(), max_term_width = 120, args_conflicts_with_subcommands = true)]
 pub struct Args {
@@ -246,6 +247,19 @@ pub enum Command {
     /// Move all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
     /// store must hold nothing. The old one stays as it is. Watches from before get 410.
     MigrateStorage(MigrateArgs),
+
+    /// Print a script that completes this program's command lines in a shell.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+
+    /// Print the manual page of this program, or of one of its commands, for man(1).
+    Man {
+        /// The command.
+        #[arg(value_parser = ["completion", "inspect", "man", "migrate-storage"])]
+        command: Option<String>,
+    },
 }
 
 /// Where Leases are kept.
@@ -272,6 +286,7 @@ impl Args {
         let checked = match &args.command {
             Some(Command::Inspect(inspect)) => inspect.check(),
             Some(Command::MigrateStorage(migrate)) => migrate.check(),
+            Some(Command::Completion { .. } | Command::Man { .. }) => Ok(()),
             None => args.check(),
         };
         checked.map_err(|message| Stop::Wrong(one_line(&message)))?;

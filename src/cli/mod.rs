@@ -3,11 +3,13 @@
 //! Whatever is wrong with one is told in one line, so that it can be found in the log of a supervisor.
 
 mod args;
+mod documents;
 mod etcd;
 mod offline;
 
 pub use args::{Args, Command, StorageKind};
 use clap::Parser;
+pub use documents::{completion, manual};
 pub use offline::{DurableKind, InspectArgs, MigrateArgs};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
