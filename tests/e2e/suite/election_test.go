@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -90,6 +92,11 @@ func TestLeaderElection(t *testing.T) {
 						return fmt.Errorf("first leads: %t, second leads: %t", first.leads.Load(), second.leads.Load())
 					}
 				}
+				// client-go cannot release a Lease whose renewal it has just given up: that one may be served, and the release
+				// conflicts with it.
+				if err := awaitRenewal(ctx, clientset(config).CoordinationV1().Leases(space)); err != nil {
+					return err
+				}
 				first.end()
 				left := time.Now()
 				if err := eventually(ctx, 20*time.Second, leads(second, true)); err != nil {
@@ -110,6 +117,22 @@ func TestLeaderElection(t *testing.T) {
 			})
 		})
 	}
+}
+
+// awaitRenewal returns right after the Lease was renewed, so that the next renewal is not yet on its way.
+func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface) error {
+	before, err := leases.Get(ctx, "election", metav1.GetOptions{})
+	for err == nil {
+		var held *coordinationv1.Lease
+		held, err = leases.Get(ctx, "election", metav1.GetOptions{})
+		if err == nil && !held.Spec.RenewTime.Equal(before.Spec.RenewTime) {
+			// The candidate has yet to get its answer.
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
 }
 
 // What holds the Leases is killed and comes back, with them or without; whoever led goes on or gives up, and at no time
