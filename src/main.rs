@@ -6,7 +6,9 @@
 use coordination_apiserver::cli::{
     self, Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
 };
-use coordination_apiserver::cluster::{Cluster, Followed, Namespaces};
+use coordination_apiserver::cluster::{
+    self, Cluster, EndpointsReceiver, Followed, Namespaces, PublishedEndpoints, ServiceName,
+};
 use coordination_apiserver::logging;
 use coordination_apiserver::offline::Store;
 use coordination_apiserver::pki::{self, AdminKubeconfig, CertDir, PkiError};
@@ -61,11 +63,13 @@ fn print(document: &[u8]) -> ExitCode {
 /// The life of the server, from its certificates to its end.
 fn run(args: &Args) -> Result<(), Failure> {
     let max_connections = connections_max(args.max_connections.get());
+    let (endpoints_sender, endpoints) = cluster::endpoints();
     let of_cluster = OfCluster {
         authentication: args.requestheader_from_cluster.then(Followed::authentication),
         namespaces: args.namespaces_from_cluster.then(Followed::namespaces),
+        endpoints: args.publish_endpoints.clone().map(|service| (Followed::endpoints(), service)),
     };
-    let cluster = match args.requestheader_from_cluster || args.namespaces_from_cluster {
+    let cluster = match args.asks_cluster() {
         true => Some(Cluster::configured(args.kubeconfig.as_deref()).map_err(Failure::wrong)?),
         false => None,
     };
@@ -94,6 +98,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         journal_format: args.journal_format,
         reclaim_seconds: args.reclaim_seconds,
         followed: of_cluster.iter().cloned().collect(),
+        endpoints: args.publish_endpoints.is_some().then_some(endpoints_sender),
     })
     .map_err(Failure::at_runtime)?;
 
@@ -106,9 +111,9 @@ fn run(args: &Args) -> Result<(), Failure> {
     let kubeconfig = kubeconfig.transpose()?;
     let usage = usage(args, &server, kubeconfig.as_ref().map(AdminKubeconfig::path));
     stop_on_signals(server.shutdown_handle()).map_err(|e| Failure::at_runtime(format!("cannot take signals: {e}")))?;
-    start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster)
+    start_helpers(&server, tls.take().map(|tls| tls.reloader), cluster, of_cluster, endpoints)
         .map_err(|e| Failure::at_runtime(format!("cannot start a thread: {e}")))?;
-    server.announce(&uname().nodename().to_string_lossy());
+    server.announce(&uname().nodename().to_string_lossy(), args.endpoint());
     if let Some(addr) = server.secure_addr() {
         info!(%addr, "serving HTTPS");
     }
@@ -177,11 +182,13 @@ fn notify(state: NotifyState<'_>) {
 struct OfCluster {
     authentication: Option<Followed>,
     namespaces: Option<Followed>,
+    endpoints: Option<(Followed, ServiceName)>,
 }
 
 impl OfCluster {
     fn iter(&self) -> impl Iterator<Item = &Followed> {
-        self.authentication.iter().chain(&self.namespaces)
+        let endpoints = self.endpoints.iter().map(|(followed, _)| followed);
+        self.authentication.iter().chain(&self.namespaces).chain(endpoints)
     }
 }
 
@@ -190,7 +197,8 @@ fn start_helpers(
     server: &Server,
     reloader: Option<Reloader>,
     cluster: Option<Cluster>,
-    OfCluster { authentication, namespaces }: OfCluster,
+    OfCluster { authentication, namespaces, endpoints: service }: OfCluster,
+    endpoints: EndpointsReceiver,
 ) -> io::Result<()> {
     let (said, heard) = mpsc::channel();
     if let Some(reloader) = reloader {
@@ -198,7 +206,10 @@ fn start_helpers(
     }
     if let Some(cluster) = cluster {
         let namespaces = namespaces.map(|followed| (followed, server.namespace_sender()));
-        cluster.follow(authentication.map(|followed| (followed, said)), namespaces)?;
+        let published = server.published_sender();
+        let endpoints =
+            service.map(|(followed, service)| PublishedEndpoints { followed, service, endpoints, published });
+        cluster.follow(authentication.map(|followed| (followed, said)), namespaces, endpoints)?;
     }
     Ok(())
 }

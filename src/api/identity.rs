@@ -1,19 +1,28 @@
 //! The identity Lease of a replica: who serves the Leases of this cluster, as kube-apiserver says of itself (Kubernetes
 //! documentation, "Leases", "API server identity").
 //!
-//! Each replica has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. The Leases of
-//! replicas that died are deleted by whichever replica finds them expired.
+//! Each replica that is ready has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. The
+//! Leases of replicas that died are deleted by whichever replica finds them expired.
+//!
+//! An identity Lease may name the address where its replica serves. The addresses of the replicas that live are what the
+//! Service leads to (`cluster::endpoints`).
+//!
+//! Whether a replica lives is told by the clock of the observer, as client-go's leader election does: a Lease has
+//! expired when no other renewal was seen for as long as it holds. So the clocks of two hosts may differ.
 
 use super::Api;
 use crate::clock::Now;
 use crate::lease::validation::format::is_dns_subdomain;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, StringMap};
+use crate::route::Probe;
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::{Object, RenewedTimes};
 use crate::table::snapshot::{Range, Snapshot, Stepped};
 use crate::timestamp::MicroTime;
 use compact_str::{CompactString, format_compact};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use uuid::Uuid;
 
 /// Namespace of identity Leases.
@@ -22,12 +31,18 @@ const NAMESPACE: &str = "kube-system";
 const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
 /// Label with the name of the replica's host.
 const HOST_LABEL: &str = "kubernetes.io/hostname";
+/// Annotation with the address and port where the replica serves.
+const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 /// Time between two renewals, in ms.
-const RENEW_MS: u64 = 10_000;
+const RENEW_MS: u64 = 5_000;
+/// Time between two looks at the identity Leases, in ms.
+const LOOK_MS: u64 = 500;
 /// Time before another attempt when the journal takes no change, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Time for which an identity Lease holds without a renewal, in seconds.
-const DURATION_S: i32 = 60;
+/// Time between two looks at whether this replica is ready, in ms.
+const READY_LOOK_MS: u64 = 100;
+/// Time for which an identity Lease holds without a renewal, in seconds. kube-apiserver's endpoint Leases hold as long.
+const DURATION_S: i32 = 15;
 /// Longest wait of a stop for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 /// Keys that are looked at in one step.
@@ -40,32 +55,115 @@ pub struct Identity {
     host: CompactString,
     /// Name, and an id that is new at each start.
     holder: CompactString,
+    /// Address where the replica serves, if the Lease names it.
+    endpoint: Option<SocketAddr>,
     /// When the Lease is renewed next, in ms.
-    due_ms: u64,
+    renew_ms: u64,
+    /// When the identity Leases are looked at next, in ms.
+    look_ms: u64,
     /// Ticket number of the deletion of the Lease, and when the stop no longer waits for it, in ms.
     leaving: Option<(u64, u64)>,
+    /// Identity Leases by name, as last seen.
+    seen: BTreeMap<CompactString, Seen>,
+}
+
+/// An identity Lease, as this replica has seen it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    renew_time: Option<MicroTime>,
+    /// When this replica first saw `renew_time`, in ms.
+    since_ms: u64,
+    /// Time for which the Lease holds without a renewal, in ms.
+    duration_ms: u64,
+    endpoint: Option<SocketAddr>,
+}
+
+impl Seen {
+    fn is_expired(&self, now: Now) -> bool {
+        self.since_ms + self.duration_ms < now.ms
+    }
 }
 
 impl Identity {
-    /// The identity of the replica that serves on `port` of `host`.
+    /// The identity of the replica that serves on `port` of `host`, and that clients reach at `endpoint`, if the Lease
+    /// is to say so.
     #[must_use]
-    pub fn new(host: &str, port: u16, id: Uuid) -> Self {
+    pub fn new(host: &str, port: u16, endpoint: Option<SocketAddr>, id: Uuid) -> Self {
         let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
         let name =
             if is_dns_subdomain(name.as_bytes()) { name } else { format_compact!("coordination-apiserver-{id}") };
         let holder = format_compact!("{name}_{id}");
-        Self { name, host: host.into(), holder, due_ms: 0, leaving: None }
+        Self {
+            name,
+            host: host.into(),
+            holder,
+            endpoint,
+            renew_ms: 0,
+            look_ms: 0,
+            leaving: None,
+            seen: BTreeMap::new(),
+        }
     }
 
     /// When there is something to do, in ms.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
-        self.leaving.map_or(self.due_ms, |(_, end_ms)| end_ms)
+        self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
+    }
+
+    /// Addresses of the replicas that live and name one, in order. This replica lives, also while its Lease is on the way
+    /// to the table.
+    fn endpoints(&self, now: Now) -> Vec<SocketAddr> {
+        let mut endpoints = self.other_endpoints(now);
+        endpoints.extend(self.endpoint);
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        endpoints
+    }
+
+    /// Addresses of the other replicas that live and name one, in order.
+    #[must_use]
+    pub fn other_endpoints(&self, now: Now) -> Vec<SocketAddr> {
+        let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
+        let mut endpoints: Vec<_> = others.filter_map(|(_, seen)| seen.endpoint).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        endpoints
+    }
+
+    /// Looks at all identity Leases. The names of those that have expired.
+    fn look(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
+        let mut seen = BTreeMap::new();
+        for_each_in_namespace(table, |object| {
+            if is_identity(object.metadata()) {
+                let name = &object.metadata().name;
+                let renew_time = object.renew_time();
+                let since_ms = match self.seen.get(name) {
+                    Some(before) if before.renew_time == renew_time => before.since_ms,
+                    _ => now.ms,
+                };
+                let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
+                let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
+                let endpoint = object.metadata().annotations.value(ENDPOINT_ANNOTATION);
+                let endpoint = endpoint.and_then(|text| text.parse().ok());
+                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint });
+            }
+            true
+        });
+        self.seen = seen;
+        self.look_ms = now.ms + LOOK_MS;
+        self.seen
+            .iter()
+            .filter(|(name, seen)| seen.is_expired(now) && **name != self.name)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
         let labels: StringMap =
             [(LABEL.0.into(), LABEL.1.into()), (HOST_LABEL.into(), self.host.clone())].into_iter().collect();
+        let annotations: StringMap =
+            self.endpoint.iter().map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{endpoint}"))).collect();
         Lease {
             metadata: ObjectMeta {
                 name: self.name.clone(),
@@ -73,6 +171,7 @@ impl Identity {
                 uid: format_compact!("{uid}"),
                 creation_timestamp: Some(now.wall),
                 labels,
+                annotations,
                 ..ObjectMeta::default()
             },
             spec: LeaseSpec {
@@ -89,28 +188,16 @@ fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
 
-fn is_identity(lease: &Lease) -> bool {
-    lease.metadata.namespace == NAMESPACE && lease.metadata.labels.value(LABEL.0) == Some(LABEL.1)
-}
-
-/// Whether an identity Lease has not been renewed for as long as it holds.
-fn is_expired(lease: &Lease, now: Now) -> bool {
-    let renewed = lease.spec.renew_time.map_or(0, |time| time.0);
-    let lasts = i64::from(lease.spec.lease_duration_seconds.unwrap_or(DURATION_S)).saturating_mul(1_000_000);
-    renewed.saturating_add(lasts) < micros(now).0
+fn is_identity(metadata: &ObjectMeta) -> bool {
+    metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
 /// Whether a table has Leases besides the identities of replicas, which say nothing of who held locks.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
-    table.len() > table.count_in(NAMESPACE) || any_in_namespace(table, |lease| !is_identity(lease))
-}
-
-/// Whether some Lease in the namespace of identities is as `is_wanted` says.
-fn any_in_namespace(table: &Table, mut is_wanted: impl FnMut(&Lease) -> bool) -> bool {
-    let mut is_found = false;
+    let mut is_found = table.len() > table.count_in(NAMESPACE);
     for_each_in_namespace(table, |object| {
-        is_found |= is_wanted(&object.lease());
+        is_found |= !is_identity(object.metadata());
         !is_found
     });
     is_found
@@ -122,46 +209,43 @@ fn for_each_in_namespace(table: &Table, mut each: impl FnMut(&Object) -> bool) {
 }
 
 impl Api {
-    /// Renews the Lease of this replica when it is due, and deletes those of replicas that died.
-    pub fn keep_identity(&mut self, table: &mut Table, now: Now) {
+    /// Renews the Lease of this replica when it is due, looks at those of the others, and deletes those of replicas that
+    /// died. While this replica is not ready it does neither: a Lease says that its replica serves, and a table that is
+    /// behind does not tell who has died.
+    ///
+    /// The endpoints of the replicas that live, if this was the time for a look; none while this replica does not know.
+    pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<SocketAddr>> {
         let uid = match &self.identity {
-            Some(identity) if identity.leaving.is_none() && identity.due_ms <= now.ms => self.new_uid(),
-            _ => return,
+            Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
+            _ => return None,
         };
-        let Some(identity) = &mut self.identity else { return };
-        if self.storage.is_loading() {
-            identity.due_ms = now.ms + RETRY_MS;
-            return;
+        let identity = self.identity.as_mut()?;
+        if !self.health.is_passing(Probe::Readyz) {
+            (identity.renew_ms, identity.look_ms) = (now.ms + READY_LOOK_MS, now.ms + READY_LOOK_MS);
+            // Whoever was not heard of meanwhile may have renewed all the same.
+            identity.seen.clear();
+            return Some(Vec::new());
         }
-        let change = match table.find(NAMESPACE, &identity.name) {
-            None => Change::Create(Box::new(identity.lease(uid, now))),
-            Some((slot, object)) if object.lease().spec.holder_identity.as_deref() == Some(&*identity.holder) => {
-                let times = RenewedTimes { renew_time: micros(now), managed_time: None };
-                Change::Renew(table.target(slot), times)
-            }
-            Some((slot, _)) => Change::Replace(table.target(slot), Box::new(identity.lease(uid, now))),
-        };
-        let is_taken = self.storage.write(table, change, now.ms).is_ok();
-        identity.due_ms = now.ms + if is_taken { RENEW_MS } else { RETRY_MS };
-        self.delete_expired_identities(table, now);
-    }
-
-    fn delete_expired_identities(&mut self, table: &mut Table, now: Now) {
-        let mut expired = Vec::new();
-        for_each_in_namespace(table, |object| {
-            let lease = object.lease();
-            if is_identity(&lease) && is_expired(&lease, now) {
-                expired.push(lease.metadata.name.clone());
-            }
-            true
-        });
-        for name in expired {
+        if identity.renew_ms <= now.ms {
+            let change = match table.find(NAMESPACE, &identity.name) {
+                None => Change::Create(Box::new(identity.lease(uid, now))),
+                Some((slot, object)) if object.lease().spec.holder_identity.as_deref() == Some(&*identity.holder) => {
+                    let times = RenewedTimes { renew_time: micros(now), managed_time: None };
+                    Change::Renew(table.target(slot), times)
+                }
+                Some((slot, _)) => Change::Replace(table.target(slot), Box::new(identity.lease(uid, now))),
+            };
+            let is_taken = self.storage.write(table, change, now.ms).is_ok();
+            identity.renew_ms = now.ms + if is_taken { RENEW_MS } else { RETRY_MS };
+        }
+        for name in identity.look(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
                 // Another replica may be first, or the journal is full: the next look finds what is left.
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
+        Some(identity.endpoints(now))
     }
 
     /// Deletes the Lease of this replica, which stops.
@@ -195,7 +279,18 @@ mod tests {
     }
 
     fn replica(host: &str) -> Api {
-        Api { identity: Some(Identity::new(host, 8443, Uuid::new_v4())), ..Api::new() }
+        replica_at(host, None)
+    }
+
+    fn replica_at(host: &str, endpoint: Option<&str>) -> Api {
+        let endpoint = endpoint.map(|text| text.parse().expect("an address"));
+        Api { identity: Some(Identity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
+    }
+
+    /// The endpoints that a replica sees at its look at `ms`.
+    fn looked(api: &mut Api, table: &mut Table, ms: u64) -> Vec<String> {
+        let endpoints = api.keep_identity(table, at(ms)).expect("a look");
+        endpoints.iter().map(ToString::to_string).collect()
     }
 
     fn names(table: &Table) -> Vec<CompactString> {
@@ -222,12 +317,14 @@ mod tests {
         assert_eq!(names(&table), both);
         assert!(!holds_leases(&table), "a store with identities alone is new");
         let first = renewed(&table, both[0]);
-        for ms in (1_000..=60_000).step_by(1_000) {
+        for ms in (1_000..=15_000).step_by(1_000) {
             one.keep_identity(&mut table, at(ms));
         }
-        assert_eq!(renewed(&table, both[0]), first + 60_000_000);
-        assert_eq!(table.version(), ResourceVersion(9), "one write in ten seconds");
-        one.keep_identity(&mut table, at(70_000));
+        assert_eq!(renewed(&table, both[0]), first + 15_000_000);
+        assert_eq!(table.version(), ResourceVersion(6), "one write in five seconds");
+        assert_eq!(names(&table), both);
+        // The first look at the other Lease was a second after its renewal.
+        one.keep_identity(&mut table, at(16_500));
         assert_eq!(names(&table), both[..1]);
     }
 
@@ -244,8 +341,66 @@ mod tests {
     }
 
     #[test]
+    fn the_clocks_of_two_hosts_may_differ() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let (mut one, mut other) = (replica("a"), replica("b"));
+        let an_hour_behind = |ms| Now { wall: Time(at(ms).wall.0 - 3_600), ..at(ms) };
+        for ms in (0..=60_000).step_by(500) {
+            other.keep_identity(&mut table, an_hour_behind(ms));
+            one.keep_identity(&mut table, at(ms));
+            assert_eq!(names(&table).len(), 2, "{ms}");
+        }
+    }
+
+    #[test]
+    fn the_endpoints_are_those_of_replicas_that_live() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let (a, b, c) = ("10.0.0.1:8443", "10.0.0.2:8443", "[fd00::3]:8443");
+        let mut one = replica_at("a", Some(a));
+        let mut two = replica_at("b", Some(b));
+        let mut three = replica_at("c", Some(c));
+        assert_eq!(looked(&mut one, &mut table, 0), [a], "it sees itself at once");
+        assert_eq!(looked(&mut two, &mut table, 0), [a, b]);
+        assert_eq!(looked(&mut three, &mut table, 0), [a, b, c]);
+        assert_eq!(looked(&mut one, &mut table, 500), [a, b, c]);
+        // The second starts again with another address; the third dies.
+        let mut two = replica_at("b", Some("10.0.0.9:8443"));
+        two.keep_identity(&mut table, at(1_000));
+        assert_eq!(looked(&mut one, &mut table, 1_000), [a, "10.0.0.9:8443", c]);
+        for ms in (1_500..=15_500).step_by(500) {
+            two.keep_identity(&mut table, at(ms));
+            assert_eq!(looked(&mut one, &mut table, ms), [a, "10.0.0.9:8443", c], "{ms}");
+        }
+        assert_eq!(looked(&mut one, &mut table, 16_000), [a, "10.0.0.9:8443"], "seen since 500");
+        // The second stops: the others are told without it.
+        two.keep_identity(&mut table, at(16_000));
+        let others = two.identity.as_ref().expect("an identity").other_endpoints(at(16_000));
+        assert_eq!(others, [a.parse().expect("an address")]);
+        two.leave(&mut table, at(16_000));
+        assert_eq!(looked(&mut one, &mut table, 16_500), [a]);
+    }
+
+    #[test]
+    fn a_replica_that_was_not_ready_takes_nobody_for_dead() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let (mut one, mut other) = (replica_at("a", Some("10.0.0.1:1")), replica_at("b", Some("10.0.0.2:1")));
+        let check = one.health.register("journal", &[Probe::Readyz], "not yet read");
+        assert_eq!(looked(&mut one, &mut table, 0), [""; 0]);
+        assert_eq!(names(&table), [""; 0], "a Lease says that its replica serves");
+        one.health.set(check, Ok(()));
+        other.keep_identity(&mut table, at(1_000));
+        assert_eq!(looked(&mut one, &mut table, 1_000).len(), 2);
+        one.health.set(check, Err("this replica is behind".into()));
+        for ms in (1_500..=60_000).step_by(500) {
+            assert!(one.keep_identity(&mut table, at(ms)).is_none_or(|endpoints| endpoints.is_empty()));
+        }
+        one.health.set(check, Ok(()));
+        assert_eq!(looked(&mut one, &mut table, 61_000).len(), 2);
+    }
+
+    #[test]
     fn a_host_that_is_no_name_has_an_identity_too() {
-        let identity = Identity::new("a_b", 1, Uuid::new_v4());
+        let identity = Identity::new("a_b", 1, None, Uuid::new_v4());
         assert!(is_dns_subdomain(identity.name.as_bytes()), "{}", identity.name);
     }
 }

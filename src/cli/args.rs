@@ -5,6 +5,7 @@ use super::etcd::EtcdArgs;
 use super::offline::{InspectArgs, MigrateArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::build_info::BuildInfo;
+use crate::cluster::ServiceName;
 use crate::etcd;
 use crate::journal::{FORMAT, FORMAT_WRITTEN_MIN};
 use crate::logging::LogFormat;
@@ -140,7 +141,18 @@ pub struct Args {
     #[arg(long)]
     pub namespaces_from_cluster: bool,
 
-    /// Kubeconfig of the cluster that --requestheader-from-cluster and --namespaces-from-cluster ask.
+    /// Service whose EndpointSlices the replicas keep: they hold the --advertise-address of each replica that is ready.
+    /// The Service has no selector, and its port is named https. The last replica stays in the slices when it stops.
+    /// Needs --storage etcd, and --kubeconfig or a pod's service account.
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "advertise_address")]
+    pub publish_endpoints: Option<ServiceName>,
+
+    /// IP address at which clients reach this replica, for --publish-endpoints.
+    #[arg(long, value_name = "IP", requires = "publish_endpoints")]
+    pub advertise_address: Option<IpAddr>,
+
+    /// Kubeconfig of the cluster that --requestheader-from-cluster, --namespaces-from-cluster and --publish-endpoints
+    /// ask.
     ///
     /// [default: the service account of the pod]
     #[arg(long, value_name = "FILE")]
@@ -305,6 +317,41 @@ impl Args {
         (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
     }
 
+    /// Whether anything is asked of a cluster.
+    #[must_use]
+    pub fn asks_cluster(&self) -> bool {
+        self.requestheader_from_cluster || self.namespaces_from_cluster || self.publish_endpoints.is_some()
+    }
+
+    /// Where clients reach this replica, if the Service is to lead there.
+    #[must_use]
+    pub fn endpoint(&self) -> Option<SocketAddr> {
+        self.advertise_address.map(|address| SocketAddr::new(address, self.secure_port))
+    }
+
+    fn check_endpoints(&self) -> Result<(), String> {
+        if self.publish_endpoints.is_none() {
+            return Ok(());
+        }
+        if self.storage != StorageKind::Etcd {
+            return Err("--publish-endpoints needs --storage etcd".into());
+        }
+        if self.secure_port == 0 {
+            return Err("--publish-endpoints needs a --secure-port".into());
+        }
+        // What the API refuses (Kubernetes, `ValidateEndpointIP`).
+        match self.advertise_address {
+            Some(IpAddr::V6(address)) if address.is_unicast_link_local() => {}
+            Some(IpAddr::V4(address)) if address.is_link_local() => {}
+            Some(address) if !(address.is_unspecified() || address.is_loopback() || address.is_multicast()) => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        let address = self.advertise_address.map_or_else(String::new, |address| address.to_string());
+        Err(format!("--advertise-address {address}: an EndpointSlice cannot hold it"))
+    }
+
     /// The user's own serving certificate and key.
     #[must_use]
     pub fn serving_files(&self) -> Option<(&Path, &Path)> {
@@ -393,12 +440,11 @@ impl Args {
             return Err("--data-dir is for --storage disk".into());
         }
         self.check_etcd()?;
-        if self.kubeconfig.is_some() && !self.requestheader_from_cluster && !self.namespaces_from_cluster {
-            return Err(
-                "--kubeconfig is for --requestheader-from-cluster and --namespaces-from-cluster, of which none is \
-                        given"
-                    .into(),
-            );
+        self.check_endpoints()?;
+        if self.kubeconfig.is_some() && !self.asks_cluster() {
+            return Err("--kubeconfig is for --requestheader-from-cluster, --namespaces-from-cluster and \
+                        --publish-endpoints, of which none is given"
+                .into());
         }
         for (flag, names) in [
             ("--requestheader-username-headers", &self.requestheader_username_headers),
@@ -546,6 +592,21 @@ mod tests {
         assert!(wrong(&["--tls-private-key-file=/dev/null"]).contains("--tls-cert-file"));
         assert!(wrong(&["--kubeconfig=/dev/null"]).contains("--requestheader-from-cluster"));
         assert!(parse(&["--kubeconfig=/dev/null", "--namespaces-from-cluster"]).is_ok());
+        let publish = "--publish-endpoints=kube-system/leases";
+        let published = ["--storage=etcd", "--etcd-servers=http://127.0.0.1:2379", publish];
+        let endpoint = parse(&[&published[..], &["--advertise-address=10.0.0.1"]].concat()).expect("flags").endpoint();
+        assert_eq!(endpoint, Some("10.0.0.1:8443".parse().expect("an address")));
+        assert!(wrong(&[publish]).contains("--advertise-address"));
+        assert!(wrong(&["--advertise-address=10.0.0.1"]).contains("--publish-endpoints"));
+        assert!(wrong(&[publish, "--advertise-address=10.0.0.1"]).contains("--storage etcd"));
+        assert!(wrong(&["--publish-endpoints=leases", "--advertise-address=10.0.0.1"]).contains("NAMESPACE/NAME"));
+        for address in ["0.0.0.0", "127.0.0.1", "::", "::1", "169.254.0.1", "fe80::1", "224.0.0.1"] {
+            let address = format!("--advertise-address={address}");
+            assert!(
+                wrong(&[&published[..], &[&address]].concat()).contains("an EndpointSlice cannot hold it"),
+                "{address}"
+            );
+        }
         let ca = "--requestheader-client-ca-file";
         for rest in ["allowed-names", "username-headers", "group-headers", "uid-headers", "extra-headers-prefix"] {
             let flag = format!("--requestheader-{rest}=x");

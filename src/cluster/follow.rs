@@ -33,10 +33,10 @@ const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watc
 /// A watch that ends sooner was not ended by its time.
 const WATCH_MIN: Duration = Duration::from_secs(1);
 /// Pause after a first failure; each further one doubles it.
-const PAUSE_MIN: Duration = Duration::from_millis(250);
+pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
 const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
 /// The longest pause.
-const PAUSE_MAX: Duration = Duration::from_secs(15);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// Hands everything that is seen to `apply`, until it says `false`.
 pub(super) async fn follow<K>(
@@ -73,7 +73,7 @@ pub(super) async fn follow<K>(
 }
 
 /// An error with what is behind it, which is where the reason stands.
-fn told(error: &dyn Error) -> String {
+pub(super) fn told(error: &dyn Error) -> String {
     let (mut told, mut source) = (error.to_string(), error.source());
     while let Some(cause) = source {
         told.push_str(": ");

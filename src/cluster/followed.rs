@@ -27,6 +27,12 @@ impl Followed {
         Self { what: "namespaces", last_heard: Arc::default() }
     }
 
+    /// Where the Service of this server leads to.
+    #[must_use]
+    pub fn endpoints() -> Self {
+        Self { what: "endpointslices", last_heard: Arc::default() }
+    }
+
     /// When the cluster last answered, in seconds since 1970; 0 if it never did.
     #[must_use]
     pub fn last_heard(&self) -> u64 {

@@ -1,19 +1,22 @@
 //! What the server learns from the cluster that it serves: how kube-apiserver's aggregator proves itself, and which
-//! namespaces there are.
+//! namespaces there are. And what the server says there: where its replicas serve.
 //!
 //! A thread of its own asks kube-apiserver, waits and asks again; the event loop only ever takes a finished answer out
 //! of a queue (`updates`), so the cluster can be slow or away without a renewal noticing.
 
+mod endpoints;
 mod follow;
 mod followed;
 mod namespaces;
 
+pub use endpoints::{EndpointsReceiver, EndpointsSender, ServiceName, endpoints};
 pub use followed::Followed;
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
 use crate::tls::config_map::{CONFIG_MAP, CONFIG_MAP_NAMESPACE, ClusterAuthentication};
 use crate::updates::UpdateSender;
 use compact_str::CompactString;
+use endpoints::keep_endpoints;
 use follow::{READ_MAX, Seen, follow};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -32,6 +35,19 @@ pub struct Cluster {
     client: Client,
     /// URL of kube-apiserver, for the log.
     server: String,
+}
+
+/// The Service whose EndpointSlices are to be kept.
+#[derive(Debug)]
+pub struct PublishedEndpoints {
+    /// Stamped when the slices were right.
+    pub followed: Followed,
+    /// The Service.
+    pub service: ServiceName,
+    /// Where replicas serve.
+    pub endpoints: EndpointsReceiver,
+    /// Hears which generation of the endpoints the slices hold.
+    pub published: UpdateSender<u64>,
 }
 
 /// Why there is no way to the cluster.
@@ -91,7 +107,7 @@ impl Cluster {
     }
 
     /// Follows, on a thread of its own and for as long as somebody listens, how the cluster authenticates and which
-    /// namespaces it has.
+    /// namespaces it has, and keeps the EndpointSlices of a Service.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -99,6 +115,7 @@ impl Cluster {
         self,
         authentication: Option<(Followed, mpsc::Sender<ClusterAuthentication>)>,
         namespaces: Option<(Followed, UpdateSender<NamespaceChange>)>,
+        endpoints: Option<PublishedEndpoints>,
     ) -> io::Result<()> {
         let Self { runtime, client, server } = self;
         let run = move || {
@@ -113,7 +130,12 @@ impl Cluster {
                     follow_namespaces(client.clone(), &followed, sender).await;
                 }
             };
-            runtime.block_on(futures_util::future::join(authentication, namespaces));
+            let endpoints = async {
+                if let Some(PublishedEndpoints { followed, service, endpoints, published }) = endpoints {
+                    keep_endpoints(client.clone(), &service, &followed, endpoints, published).await;
+                }
+            };
+            runtime.block_on(futures_util::future::join3(authentication, namespaces, endpoints));
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
     }

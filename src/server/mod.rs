@@ -8,6 +8,7 @@
 
 mod accept;
 mod connections;
+mod endpoints;
 mod fan_out;
 mod queues;
 mod start;
@@ -39,6 +40,7 @@ use crate::tls::reload::Reload;
 use crate::updates::{UpdateSender, Updates};
 use crate::watch::StopKind;
 use connections::Connections;
+use endpoints::Endpoints;
 use mio::event::Event;
 use mio::{Events, Poll, Token, Waker};
 use queues::Queues;
@@ -90,6 +92,7 @@ pub struct Server {
     reload_sender: UpdateSender<Reload>,
     namespace_changes: Updates<NamespaceChange>,
     namespace_sender: UpdateSender<NamespaceChange>,
+    endpoints: Endpoints,
     awaited: Awaited,
     storage: StorageConfig,
     /// Format in which the store is written.
@@ -165,11 +168,12 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine.
-    pub fn announce(&mut self, host: &str) {
+    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine, and
+    /// `endpoint` is where clients reach this server, if the Lease is to say so.
+    pub fn announce(&mut self, host: &str, endpoint: Option<SocketAddr>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
-            self.service.api.identity = Some(Identity::new(host, port, Uuid::new_v4()));
+            self.service.api.identity = Some(Identity::new(host, port, endpoint, Uuid::new_v4()));
         }
     }
 
@@ -177,6 +181,12 @@ impl Server {
     #[must_use]
     pub fn reload_sender(&self) -> UpdateSender<Reload> {
         self.reload_sender.clone()
+    }
+
+    /// Something to tell it to which generation of the endpoints the Service leads.
+    #[must_use]
+    pub fn published_sender(&self) -> UpdateSender<u64> {
+        self.endpoints.published_sender()
     }
 
     /// Something to hand it other namespaces.
@@ -243,10 +253,11 @@ impl Server {
         self.service.date.update(now.wall);
         self.take_reloads();
         self.take_namespace_changes();
+        self.endpoints.take_published(now.ms);
         self.advance_journal(now)?;
         self.service.waiters.wake_late(now.ms, |token| enqueue(&mut self.conns, &mut self.queues, token));
         if self.stop_ms.is_none() && self.shutdown.asked.load(Ordering::Acquire) {
-            self.begin_shutdown(now);
+            self.stop(now);
         }
         for event in &*events {
             self.on_event(event);
@@ -257,7 +268,9 @@ impl Server {
         self.take_handshake_steps(now);
         self.take_job_steps(now);
         let Service { api, table, .. } = &mut self.service;
-        api.keep_identity(table, now);
+        if let Some(endpoints) = api.keep_identity(table, now) {
+            self.endpoints.set(endpoints);
+        }
         // Before the answers go out, so that the journal has its work meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
@@ -456,6 +469,7 @@ impl Server {
             journal_ms,
             late_jobs_ms,
             self.stop_ms,
+            self.stop_ms.is_none().then(|| self.endpoints.due_ms()).flatten(),
         ];
         let due_ms = due_ms.into_iter().flatten().min()?;
         // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
@@ -534,12 +548,23 @@ impl Server {
         self.conns.remove(token);
     }
 
+    /// Takes this server out of the Service, and then begins the shutdown.
+    fn stop(&mut self, now: Now) {
+        if !self.endpoints.is_leaving() {
+            let Service { api, table, .. } = &mut self.service;
+            api.health.begin_shutdown();
+            api.leave(table, now);
+            let others = api.identity.as_ref().map_or_else(Vec::new, |identity| identity.other_endpoints(now));
+            self.endpoints.leave(others, now.ms);
+        }
+        if self.endpoints.has_left(now.ms) {
+            self.begin_shutdown(now);
+        }
+    }
+
     fn begin_shutdown(&mut self, now: Now) {
         tracing::info!(connections = self.conns.len(), "stopping");
-        self.service.api.health.begin_shutdown();
         self.service.watchers.begin_shutdown(self.stop_kind);
-        let Service { api, table, .. } = &mut self.service;
-        api.leave(table, now);
         self.stop_ms = Some(now.ms + SHUTDOWN_MS_MAX);
         self.listeners.clear();
         for token in self.conns.tokens() {

@@ -1,13 +1,14 @@
 //! The start of a server: what it is told, where it listens, what it waits for before it is ready.
 
 use super::connections::Connections;
+use super::endpoints::Endpoints;
 use super::queues::Queues;
 use super::storage::{self, TableLimits};
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
 use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
-use crate::cluster::{Followed, Namespaces};
+use crate::cluster::{EndpointsSender, Followed, Namespaces};
 use crate::etcd;
 use crate::journal::FORMAT;
 use crate::listener::Listener;
@@ -57,6 +58,8 @@ pub struct Config {
     pub reclaim_seconds: u32,
     /// What of the cluster is followed, for `/metrics`.
     pub followed: Vec<Followed>,
+    /// Hears where the replicas serve, if the Service leads to where they say.
+    pub endpoints: Option<EndpointsSender>,
 }
 
 /// Where Leases are kept.
@@ -85,6 +88,7 @@ impl Default for Config {
             stop_expires_watches: false,
             reclaim_seconds: 0,
             followed: Vec::new(),
+            endpoints: None,
         }
     }
 }
@@ -122,6 +126,7 @@ impl Server {
         let waker = Arc::new(Waker::new(poll.registry(), WAKER_TOKEN).map_err(failed("cannot make a waker"))?);
         let (reload_sender, reloads) = updates::queue(Arc::clone(&waker));
         let (namespace_sender, namespace_changes) = updates::queue(Arc::clone(&waker));
+        let endpoints = Endpoints::new(config.endpoints, updates::queue(Arc::clone(&waker)));
         let mut listeners = Vec::new();
         let trust = config.secure.as_ref().map_or_else(|| Arc::new(Trust::none()), |(_, own)| Arc::clone(&own.trust));
         let serving_last = config.secure.as_ref().and_then(|(_, own)| own.serving_last);
@@ -177,6 +182,7 @@ impl Server {
             reload_sender,
             namespace_changes,
             namespace_sender,
+            endpoints,
             awaited,
             table_limits,
             journal_format: config.journal_format,

@@ -1,0 +1,324 @@
+//! Keeps the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
+//! (Kubernetes, "EndpointSlices", "Management").
+//!
+//! Every replica does so, from the same Leases, and looks whether the slices are right every ten seconds. A slice is only
+//! replaced in the state in which it was read, so a replica that is late does not undo what another has done since. The
+//! slices are right without kube-controller-manager, which cannot lead while Leases cannot be had.
+
+use super::Followed;
+use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
+use crate::updates::UpdateSender;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// Label that says whose slices they are.
+const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coordination-apiserver");
+/// Label with the name of the Service.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// Name of the Service's port.
+const PORT_NAME: &str = "https";
+/// Statuses of a slice that is no longer as it was read.
+const CONFLICT: u16 = 409;
+const NOT_FOUND: u16 = 404;
+/// Time between two looks at slices that were right.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A Service by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name in there.
+    pub name: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_label = |part: &str| {
+            let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+            !part.is_empty()
+                && part.len() <= 63
+                && part.bytes().all(is_inner)
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+        };
+        match text.split_once('/') {
+            Some((namespace, name)) if is_label(namespace) && is_label(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("NAMESPACE/NAME is wanted, such as kube-system/coordination-apiserver".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// Where replicas serve, as said at one time.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    /// Number of times that something else was said.
+    generation: u64,
+    endpoints: Vec<SocketAddr>,
+}
+
+/// The loop's end of the endpoints: where replicas serve.
+#[derive(Clone, Debug)]
+pub struct EndpointsSender(watch::Sender<Said>);
+
+/// The cluster thread's end of the endpoints.
+#[derive(Debug)]
+pub struct EndpointsReceiver(watch::Receiver<Said>);
+
+/// Both ends. The slices are left alone until the loop has named the first endpoint.
+#[must_use]
+pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
+    let (sender, receiver) = watch::channel(Said::default());
+    (EndpointsSender(sender), EndpointsReceiver(receiver))
+}
+
+impl EndpointsSender {
+    /// Says where replicas serve, in order. Never waits. The generation in which it was said first.
+    pub fn set(&self, endpoints: Vec<SocketAddr>) -> u64 {
+        self.0.send_if_modified(|said| {
+            let is_other = said.endpoints != endpoints;
+            if is_other {
+                *said = Said { generation: said.generation + 1, endpoints };
+            }
+            is_other
+        });
+        self.0.borrow().generation
+    }
+}
+
+/// Keeps the slices of `service` for as long as somebody says where replicas serve. Without any endpoint it leaves the
+/// slices alone: this replica does not know who lives, or it was the last, whose address may be right again soon. Tells
+/// `published` which generation the slices hold.
+pub(super) async fn keep_endpoints(
+    client: Client,
+    service: &ServiceName,
+    followed: &Followed,
+    EndpointsReceiver(mut said): EndpointsReceiver,
+    published: UpdateSender<u64>,
+) {
+    let api: Api<EndpointSlice> = Api::namespaced(client, &service.namespace);
+    let mut pause = PAUSE_MIN;
+    loop {
+        let Said { generation, endpoints } = said.borrow_and_update().clone();
+        let mut wait = LOOK_EVERY;
+        if !endpoints.is_empty() {
+            match reconcile(&api, service, &endpoints).await {
+                Ok(()) => {
+                    pause = PAUSE_MIN;
+                    followed.hear();
+                    if !published.send(generation) {
+                        return;
+                    }
+                }
+                Err(kube::Error::Api(status)) if [CONFLICT, NOT_FOUND].contains(&status.code) => {
+                    tracing::debug!(%service, "another replica was first; looking again");
+                    wait = PAUSE_MIN;
+                }
+                Err(error) => {
+                    let error = told(&error);
+                    let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                    tracing::warn!(error, %service, pause_ms, "cannot keep the EndpointSlices; trying again");
+                    wait = pause;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+        if let Ok(Err(_)) = timeout(wait, said.changed()).await {
+            return;
+        }
+    }
+}
+
+/// Makes the slices hold exactly `wanted`.
+async fn reconcile(api: &Api<EndpointSlice>, service: &ServiceName, wanted: &[SocketAddr]) -> Result<(), kube::Error> {
+    let labels = format!("{}={},{SERVICE_LABEL}={}", MANAGED_BY.0, MANAGED_BY.1, service.name);
+    let found = api.list(&ListParams::default().labels(&labels)).await?;
+    for step in plan(service, found.items, wanted) {
+        let (what, name) = match &step {
+            Step::Create(slice) => ("created", slice.name_any()),
+            Step::Replace(slice) => ("replaced", slice.name_any()),
+            Step::Delete(slice) => ("deleted", slice.name_any()),
+        };
+        match step {
+            Step::Create(slice) => _ = api.create(&PostParams::default(), &slice).await?,
+            Step::Replace(slice) => _ = api.replace(&name, &PostParams::default(), &slice).await?,
+            Step::Delete(slice) => {
+                let preconditions = Preconditions { resource_version: slice.resource_version(), uid: slice.uid() };
+                _ = api.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
+            }
+        }
+        tracing::info!(slice = name, endpoints = ?wanted, "EndpointSlice {what}");
+    }
+    Ok(())
+}
+
+/// What is to be done to a slice.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Create(EndpointSlice),
+    /// In the state with the slice's `resourceVersion`.
+    Replace(EndpointSlice),
+    /// In the state with the slice's `resourceVersion`.
+    Delete(EndpointSlice),
+}
+
+/// What makes the slices `found` hold exactly `wanted`. All endpoints of a slice have one port and one family, so there
+/// is a slice for each pair of them. Slices with endpoints come before slices without, so that there always is one.
+fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[SocketAddr]) -> Vec<Step> {
+    let mut groups: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
+    for endpoint in wanted {
+        let family = if endpoint.is_ipv4() { "ipv4" } else { "ipv6" };
+        groups.entry(format!("{}-{family}-{}", service.name, endpoint.port())).or_default().push(*endpoint);
+    }
+    let mut found: BTreeMap<_, _> = found.into_iter().map(|slice| (slice.name_any(), slice)).collect();
+    let mut steps = Vec::new();
+    for (name, endpoints) in groups {
+        let wanted = slice(service, &name, &endpoints);
+        match found.remove(&name) {
+            None => steps.push(Step::Create(wanted)),
+            Some(known) if is_right(&known, &wanted) => {}
+            Some(known) => steps.push(Step::Replace(EndpointSlice { metadata: known.metadata, ..wanted })),
+        }
+    }
+    steps.extend(found.into_values().map(Step::Delete));
+    steps
+}
+
+fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
+    known.endpoints == wanted.endpoints && known.ports == wanted.ports
+}
+
+/// The slice of these endpoints, which have one port and one family.
+fn slice(service: &ServiceName, name: &str, endpoints: &[SocketAddr]) -> EndpointSlice {
+    let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
+    let endpoint = |address: &SocketAddr| Endpoint {
+        addresses: vec![address.ip().to_string()],
+        conditions: Some(conditions.clone()),
+        ..Endpoint::default()
+    };
+    let family = match endpoints.first().map(SocketAddr::ip) {
+        Some(IpAddr::V6(_)) => "IPv6",
+        Some(IpAddr::V4(_)) | None => "IPv4",
+    };
+    EndpointSlice {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(service.namespace.clone()),
+            labels: Some(
+                [MANAGED_BY, (SERVICE_LABEL, &service.name)]
+                    .map(|(label, value)| (label.to_owned(), value.to_owned()))
+                    .into(),
+            ),
+            ..ObjectMeta::default()
+        },
+        address_type: family.to_owned(),
+        endpoints: endpoints.iter().map(endpoint).collect(),
+        ports: Some(vec![EndpointPort {
+            name: Some(PORT_NAME.to_owned()),
+            port: endpoints.first().map(|address| address.port().into()),
+            protocol: Some("TCP".to_owned()),
+            app_protocol: Some("https".to_owned()),
+        }]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service() -> ServiceName {
+        "kube-system/leases".parse().expect("a name")
+    }
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    /// What the cluster holds after the plan.
+    fn applied(found: Vec<EndpointSlice>, wanted: &[&str]) -> (Vec<EndpointSlice>, usize) {
+        let mut held: BTreeMap<_, _> = found.iter().map(|slice| (slice.name_any(), slice.clone())).collect();
+        let steps = plan(&service(), found, &addresses(wanted));
+        let count = steps.len();
+        for step in steps {
+            match step {
+                Step::Create(slice) => assert!(held.insert(slice.name_any(), slice).is_none(), "created twice"),
+                Step::Replace(slice) => assert!(held.insert(slice.name_any(), slice).is_some(), "nothing there"),
+                Step::Delete(slice) => assert!(held.remove(&slice.name_any()).is_some(), "nothing there"),
+            }
+        }
+        (held.into_values().collect(), count)
+    }
+
+    fn held(slices: &[EndpointSlice]) -> Vec<String> {
+        let of_slice = |slice: &EndpointSlice| {
+            let port = slice.ports.iter().flatten().find_map(|port| port.port).expect("a port");
+            let address_type = slice.address_type.clone();
+            let endpoints = slice.endpoints.clone();
+            endpoints.into_iter().map(move |endpoint| format!("{address_type} {} {port}", endpoint.addresses.join(",")))
+        };
+        slices.iter().flat_map(of_slice).collect()
+    }
+
+    #[test]
+    fn slices_follow_the_endpoints_and_a_right_slice_is_left_alone() {
+        let (one, steps) = applied(Vec::new(), &["10.0.0.1:10269"]);
+        assert_eq!((held(&one), steps), (vec!["IPv4 10.0.0.1 10269".to_owned()], 1));
+        let (three, steps) = applied(one, &["10.0.0.1:10269", "10.0.0.2:10269", "10.0.0.3:10269"]);
+        assert_eq!((held(&three).len(), steps), (3, 1));
+        let (same, steps) = applied(three.clone(), &["10.0.0.1:10269", "10.0.0.2:10269", "10.0.0.3:10269"]);
+        assert_eq!((held(&same), steps), (held(&three), 0));
+        let (other, steps) = applied(same, &["10.0.0.9:10269", "[fd00::1]:10269", "10.0.0.9:8443"]);
+        assert_eq!(held(&other), ["IPv4 10.0.0.9 10269", "IPv4 10.0.0.9 8443", "IPv6 fd00::1 10269"]);
+        assert_eq!(steps, 3);
+        let (left, steps) = applied(other, &["10.0.0.9:8443"]);
+        assert_eq!((held(&left), steps), (vec!["IPv4 10.0.0.9 8443".to_owned()], 2));
+    }
+
+    #[test]
+    fn a_slice_is_replaced_in_the_state_in_which_it_was_read() {
+        let (mut found, _) = applied(Vec::new(), &["10.0.0.1:10269"]);
+        found[0].metadata.resource_version = Some("7".to_owned());
+        let steps = plan(&service(), found, &addresses(&["10.0.0.2:10269"]));
+        let [Step::Replace(slice)] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!(slice.resource_version().as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn a_service_is_named_with_its_namespace() {
+        let name = service();
+        assert_eq!((name.namespace.as_str(), name.name.as_str()), ("kube-system", "leases"));
+        assert_eq!(name.to_string(), "kube-system/leases");
+        for wrong in ["", "leases", "/leases", "kube-system/", "a/b/c", "a/B", "-a/b", "a/b-", "a/b\n"] {
+            assert!(wrong.parse::<ServiceName>().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn only_other_endpoints_wake_the_cluster_thread() {
+        let (sender, EndpointsReceiver(mut receiver)) = endpoints();
+        assert_eq!(sender.set(addresses(&["10.0.0.1:1"])), 1);
+        assert!(receiver.has_changed().expect("a sender"));
+        receiver.mark_unchanged();
+        assert_eq!(sender.set(addresses(&["10.0.0.1:1"])), 1);
+        assert!(!receiver.has_changed().expect("a sender"));
+        assert_eq!(sender.set(Vec::new()), 2);
+    }
+}

@@ -1,0 +1,144 @@
+//! Where the replicas serve, for the Service: said when it changes. A replica that stops is taken out of the Service
+//! before its listeners close.
+
+use crate::cluster::EndpointsSender;
+use crate::updates::{UpdateSender, Updates};
+use std::net::SocketAddr;
+
+/// Longest time for which a stop waits until the Service no longer leads here, in ms.
+const LEAVE_MS_MAX: u64 = 2_000;
+/// Time from then until the listeners close, in ms. kube-apiserver and kube-proxy hear of the change by a watch.
+const SETTLE_MS: u64 = 250;
+
+/// What the Service is to lead to, and whether it does.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    /// None if the Service leads elsewhere by itself.
+    sender: Option<EndpointsSender>,
+    published: Updates<u64>,
+    published_sender: UpdateSender<u64>,
+    leaving: Option<Leaving>,
+}
+
+/// A stop, while the listeners are open.
+#[derive(Debug)]
+struct Leaving {
+    /// First generation of the endpoints without this replica, until the Service leads to them.
+    awaited: Option<u64>,
+    /// When the listeners close, in ms.
+    end_ms: u64,
+}
+
+impl Endpoints {
+    pub(super) fn new(
+        sender: Option<EndpointsSender>,
+        (published_sender, published): (UpdateSender<u64>, Updates<u64>),
+    ) -> Self {
+        Self { sender, published, published_sender, leaving: None }
+    }
+
+    /// What hears to which generation of the endpoints the Service leads.
+    pub(super) fn published_sender(&self) -> UpdateSender<u64> {
+        self.published_sender.clone()
+    }
+
+    /// Lets the Service lead to these endpoints. Without any, this replica leaves the Service to the others.
+    pub(super) fn set(&self, endpoints: Vec<SocketAddr>) {
+        if let Some(sender) = &self.sender {
+            sender.set(endpoints);
+        }
+    }
+
+    /// Begins to leave. `others` are the endpoints of the other replicas: without any, the Service goes on leading here,
+    /// where a replica may soon serve again.
+    pub(super) fn leave(&mut self, others: Vec<SocketAddr>, now_ms: u64) {
+        let has_others = !others.is_empty();
+        let generation = self.sender.as_ref().map(|sender| sender.set(others));
+        let awaited = generation.filter(|_| has_others);
+        let end_ms = if awaited.is_some() { now_ms + LEAVE_MS_MAX } else { now_ms };
+        self.leaving = Some(Leaving { awaited, end_ms });
+    }
+
+    /// Whether [`Endpoints::leave`] was called.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Takes in what was published.
+    pub(super) fn take_published(&mut self, now_ms: u64) {
+        while let Some(published) = self.published.next() {
+            if let Some(leaving) = &mut self.leaving
+                && leaving.awaited.is_some_and(|awaited| awaited <= published)
+            {
+                tracing::info!("the Service no longer leads here");
+                *leaving = Leaving { awaited: None, end_ms: leaving.end_ms.min(now_ms + SETTLE_MS) };
+            }
+        }
+    }
+
+    /// Whether the listeners may close.
+    pub(super) fn has_left(&self, now_ms: u64) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.end_ms <= now_ms)
+    }
+
+    /// When the listeners of a server that stops close, in ms.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.leaving.as_ref().map(|leaving| leaving.end_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::endpoints;
+    use crate::updates;
+    use mio::{Poll, Token, Waker};
+    use std::sync::Arc;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    fn kept(sender: Option<EndpointsSender>) -> (Endpoints, Poll) {
+        let poll = Poll::new().expect("a poll");
+        let waker = Arc::new(Waker::new(poll.registry(), Token(0)).expect("a waker"));
+        (Endpoints::new(sender, updates::queue(waker)), poll)
+    }
+
+    #[test]
+    fn listeners_close_when_the_service_leads_elsewhere_or_after_a_bound() {
+        let (both, others) = (addresses(&["10.0.0.1:1", "10.0.0.2:1"]), addresses(&["10.0.0.2:1"]));
+        for is_published in [true, false] {
+            let (sender, _receiver) = endpoints();
+            let (mut kept, _poll) = kept(Some(sender));
+            // The other was alone before, which says nothing of what comes.
+            for (generation, endpoints) in [&others, &both].into_iter().enumerate() {
+                kept.set(endpoints.clone());
+                assert!(kept.published_sender().send(generation as u64 + 1));
+            }
+            kept.leave(others.clone(), 1_000);
+            kept.take_published(1_000);
+            assert!(!kept.has_left(1_100), "the Service still leads here");
+            let mut end_ms = 1_000 + LEAVE_MS_MAX;
+            if is_published {
+                assert!(kept.published_sender().send(3));
+                kept.take_published(1_200);
+                end_ms = 1_200 + SETTLE_MS;
+            }
+            assert_eq!(kept.due_ms(), Some(end_ms));
+            assert!(!kept.has_left(end_ms - 1));
+            assert!(kept.has_left(end_ms));
+        }
+    }
+
+    #[test]
+    fn the_last_replica_and_one_without_a_service_stop_at_once() {
+        let (sender, _receiver) = endpoints();
+        for (sender, others) in [(Some(sender), &[][..]), (None, &["10.0.0.2:1"])] {
+            let (mut kept, _poll) = kept(sender);
+            assert!(!kept.has_left(7));
+            kept.leave(addresses(others), 7);
+            assert!(kept.has_left(7));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// For how long an identity Lease holds, and a second more.
+	identityWithin = 16 * time.Second
+	// A renewal that was seen late, and the machine.
+	identitySlack = 2 * time.Second
+	soon          = 5 * time.Second
+)
+
+// The replicas keep the EndpointSlices of their Service: a replica that is killed leaves them in its time, one that stops
+// leaves them before its listener closes, one that starts is in them, and the last one stays.
+//
+//	E2E_REPLICAS   set if there are replicas
+//	E2E_STOP       command that stops a replica, in good order or with a signal
+//	E2E_START      command that starts a replica
+//	E2E_REPLICA_2  where the second replica listens
+func TestEndpointSlices(t *testing.T) {
+	if os.Getenv("E2E_REPLICAS") == "" {
+		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+	}
+	const one, two = "192.0.2.1", "192.0.2.2"
+	stop := func(ctx context.Context, words string) error { return command(ctx, os.Getenv("E2E_STOP")+" "+words) }
+	start := func(ctx context.Context, name string) error { return command(ctx, os.Getenv("E2E_START")+" "+name) }
+	check(t, 3*time.Minute, func(ctx context.Context) error {
+		if err := eventually(ctx, soon, endpointsAre(one, two)); err != nil {
+			return err
+		}
+
+		if err := stop(ctx, "replica-2 KILL"); err != nil {
+			return err
+		}
+		killed := time.Now()
+		if err := eventually(ctx, identityWithin+identitySlack, endpointsAre(one)); err != nil {
+			return fmt.Errorf("after a kill: %w", err)
+		}
+		t.Logf("killed: in the slices for %s", time.Since(killed).Round(time.Millisecond))
+		if err := start(ctx, "replica-2"); err != nil {
+			return err
+		}
+		if err := eventually(ctx, soon, endpointsAre(one, two)); err != nil {
+			return fmt.Errorf("after a start: %w", err)
+		}
+
+		closed := make(chan time.Time, 1)
+		go func() {
+			for ctx.Err() == nil {
+				connection, err := net.DialTimeout("tcp", os.Getenv("E2E_REPLICA_2"), time.Second)
+				if err != nil {
+					break
+				}
+				connection.Close()
+				time.Sleep(5 * time.Millisecond)
+			}
+			closed <- time.Now()
+		}()
+		stopped := make(chan error, 1)
+		go func() { stopped <- stop(ctx, "replica-2") }()
+		if err := eventually(ctx, soon, endpointsAre(one)); err != nil {
+			return fmt.Errorf("after a stop: %w", err)
+		}
+		left := time.Now()
+		after := (<-closed).Sub(left)
+		t.Logf("stopped: the listener closed %s after the test saw the slices", after.Round(time.Millisecond))
+		if after <= 0 {
+			return fmt.Errorf("the listener closed %s before the test saw the slices", -after)
+		}
+		if err := <-stopped; err != nil {
+			return err
+		}
+
+		if err := stop(ctx, "replica-1 KILL"); err != nil {
+			return err
+		}
+		time.Sleep(identityWithin + identitySlack)
+		if err := endpointsAre(one)(ctx); err != nil {
+			return fmt.Errorf("the last one has died: %w", err)
+		}
+		for _, name := range []string{"replica-1", "replica-2"} {
+			if err := start(ctx, name); err != nil {
+				return err
+			}
+		}
+		return eventually(ctx, soon, endpointsAre(one, two))
+	})
+}
+
+// endpointsAre says whether the EndpointSlices of the Service hold these addresses, in order, and no others.
+func endpointsAre(want ...string) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		list, err := clientset(user("admin")).DiscoveryV1().EndpointSlices("kube-system").List(ctx, metav1.ListOptions{
+			LabelSelector: "kubernetes.io/service-name=coordination-apiserver",
+		})
+		if err != nil {
+			return err
+		}
+		var held []string
+		for _, slice := range list.Items {
+			for _, endpoint := range slice.Endpoints {
+				held = append(held, endpoint.Addresses...)
+			}
+		}
+		slices.Sort(held)
+		if !slices.Equal(held, want) {
+			return fmt.Errorf("the slices hold %s, not %s", strings.Join(held, ", "), strings.Join(want, ", "))
+		}
+		return nil
+	}
+}
