@@ -4,8 +4,8 @@
 //! Each replica that is ready has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. The
 //! Leases of replicas that died are deleted by whichever replica finds them expired.
 //!
-//! An identity Lease may name the address where its replica serves. The addresses of the replicas that live are what the
-//! Service leads to (`cluster::endpoints`).
+//! An identity Lease may name the address where its replica serves. The addresses of the replicas that live are what
+//! the Service leads to (`cluster::endpoints`).
 //!
 //! Whether a replica lives is told by the clock of the observer, as client-go's leader election does: a Lease has
 //! expired when no other renewal was seen for as long as it holds. So the clocks of two hosts may differ.
@@ -111,8 +111,8 @@ impl Identity {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Addresses of the replicas that live and name one, in order. This replica lives, also while its Lease is on the way
-    /// to the table.
+    /// Addresses of the replicas that live and name one, in order. This replica lives, also while its Lease is on the
+    /// way to the table.
     fn endpoints(&self, now: Now) -> Vec<SocketAddr> {
         let mut endpoints = self.other_endpoints(now);
         endpoints.extend(self.endpoint);
@@ -209,9 +209,9 @@ fn for_each_in_namespace(table: &Table, mut each: impl FnMut(&Object) -> bool) {
 }
 
 impl Api {
-    /// Renews the Lease of this replica when it is due, looks at those of the others, and deletes those of replicas that
-    /// died. While this replica is not ready it does neither: a Lease says that its replica serves, and a table that is
-    /// behind does not tell who has died.
+    /// Renews the Lease of this replica when it is due, looks at those of the others, and deletes those of replicas
+    /// that died. While this replica is not ready it does neither: a Lease says that its replica serves, and a table
+    /// that is behind does not tell who has died.
     ///
     /// The endpoints of the replicas that live, if this was the time for a look; none while this replica does not know.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<SocketAddr>> {

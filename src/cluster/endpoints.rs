@@ -1,9 +1,9 @@
 //! Keeps the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
-//! Every replica does so, from the same Leases, and looks whether the slices are right every ten seconds. A slice is only
-//! replaced in the state in which it was read, so a replica that is late does not undo what another has done since. The
-//! slices are right without kube-controller-manager, which cannot lead while Leases cannot be had.
+//! Every replica does so, from the same Leases, and looks whether the slices are right every ten seconds. A slice is
+//! only replaced in the state in which it was read, so a replica that is late does not undo what another has done
+//! since. The slices are right without kube-controller-manager, which cannot lead while Leases cannot be had.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};

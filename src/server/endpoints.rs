@@ -49,8 +49,8 @@ impl Endpoints {
         }
     }
 
-    /// Begins to leave. `others` are the endpoints of the other replicas: without any, the Service goes on leading here,
-    /// where a replica may soon serve again.
+    /// Begins to leave. `others` are the endpoints of the other replicas: without any, the Service goes on leading
+    /// here, where a replica may soon serve again.
     pub(super) fn leave(&mut self, others: Vec<SocketAddr>, now_ms: u64) {
         let has_others = !others.is_empty();
         let generation = self.sender.as_ref().map(|sender| sender.set(others));

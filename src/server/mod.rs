@@ -168,8 +168,8 @@ impl Server {
         self.shutdown.clone()
     }
 
-    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine, and
-    /// `endpoint` is where clients reach this server, if the Lease is to say so.
+    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine.
+    /// The Lease says that clients reach this server at `endpoint`, if it is given.
     pub fn announce(&mut self, host: &str, endpoint: Option<SocketAddr>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
