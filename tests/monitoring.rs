@@ -1,0 +1,94 @@
+//! docs/monitoring.md and manifests/monitoring name the metrics that the server has, and no others.
+
+mod support;
+
+use coordination_apiserver::server::{Config, StorageConfig};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use support::server::TestServer;
+
+/// Names and types of the metrics in the table of docs/monitoring.md.
+fn documented() -> BTreeMap<String, String> {
+    let page = read("docs/monitoring.md");
+    let (_, table) = page.split_once("| Metric | Type |").expect("a table of metrics");
+    let row = |line: &str| {
+        let mut cells = line.split(" | ");
+        let name = cells.next()?.strip_prefix("| `")?.strip_suffix('`')?;
+        Some((name.to_owned(), cells.next()?.to_owned()))
+    };
+    table.lines().filter_map(row).collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).expect("a file of the repository")
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What looks like a metric of the server in a text, without the ends that a histogram's series have.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let is_metric = |word: &&str| {
+        ["apiserver_", "coordination_", "kubernetes_build", "process_"].iter().any(|prefix| word.starts_with(prefix))
+    };
+    let family = |word: &str| {
+        let ends = ["_bucket", "_sum", "_count"];
+        ends.iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word).to_owned()
+    };
+    words.filter(is_metric).map(family).collect()
+}
+
+#[test]
+fn every_metric_of_a_server_is_documented_with_its_type() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let storage = StorageConfig::Disk(folder.path().join("data"));
+    let server = TestServer::start_secure_with(Config { storage, ..Config::default() });
+    let answer = server.client().call("GET", "/metrics", "").expect_status(200, "/metrics");
+    let text = String::from_utf8(answer.body).expect("UTF-8");
+    let documented = documented();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    let mut count = 0;
+    for (name, kind) in types {
+        assert_eq!(documented.get(name).map(String::as_str), Some(kind), "{name}");
+        count += 1;
+    }
+    assert!(count > 40, "{count} metrics are too few: {text}");
+}
+
+#[test]
+fn every_documented_metric_is_in_the_sources() {
+    let mut sources = String::new();
+    let mut folders = vec![PathBuf::from("src/metrics")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => sources.push_str(&fs::read_to_string(path).expect("a source")),
+            }
+        }
+    }
+    for name in documented().keys() {
+        assert!(sources.contains(&format!("\"{name}\"")), "{name}");
+    }
+}
+
+#[test]
+fn alerts_and_dashboard_use_documented_metrics() {
+    let documented = documented();
+    for file in ["prometheusrule.yaml", "alerts_test.yaml", "dashboard.json"] {
+        let used = metrics_in(&read(&format!("manifests/monitoring/{file}")));
+        assert!(used.len() > 10, "{file}: {used:?}");
+        for name in used {
+            assert!(documented.contains_key(&name), "{file}: {name}");
+        }
+    }
+    let rules = read("manifests/monitoring/prometheusrule.yaml");
+    let page = read("docs/monitoring.md");
+    for alert in rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: CoordinationApiserver")) {
+        assert!(page.contains(&format!("| `{alert}` |")), "{alert}");
+    }
+}
