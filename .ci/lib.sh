@@ -21,10 +21,10 @@ start_server() {
   insecure_port=${INSECURE_PORT:-$secure_port}
   while [ "$insecure_port" = "$secure_port" ]; do insecure_port=$(free_port); done
   "${CARGO_TARGET_DIR:-target}/release/coordination-apiserver" --cert-dir "$dir/pki" --secure-port "$secure_port" \
-    --insecure-port "$insecure_port" >"$dir/out" 2>"$dir/err" &
+    --insecure-port "$insecure_port" 2>"$dir/err" &
   server=$!
   for _ in $(seq 50); do
-    [ -s "$dir/out" ] && return
+    ! grep -q 'Ready: ' "$dir/err" || return 0
     sleep 0.1
   done
   cat "$dir/err" >&2

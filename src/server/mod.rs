@@ -268,7 +268,9 @@ impl Server {
         self.take_handshake_steps(now);
         self.take_job_steps(now);
         let Service { api, table, .. } = &mut self.service;
-        if let Some(endpoints) = api.keep_identity(table, now) {
+        if let Some(endpoints) = api.keep_identity(table, now)
+            && !self.endpoints.is_leaving()
+        {
             self.endpoints.set(endpoints);
         }
         // Before the answers go out, so that the journal has its work meanwhile.

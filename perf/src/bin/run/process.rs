@@ -46,13 +46,18 @@ pub(crate) fn without_place(word: &str) -> String {
 }
 
 impl Process {
-    /// Starts a server whose first line on standard output says that it serves; what it complains of goes to `log`.
-    /// `taskset` becomes the program, so the process is the server's. `is_over` is asked while it says nothing yet.
+    /// Starts a server that says that it serves: by [`READY`] in its log, or by a line on standard output. Its standard
+    /// error goes to `log`. `taskset` becomes the program, so the process is the server's. `is_over` is asked while it
+    /// says nothing yet.
     pub(crate) fn start(command: &mut Command, log: &Path, is_over: impl Fn() -> bool) -> Result<Self, String> {
         let told = words(command);
         let mut process = Self::start_silent(command.stdout(Stdio::piped()), log)?;
         let Some(stdout) = process.child.stdout.take() else { return Err(format!("{told}: no output")) };
         while !is_readable(&stdout).map_err(|e| format!("{told}: {e}"))? {
+            if std::fs::read_to_string(log).is_ok_and(|log| log.contains(READY)) {
+                process.child.stdout = Some(stdout);
+                return Ok(process);
+            }
             if is_over() {
                 return Err(format!("{told}: interrupted"));
             }
@@ -133,6 +138,9 @@ impl Drop for Process {
     }
 }
 
+/// What stands in the log of a server of ours when it is ready.
+const READY: &str = "Ready: ";
+
 /// How often it is looked whether a process has said something or ended, or the run is to: so seldom that it takes
 /// nothing from what is measured.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -164,6 +172,7 @@ mod tests {
         let told = start("exec sleep 600", true).expect_err("over");
         assert!(told.ends_with("interrupted"), "{told}");
         assert!(start("sleep 0.1; echo serves; exec sleep 600", false).is_ok());
+        assert!(start("sleep 0.1; echo INFO Ready: kubectl >&2; exec sleep 600", false).is_ok());
         let told = start("echo why >&2; exit 1", false).expect_err("it ended");
         assert!(told.ends_with("did not start: why"), "{told}");
     }
