@@ -1,5 +1,7 @@
 //! docs/monitoring.md and manifests/monitoring name the metrics that the server has, and no others.
 
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
 mod support;
 
 use coordination_apiserver::server::{Config, StorageConfig};
