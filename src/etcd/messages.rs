@@ -45,6 +45,9 @@ pub(super) struct RangeRequest {
     pub(super) revision: i64,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
+    /// Revision of the oldest last write of the keys to read; 0 for all keys.
+    #[prost(int64, tag = "10")]
+    pub(super) min_mod_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

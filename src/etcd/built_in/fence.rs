@@ -1,0 +1,85 @@
+//! The fence of all writes: the APIService of Leases, which must name a Service.
+
+use crate::etcd::client::{Client, Failure};
+use crate::etcd::messages::{Compare, Compared, RangeRequest};
+use serde::Deserialize;
+use tonic::Status;
+
+/// The APIService as this process last saw it.
+#[derive(Debug)]
+pub(super) struct Fence {
+    key: Vec<u8>,
+    /// Revision of its last write; none if it does not name a Service.
+    revision: Option<i64>,
+}
+
+/// What is read of an APIService.
+#[derive(Deserialize)]
+struct ApiService {
+    spec: Spec,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    service: Option<serde::de::IgnoredAny>,
+}
+
+impl Fence {
+    /// A fence that nothing passes before [`Fence::look`].
+    pub(super) fn new(prefix: &str) -> Self {
+        let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
+        Self { key: key.into_bytes(), revision: None }
+    }
+
+    /// Reads the APIService. Whether it is another state than before.
+    ///
+    /// # Errors
+    /// [`Failure`]
+    pub(super) async fn look(&mut self, client: &Client) -> Result<bool, Failure> {
+        let found = client.range(RangeRequest { key: self.key.clone(), ..RangeRequest::default() }).await?.kvs;
+        let revision = match found.first() {
+            Some(found) if names_service(&found.value)? => Some(found.mod_revision),
+            Some(_) | None => None,
+        };
+        Ok(std::mem::replace(&mut self.revision, revision) != revision)
+    }
+
+    /// What a write compares; none if the APIService does not name a Service.
+    pub(super) fn compare(&self) -> Option<Compare> {
+        self.revision.map(|revision| unchanged(self.key.clone(), revision))
+    }
+}
+
+/// Whether an APIService names a Service. kube-apiserver stores APIServices as JSON.
+///
+/// # Errors
+/// It is no JSON.
+fn names_service(value: &[u8]) -> Result<bool, Failure> {
+    serde_json::from_slice(value)
+        .map(|ApiService { spec }| spec.service.is_some())
+        .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
+}
+
+/// Compares the revision of the last write of a key; 0 if it must not exist.
+pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
+    /// Target of a comparison: the revision of the last write.
+    const MOD_REVISION: i32 = 2;
+    let compared = Some(Compared::ModRevision(revision));
+    Compare { result: 0, target: MOD_REVISION, key, compared, range_end: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_service;
+
+    #[test]
+    fn an_api_service_is_ours_if_it_names_a_service() {
+        let of =
+            |spec: &str| format!(r#"{{"kind":"APIService","metadata":{{"name":"n"}},"spec":{spec},"status":{{}}}}"#);
+        let read = |spec: &str| names_service(of(spec).as_bytes()).ok();
+        assert_eq!(read(r#"{"group":"coordination.k8s.io","service":{"name":"a"}}"#), Some(true));
+        assert_eq!(read(r#"{"group":"coordination.k8s.io"}"#), Some(false));
+        assert_eq!(read(r#"{"service":null}"#), Some(false));
+        assert_eq!(names_service(b"k8s\0").ok(), None);
+    }
+}

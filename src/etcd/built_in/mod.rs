@@ -1,0 +1,169 @@
+//! kube-apiserver's built-in Leases, in the etcd of the cluster: read for a takeover, and written while this server
+//! serves the Leases and old watches of built-in storage are open.
+//!
+//! ```text
+//!   loop ── Command ──► BuiltInPort ──► thread: read    what has changed since the read before
+//!        ◄── Event ────                         write   transactions with two fences
+//! ```
+//!
+//! Each write compares two revisions in the same transaction. The Lease must be as this process last saw it. The
+//! APIService must be as this process last saw it, and name a Service then. So nothing is written once the APIService
+//! has been given back, whoever did that and however long this process was paused.
+
+mod fence;
+mod storage;
+
+use super::client::Client;
+use super::config::Config;
+use super::port::runtime;
+use crate::engine::EngineError;
+use crate::updates::{self, Updates};
+use futures_util::future;
+use mio::Waker;
+use std::pin::pin;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use storage::Storage;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// Longest time for one command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A Lease in built-in storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredLease {
+    /// `namespace/name`
+    pub key: String,
+    /// Revision of the last write, which is the `resourceVersion` of the Lease.
+    pub revision: u64,
+    /// The object, in the form in which kube-apiserver stores it.
+    pub value: Vec<u8>,
+}
+
+/// A Lease as built-in storage is to have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// `namespace/name`
+    pub key: String,
+    /// The object; none if it is to be deleted.
+    pub value: Option<Vec<u8>>,
+}
+
+/// What the thread is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Read what has changed since the read before. The first read gives everything.
+    Read,
+    /// Write Leases.
+    Write {
+        /// The Leases.
+        leases: Vec<Wanted>,
+        /// Whether to delete all others too.
+        is_complete: bool,
+        /// Whether to write also what is there already. Nobody else's update of an older state succeeds then.
+        is_forced: bool,
+    },
+}
+
+/// What the thread tells, once for each command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// What a read has found.
+    Read {
+        /// Leases that are new or changed.
+        changed: Vec<StoredLease>,
+        /// Keys of Leases that are gone since the read before.
+        deleted: Vec<String>,
+        /// Revision of the read.
+        revision: u64,
+        /// Whether this is the first read.
+        is_first: bool,
+    },
+    /// What a write has done.
+    Written {
+        /// Number of Leases that were written or deleted.
+        written: usize,
+        /// Keys of Leases that were not, since somebody else has written them. The next read tells what.
+        overtaken: Vec<String>,
+    },
+    /// Nothing more was written: the APIService does not name a Service.
+    NotOurs,
+    /// The command has failed.
+    Failed(String),
+}
+
+/// The loop's end of the way to built-in storage.
+#[derive(Debug)]
+pub struct BuiltInPort {
+    commands: UnboundedSender<Command>,
+    events: Updates<Event>,
+    /// Ends the thread when it is dropped, whatever the thread waits for.
+    open: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl BuiltInPort {
+    /// Starts the thread. `config` says where the cluster's etcd is; its prefix is that of kube-apiserver. `waker`
+    /// wakes the loop after each event.
+    ///
+    /// # Errors
+    /// The system gives no thread, or not what a runtime needs.
+    pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
+        let (commands, received) = unbounded_channel();
+        let (sender, events) = updates::queue(waker);
+        let (open, closed) = oneshot::channel();
+        let runtime = runtime()?;
+        let run = move || {
+            let serve = serve(config, received, |event| sender.send(event));
+            runtime.block_on(future::select(pin!(serve), closed));
+        };
+        let thread = thread::Builder::new().name("built-in".to_owned()).spawn(run);
+        let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
+        Ok(Self { commands, events, open: Some(open), thread: Some(thread) })
+    }
+
+    /// Asks for something. The answer comes by [`BuiltInPort::next`].
+    pub fn send(&self, command: Command) {
+        // The thread ends with this end, or after a panic, which the drop tells.
+        _ = self.commands.send(command);
+    }
+
+    /// The next event, if there is one.
+    #[must_use]
+    pub fn next(&self) -> Option<Event> {
+        self.events.next()
+    }
+}
+
+impl Drop for BuiltInPort {
+    /// Gives up what is under way. A write that takes effect all the same has passed both fences.
+    fn drop(&mut self) {
+        self.open = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of built-in storage panicked");
+        }
+    }
+}
+
+/// Does what commands ask for, until the loop's end is gone.
+async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: impl Fn(Event) -> bool) {
+    let client = Client::new(config);
+    let mut storage = client.map(Storage::new);
+    while let Some(command) = commands.recv().await {
+        let event = match &mut storage {
+            Ok(storage) => match timeout(COMMAND_TIMEOUT, storage.execute(command)).await {
+                Ok(event) => event,
+                Err(_) => Event::Failed(format!("no answer from {}", storage.name())),
+            },
+            Err(error) => Event::Failed(error.to_string()),
+        };
+        if !say(event) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads and writes of the Leases in built-in storage, and what is known of them.
+
+use super::fence::{Fence, unchanged};
+use super::{Command, Event, StoredLease, Wanted};
+use crate::etcd::client::{Client, Failure};
+use crate::etcd::messages::{
+    Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
+};
+use std::collections::{HashMap, HashSet};
+use tonic::Status;
+use twox_hash::XxHash3_64;
+
+/// Keys that are read at once.
+const PAGE_KEYS: i64 = 2_000;
+/// Leases that are written at once. etcd takes 128 operations in a transaction.
+const BATCH_LEASES_MAX: usize = 100;
+/// Bytes that are written at once, about. etcd takes 1.5 MiB.
+const BATCH_BYTES_MAX: usize = 512 * 1024;
+/// Attempts of a write for which there is no definite answer.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// Built-in storage, as far as this process has seen it.
+#[derive(Debug)]
+pub(super) struct Storage {
+    client: Client,
+    /// What the keys of all Leases begin with.
+    prefix: Vec<u8>,
+    fence: Fence,
+    /// Leases by key.
+    seen: HashMap<String, Seen>,
+    /// Revision of the last read; 0 before the first.
+    revision: u64,
+}
+
+/// A Lease as this process last saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// Revision of its last write.
+    revision: i64,
+    /// Hash of the object.
+    hash: u64,
+}
+
+/// What became of a transaction.
+enum Done {
+    Written,
+    /// A Lease or the APIService was not as this process had seen it.
+    Overtaken,
+}
+
+impl Storage {
+    pub(super) fn new(client: Client) -> Self {
+        let prefix = client.config().prefix.trim_end_matches('/').to_owned();
+        Self {
+            fence: Fence::new(&prefix),
+            prefix: format!("{prefix}/leases/").into_bytes(),
+            client,
+            seen: HashMap::new(),
+            revision: 0,
+        }
+    }
+
+    /// What the storage is called in messages.
+    pub(super) fn name(&self) -> String {
+        self.client.config().store()
+    }
+
+    /// Does what a command asks for.
+    pub(super) async fn execute(&mut self, command: Command) -> Event {
+        let done = match command {
+            Command::Read => self.read().await,
+            Command::Write { leases, is_complete, is_forced } => self.write(leases, is_complete, is_forced).await,
+        };
+        done.unwrap_or_else(|failure| Event::Failed(failure.into_error(self.client.config()).to_string()))
+    }
+
+    /// Reads what has changed, at one revision.
+    async fn read(&mut self) -> Result<Event, Failure> {
+        let is_first = self.revision == 0;
+        let (keys, revision) = self.range(0, true, 0).await?;
+        let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
+        let since = self.revision.cast_signed().saturating_add(1);
+        let (values, _) = self.range(revision, false, if is_first { 0 } else { since }).await?;
+        let mut changed = Vec::new();
+        for kv in values {
+            let Some(key) = self.key_of(&kv) else { continue };
+            let seen = Seen { revision: kv.mod_revision, hash: XxHash3_64::oneshot(&kv.value) };
+            if self.seen.insert(key.clone(), seen) != Some(seen) {
+                changed.push(StoredLease { key, revision: kv.mod_revision.cast_unsigned(), value: kv.value });
+            }
+        }
+        let deleted: Vec<_> = self.seen.keys().filter(|key| !present.contains(*key)).cloned().collect();
+        for key in &deleted {
+            self.seen.remove(key);
+        }
+        self.revision = revision.cast_unsigned();
+        Ok(Event::Read { changed, deleted, revision: self.revision, is_first })
+    }
+
+    /// All Leases at `revision`, or at the newest for 0, that were written since `since`; and the revision.
+    async fn range(&self, revision: i64, keys_only: bool, since: i64) -> Result<(Vec<KeyValue>, i64), Failure> {
+        let mut request = RangeRequest {
+            key: self.prefix.clone(),
+            range_end: prefix_end(&self.prefix),
+            limit: PAGE_KEYS,
+            revision,
+            keys_only,
+            min_mod_revision: since,
+        };
+        let mut found = Vec::new();
+        loop {
+            let page = self.client.range(request.clone()).await?;
+            if request.revision == 0 {
+                request.revision = page.header.map_or(0, |header| header.revision);
+            }
+            found.extend(page.kvs);
+            match found.last() {
+                Some(last) if page.more => request.key = [last.key.as_slice(), b"\0"].concat(),
+                _ => return Ok((found, request.revision)),
+            }
+        }
+    }
+
+    fn key_of(&self, kv: &KeyValue) -> Option<String> {
+        String::from_utf8(kv.key.strip_prefix(self.prefix.as_slice())?.to_vec()).ok()
+    }
+
+    fn path(&self, key: &str) -> Vec<u8> {
+        [self.prefix.as_slice(), key.as_bytes()].concat()
+    }
+
+    async fn write(&mut self, leases: Vec<Wanted>, is_complete: bool, is_forced: bool) -> Result<Event, Failure> {
+        if self.revision == 0 {
+            self.read().await?;
+        }
+        self.fence.look(&self.client).await?;
+        let mut wanted = leases;
+        if is_complete {
+            let kept: HashSet<_> = wanted.iter().map(|lease| lease.key.as_str()).collect();
+            let others: Vec<_> = self.seen.keys().filter(|key| !kept.contains(key.as_str())).cloned().collect();
+            wanted.extend(others.into_iter().map(|key| Wanted { key, value: None }));
+        }
+        wanted.retain(|lease| is_forced && lease.value.is_some() || !self.is_there(lease));
+        let (mut written, mut overtaken) = (0, Vec::new());
+        let mut rest = wanted.as_slice();
+        while !rest.is_empty() {
+            let (batch, behind) = rest.split_at(batch_len(rest));
+            rest = behind;
+            match self.commit(batch).await? {
+                Some(Done::Written) => written += batch.len(),
+                Some(Done::Overtaken) => {
+                    for lease in batch {
+                        match self.commit_one(lease).await? {
+                            Some(true) => written += 1,
+                            Some(false) => overtaken.push(lease.key.clone()),
+                            None => return Ok(Event::NotOurs),
+                        }
+                    }
+                }
+                None => return Ok(Event::NotOurs),
+            }
+        }
+        Ok(Event::Written { written, overtaken })
+    }
+
+    /// Whether a Lease is as wanted already.
+    fn is_there(&self, lease: &Wanted) -> bool {
+        match (&lease.value, self.seen.get(&lease.key)) {
+            (None, None) => true,
+            (Some(value), Some(seen)) => XxHash3_64::oneshot(value) == seen.hash,
+            (None, Some(_)) | (Some(_), None) => false,
+        }
+    }
+
+    /// Writes one Lease; whether it was as this process had seen it. A status of the APIService may have been written
+    /// meanwhile. None if the APIService does not name a Service.
+    async fn commit_one(&mut self, lease: &Wanted) -> Result<Option<bool>, Failure> {
+        loop {
+            match self.commit(std::slice::from_ref(lease)).await? {
+                Some(Done::Written) => return Ok(Some(true)),
+                Some(Done::Overtaken) if self.fence.look(&self.client).await? => {}
+                Some(Done::Overtaken) => return Ok(Some(false)),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Writes some Leases in one transaction. None if the APIService does not name a Service.
+    async fn commit(&mut self, leases: &[Wanted]) -> Result<Option<Done>, Failure> {
+        let Some(fence) = self.fence.compare() else { return Ok(None) };
+        let request = self.transaction(fence, leases);
+        for attempt in 0..ATTEMPTS_MAX {
+            match self.client.txn(&request, attempt).await {
+                Ok(answer) if answer.succeeded => {
+                    let revision = answer.header.map_or(0, |header| header.revision);
+                    self.note_written(leases, revision);
+                    return Ok(Some(Done::Written));
+                }
+                // Also the repetition of a transaction that took effect and was not answered. The next read then finds
+                // what this process has written.
+                Ok(_) => return Ok(Some(Done::Overtaken)),
+                Err(Failure::Unknown(status)) => {
+                    tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");
+                    self.client.pause(attempt).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(Failure::Unknown(Status::deadline_exceeded(self.client.last_failure())))
+    }
+
+    fn transaction(&self, fence: Compare, leases: &[Wanted]) -> TxnRequest {
+        let mut request = TxnRequest { compare: vec![fence], success: Vec::new(), failure: Vec::new() };
+        for lease in leases {
+            let revision = self.seen.get(&lease.key).map_or(0, |seen| seen.revision);
+            let path = self.path(&lease.key);
+            request.compare.push(unchanged(path.clone(), revision));
+            let operation = match &lease.value {
+                Some(value) => Request::Put(PutRequest { key: path, value: value.clone() }),
+                None => Request::DeleteRange(DeleteRangeRequest { key: path, range_end: Vec::new() }),
+            };
+            request.success.push(RequestOp { request: Some(operation) });
+        }
+        request
+    }
+
+    fn note_written(&mut self, leases: &[Wanted], revision: i64) {
+        for lease in leases {
+            match &lease.value {
+                Some(value) => {
+                    let seen = Seen { revision, hash: XxHash3_64::oneshot(value) };
+                    self.seen.insert(lease.key.clone(), seen);
+                }
+                None => _ = self.seen.remove(&lease.key),
+            }
+        }
+    }
+}
+
+/// How many of `leases` go into one transaction.
+fn batch_len(leases: &[Wanted]) -> usize {
+    let mut bytes = 0;
+    let fits = |lease: &&Wanted| {
+        bytes += lease.value.as_ref().map_or(0, Vec::len);
+        bytes <= BATCH_BYTES_MAX
+    };
+    leases.iter().take(BATCH_LEASES_MAX).take_while(fits).count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_bounded_by_number_and_by_bytes() {
+        let lease = |bytes| Wanted { key: "n/a".to_owned(), value: Some(vec![0; bytes]) };
+        assert_eq!(batch_len(&vec![lease(600); 1_000]), BATCH_LEASES_MAX);
+        assert_eq!(batch_len(&[lease(200_000), lease(200_000), lease(200_000)]), 2);
+        assert_eq!(batch_len(&[lease(1_400_000), lease(1)]), 1, "a Lease of any size is written");
+        assert_eq!(batch_len(&[Wanted { key: String::new(), value: None }]), 1);
+    }
+}
