@@ -13,6 +13,7 @@ use coordination_apiserver::logging;
 use coordination_apiserver::offline::Store;
 use coordination_apiserver::pki::{self, AdminKubeconfig, CertDir, PkiError};
 use coordination_apiserver::server::{Config, Server, ShutdownHandle, StorageConfig};
+use coordination_apiserver::switch::{self, SwitchError};
 use coordination_apiserver::tls::config::{ALPN_HTTP_1_1, ALPN_HTTP_2, Secure, TlsConfigError};
 use coordination_apiserver::tls::reload::{LOOK_EVERY, Reloader};
 use coordination_apiserver::tls::source::{FrontProxySource, TlsSources};
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
     match &args.command {
         Some(Command::Inspect(args)) => return inspect(args).unwrap_or_else(|failure| failure.report()),
         Some(Command::MigrateStorage(args)) => return migrate(args).unwrap_or_else(|failure| failure.report()),
+        Some(Command::Takeover(args)) => return switched(|say| switch::takeover(args, say)),
+        Some(Command::Rollback(args)) => return switched(|say| switch::rollback(args, say)),
         Some(Command::Completion { shell }) => return print(&cli::completion(*shell)),
         Some(Command::Man { command }) => return print(&cli::manual(command.as_deref())),
         None => {}
@@ -94,6 +97,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         watch_window_bytes: args.watch_window_bytes.get(),
         lease_quota_bytes: args.lease_quota_bytes.get(),
         storage,
+        cluster_etcd: args.cluster_etcd.config(),
         stop_expires_watches: args.stop_expires_watches,
         journal_format: args.journal_format,
         reclaim_seconds: args.reclaim_seconds,
@@ -153,6 +157,12 @@ fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
     let (leases, version) = (moved.leases, moved.version.0);
     _ = writeln!(io::stdout(), "moved {leases} Leases at resourceVersion {version} from {from} to {to}");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command that switches Leases over, and prints its steps.
+fn switched(run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), SwitchError>) -> ExitCode {
+    let mut say = |line: &str| _ = writeln!(io::stdout(), "{line}");
+    run(&mut say).map_or_else(|error| Failure::at_runtime(error).report(), |()| ExitCode::SUCCESS)
 }
 
 /// The data folder that the user named, or the one beside the certificates.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// All modules, the lowest last. Each uses only modules of the lines below its own.
 const LAYERS: &str = "
-    cli  offline  server
-    conn
+    offline  server  switch
+    cli  conn
     serve
     api
     metrics
@@ -19,7 +19,7 @@ const LAYERS: &str = "
     clock  http1  lease  route  transport
     api_error  buffer  http2  logging  timestamp
     go
-    build_info  engine  hpack  http  limits  permits  resource  updates
+    build_info  engine  handover  hpack  http  limits  permits  resource  updates
 ";
 
 /// What knows sockets or framing; nobody else is to know of it but those who serve.

@@ -71,6 +71,7 @@ impl Api {
         body: &[u8],
         namespace: &str,
     ) -> Result<Reply, ApiError> {
+        self.handover.admit_collection()?;
         let form = call.form(false)?;
         // kube-apiserver finds out when all are deleted that it cannot answer in this form.
         call.check_options_of(form)?;

@@ -12,6 +12,7 @@
 
 use super::Api;
 use crate::clock::Now;
+use crate::handover::{self, PHASE, Phase};
 use crate::lease::validation::format::is_dns_subdomain;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, StringMap};
 use crate::route::Probe;
@@ -37,6 +38,8 @@ const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 const RENEW_MS: u64 = 5_000;
 /// Time between two looks at the identity Leases, in ms.
 const LOOK_MS: u64 = 500;
+/// Time between two looks at the identity Leases during a hand-over, in ms.
+const HANDOVER_LOOK_MS: u64 = 50;
 /// Time before another attempt when the journal takes no change, in ms.
 const RETRY_MS: u64 = 1_000;
 /// Time between two looks at whether this replica is ready, in ms.
@@ -65,6 +68,8 @@ pub struct Identity {
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
+    /// Phase of the hand-over that this replica keeps to.
+    phase: Option<Phase>,
 }
 
 /// An identity Lease, as this replica has seen it.
@@ -76,6 +81,8 @@ struct Seen {
     /// Time for which the Lease holds without a renewal, in ms.
     duration_ms: u64,
     endpoint: Option<SocketAddr>,
+    /// Phase of the hand-over that the replica keeps to.
+    phase: Option<Phase>,
 }
 
 impl Seen {
@@ -102,6 +109,7 @@ impl Identity {
             look_ms: 0,
             leaving: None,
             seen: BTreeMap::new(),
+            phase: None,
         }
     }
 
@@ -146,12 +154,13 @@ impl Identity {
                 let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
                 let endpoint = object.metadata().annotations.value(ENDPOINT_ANNOTATION);
                 let endpoint = endpoint.and_then(|text| text.parse().ok());
-                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint });
+                let phase = object.metadata().annotations.value(PHASE).and_then(|word| word.parse().ok());
+                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, phase });
             }
             true
         });
         self.seen = seen;
-        self.look_ms = now.ms + LOOK_MS;
+        self.look_ms = now.ms + if self.phase.is_some() { HANDOVER_LOOK_MS } else { LOOK_MS };
         self.seen
             .iter()
             .filter(|(name, seen)| seen.is_expired(now) && **name != self.name)
@@ -159,11 +168,49 @@ impl Identity {
             .collect()
     }
 
+    /// Keeps to a phase of the hand-over, and says so at once.
+    pub(super) fn confirm(&mut self, phase: Option<Phase>) {
+        if self.phase != phase {
+            self.phase = phase;
+            (self.renew_ms, self.look_ms) = (0, 0);
+        }
+    }
+
+    /// Whether this replica and all others that live say that they keep to `phase`.
+    pub(super) fn all_confirm(&self, table: &Table, phase: Phase, now: Now) -> bool {
+        let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
+        let is_own = table.find(NAMESPACE, &self.name).is_some_and(|(_, object)| {
+            object.metadata().annotations.value(PHASE) == Some(phase.name()) && self.holds(object)
+        });
+        is_own && others.into_iter().all(|(_, seen)| seen.phase == Some(phase))
+    }
+
+    /// Whether this replica is the first of those that live, by name.
+    pub(super) fn is_first(&self, now: Now) -> bool {
+        let is_seen = self.seen.contains_key(&self.name);
+        is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
+    }
+
+    /// Whether an identity Lease is the one of this start of the replica.
+    fn holds(&self, object: &Object) -> bool {
+        object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
+    }
+
+    /// Whether an identity Lease says what it is to say.
+    fn is_said(&self, object: &Object) -> bool {
+        object.metadata().annotations.value(PHASE) == self.phase.map(Phase::name)
+    }
+
+    fn annotations(&self) -> StringMap {
+        let endpoint = self.endpoint.map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{endpoint}")));
+        let phase = self.phase.map(|phase| (PHASE.into(), phase.name().into()));
+        endpoint.into_iter().chain(phase).collect()
+    }
+
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
         let labels: StringMap =
             [(LABEL.0.into(), LABEL.1.into()), (HOST_LABEL.into(), self.host.clone())].into_iter().collect();
-        let annotations: StringMap =
-            self.endpoint.iter().map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{endpoint}"))).collect();
+        let annotations = self.annotations();
         Lease {
             metadata: ObjectMeta {
                 name: self.name.clone(),
@@ -192,12 +239,17 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
+/// Whether a Lease is this server's own, of which built-in storage knows nothing.
+pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
+    is_identity(metadata) || metadata.namespace == handover::NAMESPACE && metadata.name == handover::NAME
+}
+
 /// Whether a table has Leases besides the identities of replicas, which say nothing of who held locks.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     let mut is_found = table.len() > table.count_in(NAMESPACE);
     for_each_in_namespace(table, |object| {
-        is_found |= !is_identity(object.metadata());
+        is_found |= !is_own(object.metadata());
         !is_found
     });
     is_found
@@ -229,9 +281,15 @@ impl Api {
         if identity.renew_ms <= now.ms {
             let change = match table.find(NAMESPACE, &identity.name) {
                 None => Change::Create(Box::new(identity.lease(uid, now))),
-                Some((slot, object)) if object.lease().spec.holder_identity.as_deref() == Some(&*identity.holder) => {
+                Some((slot, object)) if identity.holds(object) && identity.is_said(object) => {
                     let times = RenewedTimes { renew_time: micros(now), managed_time: None };
                     Change::Renew(table.target(slot), times)
+                }
+                Some((slot, object)) if identity.holds(object) => {
+                    let mut lease = object.lease().into_owned();
+                    lease.metadata.annotations = identity.annotations();
+                    lease.spec.renew_time = Some(micros(now));
+                    Change::Replace(table.target(slot), Box::new(lease))
                 }
                 Some((slot, _)) => Change::Replace(table.target(slot), Box::new(identity.lease(uid, now))),
             };
@@ -252,7 +310,7 @@ impl Api {
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
         let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };
-        if object.lease().spec.holder_identity.as_deref() == Some(&*identity.holder)
+        if identity.holds(object)
             && let Ok(super::storage::Written::Submitted(ticket)) =
                 self.storage.write(table, Change::Delete(table.target(slot)), now.ms)
         {
@@ -396,6 +454,32 @@ mod tests {
         }
         one.health.set(check, Ok(()));
         assert_eq!(looked(&mut one, &mut table, 61_000).len(), 2);
+    }
+
+    #[test]
+    fn replicas_confirm_a_phase_and_the_first_of_them_works() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        let mut replicas = [replica("a"), replica("b")];
+        let mut keep = |replicas: &mut [Api], ms| {
+            replicas.iter_mut().for_each(|replica| _ = replica.keep_identity(&mut table, at(ms)));
+            let confirmed = |replica: &Api| {
+                let identity = replica.identity.as_ref().expect("an identity");
+                (identity.all_confirm(&table, Phase::Freeze, at(ms)), identity.is_first(at(ms)))
+            };
+            replicas.iter().map(confirmed).collect::<Vec<_>>()
+        };
+        assert_eq!(keep(&mut replicas, 0), [(false, true), (false, false)]);
+        replicas[0].identity.as_mut().expect("an identity").confirm(Some(Phase::Freeze));
+        assert_eq!(keep(&mut replicas, 1_000), [(false, true), (false, false)], "the other takes writes");
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(Phase::Freeze));
+        assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
+        assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
+        // The first dies, and the other waits until that is certain.
+        let other = &mut replicas[1..];
+        assert_eq!(keep(other, 15_900), [(true, false)]);
+        assert_eq!(keep(other, 16_100), [(true, true)]);
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(Phase::Import));
+        assert_eq!(keep(&mut replicas[1..], 17_000), [(false, true)]);
     }
 
     #[test]

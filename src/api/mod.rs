@@ -10,6 +10,7 @@ mod deletion;
 mod discovery;
 mod freshness;
 mod gzip;
+pub mod handover;
 pub mod identity;
 pub mod job;
 mod key;
@@ -52,6 +53,7 @@ pub use discovery::health;
 use freshness::names_version;
 use gzip::Gzip;
 pub use gzip::is_accepted as is_gzip_accepted;
+use handover::Handover;
 use health::HealthChecks;
 use identity::Identity;
 use job::Job;
@@ -89,6 +91,8 @@ pub struct Api {
     pub namespaces: Namespaces,
     /// The Lease by which this replica says that it serves; none with one server.
     pub identity: Option<Identity>,
+    /// The hand-over of Leases from and to built-in storage.
+    pub handover: Handover,
     /// Who may create what was held before the start.
     pub reclaim: Reclaim,
     /// What `/metrics` tells.
@@ -259,6 +263,7 @@ impl Api {
             storage: Storage::default(),
             namespaces: Namespaces::default(),
             identity: None,
+            handover: Handover::default(),
             reclaim: Reclaim::new(0),
             metrics: Metrics::new(),
             health: HealthChecks::new(),
@@ -328,7 +333,7 @@ impl Api {
     #[inline]
     fn conclude(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
-            Verdict::Write(change, answer) => match self.storage.write(table, change, call.now.ms)? {
+            Verdict::Write(change, answer) => match self.write(table, change, call.now)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
                 Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
                 // The journal bounds how many there are.
@@ -340,6 +345,16 @@ impl Api {
             Verdict::Reply(reply) => Ok(*reply),
             Verdict::Wait(until) => self.wait(call, until),
         }
+    }
+
+    /// Takes a client's change, if the hand-over lets it.
+    ///
+    /// # Errors
+    /// As those of [`Storage::write`], and 429 during a hand-over.
+    #[inline]
+    fn write(&mut self, table: &mut Table, change: Change, now: Now) -> Result<Written, ApiError> {
+        self.handover.admit(table, &change)?;
+        self.storage.write(table, change, now.ms)
     }
 
     /// Lets a request wait.
@@ -432,6 +447,7 @@ impl Api {
         if self.storage.is_loading() {
             return Err(ApiError::Loading);
         }
+        self.handover.admit_read(call, verb)?;
         if self.storage.is_shared() || names_version(call) {
             return self.decide_when_fresh(table, call, route, body);
         }

@@ -38,6 +38,7 @@ impl Preconditions {
         let version = current.version;
         if let Some(wanted) = &self.resource_version
             && *wanted != *version.to_string()
+            && current.built_in_version().is_none_or(|built_in| *wanted != *built_in.to_string())
         {
             return Err(failed(
                 current,

@@ -73,6 +73,9 @@ impl Api {
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
+            if self.handover.may_be_copied() {
+                return Err(ApiError::HandingOver);
+            }
             if found.is_none() && !options.dry_run {
                 self.reclaim.claim(&lease, call.now.ms);
             }
@@ -206,7 +209,7 @@ impl Api {
                     causes: vec![cause],
                 });
             }
-            version if version != current.version.0 => return Err(ApiError::Conflict { name: name.to_owned() }),
+            version if !current.is_at(version) => return Err(self.handover.refuse_version(name, version)),
             _ => {}
         }
         let live = current.lease();

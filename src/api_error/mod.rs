@@ -74,6 +74,8 @@ pub enum ApiError {
         /// The path.
         path: String,
     },
+    /// Leases are being handed over from or to kube-apiserver's built-in storage, and this request has to wait.
+    HandingOver,
     /// The store of the journal has no room.
     InsufficientStorage,
     /// What decoded well does not validate.
@@ -314,6 +316,10 @@ impl ApiError {
                 let details =
                     StatusDetails { name: name.clone(), group, kind, causes: causes.collect(), ..Default::default() };
                 failure(422, "Invalid", message, Some(details))
+            }
+            Self::HandingOver => {
+                let message = "Leases are being handed over, please try again later.";
+                failure(429, "TooManyRequests", message.into(), retry_after(1))
             }
             Self::JsonPatchRejected => {
                 let message = "the server rejected our request due to an error in our request";

@@ -14,6 +14,7 @@ mod request_header;
 pub use credentials::Credentials;
 
 use crate::api_error::ApiError;
+use crate::handover;
 use crate::http::Method;
 use crate::resource::{GROUP, NODE_LEASE_NAMESPACE, RESOURCE};
 use crate::route::Route;
@@ -52,6 +53,7 @@ pub fn authorize(
     route: &Route<'_>,
     verb: Option<Verb>,
 ) -> Result<(), ApiError> {
+    admit_handover(caller, route, verb)?;
     let identity = match caller {
         Caller::Insecure => return Ok(()),
         Caller::Proxied(identity) => return node::admit_change(identity, verb, route),
@@ -87,11 +89,34 @@ fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
+/// Checks that `caller` may write the Lease of the hand-over, if the request is about it. The Lease decides for the
+/// whole cluster who may write, so the right to write Leases in its namespace is not enough.
+///
+/// # Errors
+/// [`ApiError::Forbidden`].
+fn admit_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
+    let Route::Lease { namespace, name } = route else { return Ok(()) };
+    let is_write = matches!(verb, Some(Verb::Delete | Verb::Patch | Verb::Update));
+    if !is_write || (&**namespace, &**name) != (handover::NAMESPACE, handover::NAME) {
+        return Ok(());
+    }
+    match caller {
+        Caller::Insecure => Ok(()),
+        Caller::Proxied(identity) | Caller::User(identity) if identity.is_in(GROUP_MASTERS) => Ok(()),
+        Caller::Anonymous | Caller::Proxied(_) | Caller::User(_) => {
+            let message = format!("only members of {GROUP_MASTERS} may write the Lease of the hand-over");
+            Err(ApiError::Forbidden { name: name.to_string(), message })
+        }
+    }
+}
+
 /// Checks that `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
 pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_name: &str) -> Result<(), ApiError> {
+    let route = Route::Lease { namespace: namespace.into(), name: name.into() };
+    admit_handover(caller, &route, Some(Verb::Update))?;
     match caller {
         Caller::Anonymous | Caller::Insecure => Ok(()),
         Caller::Proxied(identity) | Caller::User(identity) => {
@@ -185,6 +210,29 @@ mod tests {
             "leases.coordination.k8s.io \"n1\" is forbidden: User \"bob\" cannot update resource \"leases\" in API \
              group \"coordination.k8s.io\" in the namespace \"kube-system\""
         );
+    }
+
+    #[test]
+    fn the_lease_of_the_hand_over_is_for_masters() {
+        let path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/coordination-apiserver-handover";
+        let of = |groups: &[&str]| {
+            let identity = Identity { user: "u".into(), groups: groups.iter().map(|group| (*group).into()).collect() };
+            Rc::new(identity)
+        };
+        let created = |caller: &Caller| authorize_create(caller, handover::NAMESPACE, handover::NAME, "");
+        for master in [Caller::Proxied(of(&[GROUP_MASTERS])), Caller::User(of(&[GROUP_MASTERS])), Caller::Insecure] {
+            for method in [Method::Get, Method::Put, Method::Patch, Method::Delete] {
+                assert_eq!(ask(&master, method, path), Ok(()));
+            }
+            assert!(created(&master).is_ok());
+        }
+        let other = Caller::Proxied(of(&["system:authenticated"]));
+        assert_eq!(ask(&other, Method::Get, path), Ok(()), "kube-apiserver has authorized it");
+        for method in [Method::Put, Method::Patch, Method::Delete] {
+            assert_eq!(ask(&other, method, path), Err(403));
+        }
+        assert!(created(&other).is_err());
+        assert!(authorize_create(&other, "default", handover::NAME, "").is_ok(), "another Lease of that name");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything
 //! starts.
 
+use super::cluster_etcd::ClusterEtcdArgs;
 use super::etcd::EtcdArgs;
 use super::offline::{InspectArgs, MigrateArgs};
+use super::switch::{RollbackArgs, TakeoverArgs};
 use super::{PROGRAM, Stop, one_line, wrong_usage};
 use crate::build_info::BuildInfo;
 use crate::cluster::ServiceName;
@@ -204,6 +206,10 @@ pub struct Args {
     #[command(flatten)]
     pub etcd: EtcdArgs,
 
+    /// Where the etcd of kube-apiserver is.
+    #[command(flatten)]
+    pub cluster_etcd: ClusterEtcdArgs,
+
     /// Bytes of the journal in etcd, about. The beginning of a longer journal is deleted, though the watch window still
     /// reaches back there. After a start, watches that resume from before it get 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
@@ -260,6 +266,13 @@ pub enum Command {
     /// store must hold nothing. The old one stays as it is. Watches from before get 410.
     MigrateStorage(MigrateArgs),
 
+    /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. All
+    /// Leases are copied, and the APIService is replaced. A switch that takes more than 3 s is undone.
+    Takeover(TakeoverArgs),
+
+    /// Give the cluster's Leases back to kube-apiserver, while clients go on.
+    Rollback(RollbackArgs),
+
     /// Print a script that completes this program's command lines in a shell.
     Completion {
         /// The shell.
@@ -269,7 +282,7 @@ pub enum Command {
     /// Print the manual page of this program, or of one of its commands, for man(1).
     Man {
         /// The command.
-        #[arg(value_parser = ["completion", "inspect", "man", "migrate-storage"])]
+        #[arg(value_parser = ["completion", "inspect", "man", "migrate-storage", "rollback", "takeover"])]
         command: Option<String>,
     },
 }
@@ -298,6 +311,8 @@ impl Args {
         let checked = match &args.command {
             Some(Command::Inspect(inspect)) => inspect.check(),
             Some(Command::MigrateStorage(migrate)) => migrate.check(),
+            Some(Command::Takeover(takeover)) => takeover.check(),
+            Some(Command::Rollback(rollback)) => rollback.cluster.check(),
             Some(Command::Completion { .. } | Command::Man { .. }) => Ok(()),
             None => args.check(),
         };
@@ -395,6 +410,7 @@ impl Args {
         .into_iter()
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
         .chain(self.etcd.named_files())
+        .chain(self.cluster_etcd.named_files())
     }
 
     /// Where etcd is, and what this server may have there.
@@ -440,6 +456,7 @@ impl Args {
             return Err("--data-dir is for --storage disk".into());
         }
         self.check_etcd()?;
+        self.cluster_etcd.check()?;
         self.check_endpoints()?;
         if self.kubeconfig.is_some() && !self.asks_cluster() {
             return Err("--kubeconfig is for --requestheader-from-cluster, --namespaces-from-cluster and \
@@ -653,6 +670,34 @@ mod tests {
     }
 
     #[test]
+    fn the_etcd_of_the_cluster_is_named_beside_any_storage() {
+        assert_eq!(parse(&[]).expect("defaults").cluster_etcd.config(), None);
+        let [servers, ca] = ["--cluster-etcd-servers=https://10.0.0.1:2379", "--cluster-etcd-cafile=/dev/null"];
+        let config = parse(&[servers, ca]).expect("a command line").cluster_etcd.config().expect("an etcd");
+        assert_eq!((config.endpoints.len(), config.prefix.as_str()), (1, "/registry"));
+        assert!(wrong(&[servers]).contains("needs --cluster-etcd-cafile"));
+        assert!(wrong(&[ca]).contains("--cluster-etcd-servers"));
+        assert!(wrong(&["--cluster-etcd-servers=10.0.0.1"]).contains("not a URL such as"));
+        assert!(wrong(&[servers, ca, "--cluster-etcd-certfile=/dev/null"]).contains("--cluster-etcd-keyfile"));
+        assert!(wrong(&[servers, ca, "--cluster-etcd-prefix=registry"]).contains("must begin with /"));
+    }
+
+    #[test]
+    fn a_switch_names_cluster_and_replicas() {
+        let [kubeconfig, endpoint, service] =
+            ["--kubeconfig=/dev/null", "--endpoint=https://10.0.0.1:8443", "--apiservice=/dev/null"];
+        assert!(parse(&["takeover", kubeconfig, endpoint, endpoint, service, "--dry-run"]).is_ok());
+        assert!(parse(&["rollback", kubeconfig, endpoint, "--kube-apiserver=https://[::1]:6443/"]).is_ok());
+        assert!(wrong(&["takeover", kubeconfig, endpoint]).contains("--apiservice"));
+        assert!(wrong(&["rollback", kubeconfig]).contains("--endpoint"));
+        assert!(wrong(&["rollback", endpoint]).contains("--kubeconfig"));
+        for url in ["http://10.0.0.1:8443", "10.0.0.1:8443", "https://", "https://10.0.0.1/api"] {
+            assert!(wrong(&["rollback", kubeconfig, "--endpoint", url]).contains("not a URL such as"), "{url}");
+        }
+        assert!(wrong(&["takeover", kubeconfig, endpoint, "--apiservice=/nowhere"]).contains("No such file"));
+    }
+
+    #[test]
     fn only_known_formats_can_be_written() {
         assert_eq!(parse(&[]).expect("defaults").journal_format, FORMAT);
         for format in [FORMAT_WRITTEN_MIN - 1, FORMAT + 1] {
@@ -755,7 +800,7 @@ mod tests {
             let flag = argument.get_long().expect("every flag has a long name");
             assert!(help.contains(&format!("--{flag}")), "{flag}");
         }
-        assert!(help.matches("[default: ").count() == 24, "{help}");
+        assert!(help.matches("[default: ").count() == 25, "{help}");
         let Err(Stop::Information(version)) = parse(&["--version"]) else { panic!("no version") };
         assert_eq!(version.trim(), format!("{PROGRAM} {}", BuildInfo::version()));
     }

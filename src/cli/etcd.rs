@@ -62,19 +62,28 @@ impl EtcdArgs {
     /// # Errors
     /// What is wrong with them.
     pub(super) fn check(&self) -> Result<(), String> {
-        for url in &self.etcd_servers {
-            if !is_member(url) {
-                return Err(format!("--etcd-servers {url:?}: not a URL such as https://127.0.0.1:2379"));
-            }
-            if url.starts_with("https://") && self.etcd_cafile.is_none() {
-                return Err(format!("--etcd-servers {url:?} needs --etcd-cafile"));
-            }
-        }
+        check_members("etcd", &self.etcd_servers, self.etcd_cafile.is_some())?;
         if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
             return Err(format!("--etcd-prefix {:?}: it must begin with / and name something", self.etcd_prefix));
         }
         Ok(())
     }
+}
+
+/// Checks the URLs of an etcd's members, whose flags begin with `--` and `prefix`.
+///
+/// # Errors
+/// The first URL that is wrong, or that needs authorities.
+pub(super) fn check_members(prefix: &str, urls: &[String], has_authorities: bool) -> Result<(), String> {
+    for url in urls {
+        if !is_member(url) {
+            return Err(format!("--{prefix}-servers {url:?}: not a URL such as https://127.0.0.1:2379"));
+        }
+        if url.starts_with("https://") && !has_authorities {
+            return Err(format!("--{prefix}-servers {url:?} needs --{prefix}-cafile"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether this is the URL of a member of etcd.

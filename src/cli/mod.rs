@@ -3,9 +3,11 @@
 //! Whatever is wrong with one is told in one line, so that it can be found in the log of a supervisor.
 
 mod args;
+mod cluster_etcd;
 mod documents;
 mod etcd;
 mod offline;
+mod switch;
 
 pub use args::{Args, Command, StorageKind};
 use clap::Parser;
@@ -14,6 +16,7 @@ pub use offline::{DurableKind, InspectArgs, MigrateArgs};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+pub use switch::{RollbackArgs, SwitchArgs, TakeoverArgs};
 
 /// Name of the server, as it stands before its messages.
 pub const PROGRAM: &str = "coordination-apiserver";

@@ -73,7 +73,8 @@ pub(super) async fn follow<K>(
 }
 
 /// An error with what is behind it, which is where the reason stands.
-pub(super) fn told(error: &dyn Error) -> String {
+#[must_use]
+pub fn told(error: &dyn Error) -> String {
     let (mut told, mut source) = (error.to_string(), error.source());
     while let Some(cause) = source {
         told.push_str(": ");

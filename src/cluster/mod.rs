@@ -10,6 +10,7 @@ mod followed;
 mod namespaces;
 
 pub use endpoints::{EndpointsReceiver, EndpointsSender, ServiceName, endpoints};
+pub use follow::told;
 pub use followed::Followed;
 pub use namespaces::{NamespaceChange, NamespacePhase, Namespaces};
 
@@ -88,11 +89,7 @@ impl Cluster {
         let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|e| error(&e))?;
         let mut config = match kubeconfig {
             None => Config::incluster().map_err(|e| error(&e))?,
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).map_err(|e| error(&unquoted(&e)))?;
-                let options = KubeConfigOptions::default();
-                runtime.block_on(Config::from_custom_kubeconfig(file, &options)).map_err(|e| error(&e))?
-            }
+            Some(path) => runtime.block_on(read_config(path)).map_err(|cause| error(&cause))?,
         };
         let server = config.cluster_url.to_string();
         config.read_timeout = Some(READ_MAX);
@@ -139,6 +136,16 @@ impl Cluster {
         };
         thread::Builder::new().name("cluster".to_owned()).spawn(run).map(drop)
     }
+}
+
+/// How to reach a cluster, by a kubeconfig.
+///
+/// # Errors
+/// What is wrong with the file.
+pub async fn read_config(kubeconfig: &Path) -> Result<Config, String> {
+    let file = Kubeconfig::read_from(kubeconfig).map_err(|error| unquoted(&error))?;
+    let options = KubeConfigOptions::default();
+    Config::from_custom_kubeconfig(file, &options).await.map_err(|error| error.to_string())
 }
 
 /// What is wrong with a kubeconfig, without a word of what stands in it: the parser shows the lines around a mistake,

@@ -23,9 +23,11 @@ use crate::table::object::Object;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 
-/// Times that stand in the place of those of a Lease.
+/// What stands in the place of what a Lease has.
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct Times<'l> {
+    /// Version in built-in storage, which a renewal takes away.
+    resource_version: &'l str,
     renew_time: Option<MicroTime>,
     /// Of the last entry of `managedFields`; none if the entry's own counts.
     managed_time: Option<Time>,
@@ -33,18 +35,22 @@ struct Times {
 
 /// Appends a Lease.
 pub(super) fn put_lease(out: &mut Vec<u8>, lease: &Lease) {
-    put(out, lease, Times { renew_time: lease.spec.renew_time, managed_time: None });
+    let resource_version = &lease.metadata.resource_version;
+    put(out, lease, Times { resource_version, renew_time: lease.spec.renew_time, managed_time: None });
 }
 
 /// Appends the Lease of a state of the table, with the times that it was renewed to.
 pub(super) fn put_object(out: &mut Vec<u8>, object: &Object) {
-    put(out, object.unrenewed(), Times { renew_time: object.renew_time(), managed_time: object.managed_time() });
+    let resource_version = object.built_in_version_text();
+    let (renew_time, managed_time) = (object.renew_time(), object.managed_time());
+    put(out, object.unrenewed(), Times { resource_version, renew_time, managed_time });
 }
 
-fn put(out: &mut Vec<u8>, lease: &Lease, times: Times) {
+fn put(out: &mut Vec<u8>, lease: &Lease, times: Times<'_>) {
     let (meta, spec) = (&lease.metadata, &lease.spec);
-    put_varint(out, Fields::of(lease, times.renew_time).0);
-    let texts = [&meta.name, &meta.generate_name, &meta.namespace, &meta.self_link, &meta.uid, &meta.resource_version];
+    put_varint(out, Fields::of(lease, times).0);
+    let [name, generate_name] = [meta.name.as_str(), &meta.generate_name];
+    let texts = [name, generate_name, &meta.namespace, &meta.self_link, &meta.uid, times.resource_version];
     for text in texts.into_iter().filter(|text| !text.is_empty()) {
         put_text(out, text);
     }
@@ -250,7 +256,7 @@ struct Fields(u64);
 impl Fields {
     const COUNT: u32 = 22;
 
-    fn of(lease: &Lease, renew_time: Option<MicroTime>) -> Self {
+    fn of(lease: &Lease, times: Times<'_>) -> Self {
         let (meta, spec) = (&lease.metadata, &lease.spec);
         let are_there: [bool; Self::COUNT as usize] = [
             !meta.name.is_empty(),
@@ -258,7 +264,7 @@ impl Fields {
             !meta.namespace.is_empty(),
             !meta.self_link.is_empty(),
             !meta.uid.is_empty(),
-            !meta.resource_version.is_empty(),
+            !times.resource_version.is_empty(),
             meta.generation != 0,
             meta.creation_timestamp.is_some(),
             meta.deletion_timestamp.is_some(),
@@ -271,7 +277,7 @@ impl Fields {
             spec.holder_identity.is_some(),
             spec.lease_duration_seconds.is_some(),
             spec.acquire_time.is_some(),
-            renew_time.is_some(),
+            times.renew_time.is_some(),
             spec.lease_transitions.is_some(),
             spec.strategy.is_some(),
             spec.preferred_holder.is_some(),

@@ -82,7 +82,8 @@ pub struct ObjectMeta {
     pub self_link: CompactString,
     /// Unique in time and space, set by the server.
     pub uid: CompactString,
-    /// What the client sent, unparsed; always empty in a stored object, whose version the table knows.
+    /// What the client sent, unparsed. Of a stored object, whose version the table knows: the version in built-in
+    /// storage if the object was copied from there, else empty.
     pub resource_version: CompactString,
     /// Kept as the creator sent it; the Lease API never counts it up. 0 is absent.
     pub generation: i64,

@@ -4,6 +4,7 @@ use super::http2::Spare;
 use super::pace::{Pace, is_plain};
 use super::waiters::Waiters;
 use super::{Owner, Peer};
+use crate::api::handover::given_back;
 use crate::api::job::Job;
 use crate::api::waiting::{Refused, Resumed, Retry, Waiting, WakeUp};
 use crate::api::{Api, Reply, Storage};
@@ -137,6 +138,13 @@ impl Service {
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
+        }
+    }
+
+    /// Takes in the phase of the hand-over of Leases, and does this replica's work in it.
+    pub fn hand_over(&mut self, now: Now) {
+        if self.api.hand_over(&mut self.table, now) {
+            self.watchers.end_all(&given_back());
         }
     }
 

@@ -273,6 +273,7 @@ impl Server {
         {
             self.endpoints.set(endpoints);
         }
+        self.service.hand_over(now);
         // Before the answers go out, so that the journal has its work meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
@@ -462,6 +463,7 @@ impl Server {
         let late_jobs_ms = (self.queues.with_jobs() > 0).then_some(self.late_jobs_ms);
         let identity_ms = self.service.api.identity.as_ref().map(Identity::due_ms);
         let due_ms = [
+            self.service.api.handover.due_ms(),
             identity_ms,
             connection_ms,
             bookmarks_ms,

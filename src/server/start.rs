@@ -5,11 +5,13 @@ use super::endpoints::Endpoints;
 use super::queues::Queues;
 use super::storage::{self, TableLimits};
 use super::{Awaited, LISTENER_TOKENS, Server, ShutdownHandle, WAKER_TOKEN};
+use crate::api::handover::Handover;
 use crate::api::{Api, Reclaim};
 use crate::buffer::Pool;
 use crate::clock::{Clock, wall_micros};
 use crate::cluster::{EndpointsSender, Followed, Namespaces};
 use crate::etcd;
+use crate::etcd::built_in::BuiltInPort;
 use crate::journal::FORMAT;
 use crate::listener::Listener;
 use crate::resource::ResourceVersion;
@@ -49,6 +51,8 @@ pub struct Config {
     pub lease_quota_bytes: usize,
     /// Where Leases are kept.
     pub storage: StorageConfig,
+    /// Where the etcd of the cluster's kube-apiservers is, if Leases are to be copied from there and back.
+    pub cluster_etcd: Option<etcd::Config>,
     /// Format in which the store is written.
     pub journal_format: u8,
     /// Whether a stop ends watches with 410 although Leases outlive it: another storage will serve them.
@@ -84,6 +88,7 @@ impl Default for Config {
             watch_window_bytes: 256 * 1024 * 1024,
             lease_quota_bytes: 512 * 1024 * 1024,
             storage: StorageConfig::Memory,
+            cluster_etcd: None,
             journal_format: FORMAT,
             stop_expires_watches: false,
             reclaim_seconds: 0,
@@ -164,6 +169,11 @@ impl Server {
         api.storage = storage::check(&config.storage)
             .and_then(|()| storage::open(&config.storage, config.journal_format, &waker, 0))
             .map_err(|cause| ServerError { what: "cannot open the store".into(), cause: cause.into() })?;
+        if let Some(etcd) = config.cluster_etcd {
+            let port = BuiltInPort::start(etcd, Arc::clone(&waker))
+                .map_err(|cause| ServerError { what: "cannot reach built-in storage".into(), cause: cause.into() })?;
+            api.handover = Handover::with_built_in(port);
+        }
         let service = Service::new(api, table, trust);
         Ok(Self {
             poll,

@@ -14,6 +14,7 @@ use crate::limits::LARGE_LEASE_BYTES_MIN;
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::selector::Selector;
 use crate::timestamp::{MicroTime, Time};
+use compact_str::CompactString;
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
 use std::fmt;
@@ -188,6 +189,7 @@ impl Object {
         if let Some(time) = times.managed_time {
             lease.metadata.managed_fields.set_last_time(time);
         }
+        lease.metadata.resource_version = CompactString::default();
         Cow::Owned(lease)
     }
 
@@ -208,6 +210,24 @@ impl Object {
     pub fn is_selected_by(&self, selector: &Selector) -> bool {
         let meta = self.metadata();
         selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
+    }
+
+    /// Version that the state has in kube-apiserver's built-in storage, if the state was copied from there and nothing
+    /// has been written since.
+    #[must_use]
+    pub fn built_in_version(&self) -> Option<u64> {
+        self.built_in_version_text().parse().ok()
+    }
+
+    /// The same as text, which is empty if there is none.
+    pub(crate) fn built_in_version_text(&self) -> &str {
+        if self.renewed.is_some() { "" } else { &self.metadata().resource_version }
+    }
+
+    /// Whether a client that names `version` has seen this state, here or in built-in storage.
+    #[must_use]
+    pub fn is_at(&self, version: u64) -> bool {
+        version == self.version.0 || self.built_in_version() == Some(version)
     }
 
     /// `spec.renewTime`

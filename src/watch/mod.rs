@@ -364,6 +364,18 @@ impl<O: Copy> Watchers<O> {
         fill
     }
 
+    /// Ends every watch that is open with an ERROR event.
+    pub fn end_all(&mut self, error: &ApiError) {
+        let end = |(slot, entry): (usize, &mut Entry<O>)| {
+            entry.watcher.refuse(error);
+            WatcherKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), generation: entry.generation }
+        };
+        let keys: Vec<_> = self.watchers.iter_mut().map(end).collect();
+        for key in keys {
+            self.mark_dirty(key);
+        }
+    }
+
     /// From now on every watch that is opened ends at once, as the open ones do by [`Watchers::end_for_shutdown`].
     pub fn begin_shutdown(&mut self, kind: StopKind) {
         self.stopping = Some(kind);

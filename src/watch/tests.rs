@@ -469,6 +469,24 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
 
 /// Somebody who reads slowly holds what it takes to tell of what was there for no longer than the watch is to last.
 #[test]
+fn every_watch_ends_with_the_error_and_nothing_before_it() {
+    let mut world = World::new(3, 100);
+    let mut clients: Vec<_> = (0..8).map(|owner| world.open(owner)).collect();
+    world.fan_out(&mut clients, true);
+    world.write();
+    let error = ApiError::Expired { message: "list anew".to_owned(), next: None };
+    world.watchers.end_all(&error);
+    while let Some((key, _)) = world.watchers.pop_dirty() {
+        let mut out = Vec::new();
+        let fill = world.watchers.fill(key, &world.table, world.now, &mut out, usize::MAX);
+        assert_eq!(fill, Fill::Ended(WatchEnd::Expired));
+        let event: serde_json::Value = serde_json::from_slice(&out).expect("one event");
+        assert_eq!((&event["type"], &event["object"]["code"]), (&"ERROR".into(), &410.into()), "{event}");
+    }
+    assert!(world.watchers.is_empty());
+}
+
+#[test]
 fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {
         let mut world = World::new(1, usize::MAX);

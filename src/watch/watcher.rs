@@ -107,6 +107,11 @@ impl Watcher {
         }
     }
 
+    /// Lets a watch end with an error, and with nothing before it.
+    pub(super) fn refuse(&mut self, error: &ApiError) {
+        self.progress = Progress::Refused(Box::new(error.clone()));
+    }
+
     /// Lets one that was told by the index find its events in the log again, from before the first that it has not
     /// given: its cursor may be older than the log.
     #[cold]

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// A running etcd, killed when this is dropped.
+#[allow(dead_code, reason = "only some of the tests restart it")]
 pub(crate) struct Etcd {
     child: Child,
     binary: PathBuf,
@@ -82,6 +83,7 @@ impl Etcd {
     ///
     /// # Panics
     /// If it does not answer soon.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart(&mut self, pause: Duration) {
         self.restart_after(|_| thread::sleep(pause));
     }
@@ -90,6 +92,7 @@ impl Etcd {
     ///
     /// # Panics
     /// If it does not answer soon.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn restart_after(&mut self, act: impl FnOnce(&Path)) {
         self.child.kill().expect("the child can be killed");
         self.child.wait().expect("the child can be waited for");
@@ -106,6 +109,7 @@ impl Etcd {
     ///
     /// # Panics
     /// If it cannot be sent.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");

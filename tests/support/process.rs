@@ -124,6 +124,7 @@ impl Process {
     ///
     /// # Panics
     /// If it cannot be sent.
+    #[allow(dead_code, reason = "only some of the tests do")]
     pub(crate) fn signal(&self, name: &str) {
         let done = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
         assert!(done.is_ok_and(|status| status.success()), "SIG{name} could not be sent");

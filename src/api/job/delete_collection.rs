@@ -7,6 +7,7 @@ use crate::api::storage::{Storage, Written};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::form::Form;
+use crate::handover;
 use crate::journal::{Failure, Outcome, Ticket};
 use crate::limits::{DELETIONS_PER_STEP, JOB_KEYS_PER_STEP};
 use crate::selector::Selector;
@@ -106,7 +107,7 @@ impl CollectionDeletion {
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            if object.is_selected_by(selector) {
+            if object.is_selected_by(selector) && !is_handover(object) {
                 bytes_left = bytes_left.saturating_sub(object.memory_bytes());
                 doomed.push_back(Doomed { object: object.clone(), state: DoomedState::Found });
             }
@@ -114,6 +115,11 @@ impl CollectionDeletion {
         })?;
         Ok(stepped)
     }
+}
+
+/// Whether a Lease is that of the hand-over, which no collection takes along.
+fn is_handover(object: &Object) -> bool {
+    object.key().is(handover::NAMESPACE, handover::NAME)
 }
 
 impl Doomed {

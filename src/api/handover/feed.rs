@@ -1,0 +1,164 @@
+//! Which Leases built-in storage is to get while this server serves them.
+//!
+//! A watch that a client opened before the takeover goes on at built-in storage until it times out. So built-in storage
+//! gets each change of a holder, each creation and each deletion at once, and a renewal within
+//! [`RENEWAL_MS`]. kube-controller-manager needs one renewal of a node in 40 s.
+
+use crate::clock::Now;
+use crate::resource::ResourceVersion;
+use crate::table::Table;
+use crate::table::event_log::Event;
+use crate::table::object::{Key, Object};
+use crate::table::snapshot::{Range, Snapshot, Stepped};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// Longest time until a renewal is in built-in storage, in ms.
+const RENEWAL_MS: u64 = 10_000;
+/// Keys that are looked at in one step.
+const KEYS_PER_STEP: usize = 4_096;
+
+/// Leases that built-in storage does not have as they are.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    /// Version up to which changes have been taken in; none before the first.
+    cursor: Option<ResourceVersion>,
+    /// When each Lease is to be written, in ms.
+    due: HashMap<Key, u64>,
+    /// The same in order, with entries that no longer hold.
+    queue: BinaryHeap<Reverse<(u64, Key)>>,
+    /// Leases that are being written.
+    under_way: Vec<Key>,
+}
+
+impl Feed {
+    /// Takes in the changes of the table since the last call. With the first call every Lease is due.
+    pub(super) fn take_in(&mut self, table: &Table, now: Now) {
+        match self.cursor.and_then(|cursor| table.log().since(cursor)) {
+            Some(events) => {
+                for event in events {
+                    let delay_ms = if is_renewal(event) { RENEWAL_MS } else { 0 };
+                    self.put(event.after.key(), now.ms + delay_ms);
+                }
+            }
+            None => {
+                let mut snapshot = Snapshot::now(table, Range::All);
+                let each = |key: &Key| self.put(key, now.ms);
+                for_each_key(table, &mut snapshot, each);
+            }
+        }
+        self.cursor = Some(table.version());
+    }
+
+    /// Lets a Lease be written at `due_ms`, or earlier if that was said before.
+    pub(super) fn put(&mut self, key: &Key, due_ms: u64) {
+        let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
+        if is_earlier {
+            self.due.insert(key.clone(), due_ms);
+            self.queue.push(Reverse((due_ms, key.clone())));
+        }
+    }
+
+    /// Notes that Leases are being written.
+    pub(super) fn begin(&mut self, keys: Vec<Key>) {
+        self.under_way = keys;
+    }
+
+    /// Lets the Leases that were being written be written again, if that failed for some.
+    pub(super) fn end(&mut self, has_failed: bool, now: Now) {
+        for key in std::mem::take(&mut self.under_way).iter().filter(|_| has_failed) {
+            self.put(key, now.ms);
+        }
+    }
+
+    /// Takes out up to `keys_max` Leases that are due.
+    pub(super) fn take_due(&mut self, keys_max: usize, now: Now) -> Vec<Key> {
+        let mut keys = Vec::new();
+        while keys.len() < keys_max
+            && let Some(Reverse((due_ms, _))) = self.queue.peek()
+            && *due_ms <= now.ms
+            && let Some(Reverse((due_ms, key))) = self.queue.pop()
+        {
+            if self.due.get(&key) == Some(&due_ms) {
+                self.due.remove(&key);
+                keys.push(key);
+            }
+        }
+        keys
+    }
+}
+
+fn is_renewal(event: &Event) -> bool {
+    !event.deleted && event.before.as_ref().is_some_and(|before| event.after.is_renewal_of(before))
+}
+
+/// Gives `each` the keys of a snapshot.
+fn for_each_key(table: &Table, snapshot: &mut Snapshot, mut each: impl FnMut(&Key)) {
+    let mut step = |object: &Object| {
+        each(object.key());
+        true
+    };
+    while snapshot.next(table, KEYS_PER_STEP, &mut step) == Ok(Stepped::More) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Lease;
+    use crate::table::object::RenewedTimes;
+    use crate::timestamp::{MicroTime, Time};
+
+    fn at(ms: u64) -> Now {
+        Now { ms, wall: Time(0) }
+    }
+
+    fn lease(name: &str) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = "n".into();
+        lease.metadata.name = name.into();
+        lease
+    }
+
+    fn due(feed: &mut Feed, table: &Table, ms: u64) -> Vec<String> {
+        feed.take_in(table, at(ms));
+        feed.take_due(100, at(ms)).iter().map(|key| key.as_str().to_owned()).collect()
+    }
+
+    #[test]
+    fn renewals_wait_and_all_else_is_due_at_once() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        table.create(lease("a"));
+        table.create(lease("b"));
+        let mut feed = Feed::default();
+        assert_eq!(due(&mut feed, &table, 0), ["n/a", "n/b"], "nothing is known of what built-in storage has");
+        assert_eq!(due(&mut feed, &table, 1), [""; 0]);
+        let (slot, _) = table.find("n", "a").expect("a Lease");
+        for renewed in 1..=3 {
+            table.renew(slot, RenewedTimes { renew_time: MicroTime(renewed), managed_time: None });
+            assert_eq!(due(&mut feed, &table, 1_000 * renewed.unsigned_abs()), [""; 0]);
+        }
+        assert_eq!(due(&mut feed, &table, RENEWAL_MS + 999), [""; 0]);
+        assert_eq!(due(&mut feed, &table, RENEWAL_MS + 1_000), ["n/a"], "since the first renewal");
+        let (slot, _) = table.find("n", "a").expect("a Lease");
+        table.renew(slot, RenewedTimes { renew_time: MicroTime(4), managed_time: None });
+        assert_eq!(due(&mut feed, &table, 20_000), [""; 0]);
+        let mut acquired = lease("a");
+        acquired.spec.holder_identity = Some("h".into());
+        table.replace(slot, acquired);
+        assert_eq!(due(&mut feed, &table, 20_001), ["n/a"], "a change of the holder");
+        assert_eq!(due(&mut feed, &table, 60_000), [""; 0], "the renewal went along");
+        table.remove(slot);
+        assert_eq!(due(&mut feed, &table, 60_001), ["n/a"]);
+    }
+
+    #[test]
+    fn what_the_log_has_forgotten_makes_every_lease_due() {
+        let mut table = Table::new(ResourceVersion(1), 2, usize::MAX);
+        let mut feed = Feed::default();
+        assert_eq!(due(&mut feed, &table, 0), [""; 0]);
+        for name in ["a", "b", "c", "d"] {
+            table.create(lease(name));
+        }
+        assert_eq!(due(&mut feed, &table, 1), ["n/a", "n/b", "n/c", "n/d"]);
+    }
+}

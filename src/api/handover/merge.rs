@@ -1,0 +1,141 @@
+//! What a Lease of built-in storage makes of the one here.
+
+use crate::codec::json::Decoder;
+use crate::codec::protobuf;
+use crate::etcd::built_in::StoredLease;
+use crate::lease::Lease;
+use crate::resource::ApiVersion;
+use crate::table::Table;
+use crate::table::change::Change;
+use compact_str::{CompactString, format_compact};
+
+/// What the value of a Lease begins with if kube-apiserver encrypts it.
+const ENCRYPTED: &[u8] = b"k8s:enc:";
+/// What the value of a Lease begins with if it is stored as protobuf.
+const PROTOBUF: &[u8] = b"k8s\0";
+
+/// The Lease in a stored value, with its version in built-in storage.
+///
+/// # Errors
+/// Why the value cannot be read.
+pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Lease, String> {
+    let value = stored.value.as_slice();
+    if value.starts_with(ENCRYPTED) {
+        return Err(format!("{} is encrypted at rest", stored.key));
+    }
+    let decoded = match value.starts_with(PROTOBUF) {
+        true => protobuf::decode_lease(value, ApiVersion::V1),
+        false => decoder.decode_lease(value, ApiVersion::V1),
+    };
+    let mut lease = decoded.map_err(|error| format!("{}: {}", stored.key, error.status().message))?.lease;
+    lease.metadata.resource_version = format_compact!("{}", stored.revision);
+    Ok(lease)
+}
+
+/// The change that takes in a Lease of built-in storage; none if the one here is as new.
+///
+/// Built-in storage decides, but for the time of a renewal: clients renew here too, and the later time holds.
+pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
+    let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
+    let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };
+    let ours = object.lease();
+    if object.built_in_version().is_some() && ours.metadata.resource_version == theirs.metadata.resource_version {
+        return None;
+    }
+    let is_one_term =
+        ours.metadata.uid == theirs.metadata.uid && ours.spec.holder_identity == theirs.spec.holder_identity;
+    if !is_one_term || ours.spec.renew_time <= theirs.spec.renew_time {
+        return Some(Change::Replace(table.target(slot), Box::new(theirs)));
+    }
+    let mut merged = theirs;
+    merged.spec.renew_time = ours.spec.renew_time;
+    merged.metadata.managed_fields = ours.metadata.managed_fields.clone();
+    // No client knows the merged state by a version of built-in storage.
+    merged.metadata.resource_version = CompactString::default();
+    (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
+}
+
+/// The change that takes in that a Lease is gone from built-in storage.
+pub(super) fn gone(table: &Table, key: &str) -> Option<Change> {
+    let (namespace, name) = key.split_once('/')?;
+    let (slot, _) = table.find(namespace, name)?;
+    Some(Change::Delete(table.target(slot)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::protobuf::encode_lease_into;
+    use crate::resource::{API_VERSION, ResourceVersion};
+    use crate::timestamp::MicroTime;
+
+    fn lease(holder: &str, renewed: i64, version: &str) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = "n".into();
+        lease.metadata.name = "a".into();
+        lease.metadata.uid = "u".into();
+        lease.metadata.resource_version = version.into();
+        lease.spec.holder_identity = Some(holder.into());
+        lease.spec.renew_time = Some(MicroTime(renewed));
+        lease
+    }
+
+    /// The state here after `theirs` is taken in where `ours` is.
+    fn merged(ours: Option<Lease>, theirs: Lease) -> (Lease, Option<u64>) {
+        let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+        if let Some(ours) = ours {
+            table.create(ours);
+        }
+        if let Some(change) = taken_in(&table, theirs) {
+            table.apply(change).expect("the present state");
+        }
+        let (_, object) = table.find("n", "a").expect("a Lease");
+        (object.lease().into_owned(), object.built_in_version())
+    }
+
+    #[test]
+    fn a_value_is_read_as_kube_apiserver_stores_it() {
+        let mut decoder = Decoder::new();
+        let wanted = lease("h", 7_000_000, "");
+        let mut protobuf = Vec::new();
+        encode_lease_into(&mut protobuf, &wanted, None, API_VERSION);
+        let json = br#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"a","namespace":"n",
+            "uid":"u"},"spec":{"holderIdentity":"h","renewTime":"1970-01-01T00:00:07.000000Z"}}"#;
+        for value in [protobuf, json.to_vec()] {
+            let read = decode(&StoredLease { key: "n/a".into(), revision: 42, value }, &mut decoder);
+            assert_eq!(read, Ok(lease("h", 7_000_000, "42")));
+        }
+        for value in [&b"k8s:enc:aescbc:v1:key1:x"[..], b"k8s\0x", b"{"] {
+            let stored = StoredLease { key: "n/a".into(), revision: 42, value: value.to_vec() };
+            let error = decode(&stored, &mut decoder).expect_err("no Lease");
+            assert!(error.starts_with("n/a"), "{error}");
+        }
+    }
+
+    #[test]
+    fn built_in_storage_decides_but_for_the_time_of_a_renewal() {
+        let theirs = || lease("h", 5, "42");
+        assert_eq!(merged(None, theirs()), (theirs(), Some(42)));
+        assert_eq!(merged(Some(lease("h", 4, "")), theirs()), (theirs(), Some(42)), "renewed there");
+        assert_eq!(merged(Some(lease("h", 5, "")), theirs()), (theirs(), Some(42)), "the same, so its version is good");
+        assert_eq!(merged(Some(lease("h", 6, "")), theirs()), (lease("h", 6, ""), None), "renewed here");
+        assert_eq!(merged(Some(lease("other", 6, "")), theirs()), (theirs(), Some(42)), "acquired there");
+        let mut recreated = lease("h", 6, "");
+        recreated.metadata.uid = "another".into();
+        assert_eq!(merged(Some(recreated), theirs()), (theirs(), Some(42)));
+        let mut labelled = theirs();
+        labelled.metadata.labels.insert("l".into(), "v".into());
+        let mut both = lease("h", 6, "");
+        both.metadata.labels.insert("l".into(), "v".into());
+        assert_eq!(merged(Some(lease("h", 6, "")), labelled), (both, None), "renewed here and labelled there");
+    }
+
+    #[test]
+    fn what_was_taken_in_is_not_taken_in_again() {
+        let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
+        table.create(lease("h", 5, "42"));
+        assert!(taken_in(&table, lease("h", 5, "42")).is_none());
+        assert!(gone(&table, "n/a").is_some());
+        assert!(gone(&table, "n/b").is_none());
+    }
+}

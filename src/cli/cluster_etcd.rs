@@ -1,0 +1,69 @@
+//! The flags that say where the etcd of the cluster's kube-apiservers is.
+
+use super::etcd::check_members;
+use crate::etcd::Config;
+use std::path::{Path, PathBuf};
+
+/// Flags of the cluster's etcd.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ClusterEtcdArgs {
+    /// URLs of the etcd in which kube-apiserver keeps its built-in Leases, separated by commas. The commands takeover
+    /// and rollback need it: this server then copies Leases from there and back. It writes there only while it serves
+    /// the cluster's Leases.
+    #[arg(long, value_name = "URLS", value_delimiter = ',')]
+    pub cluster_etcd_servers: Vec<String>,
+
+    /// PEM file with the certificate authorities of that etcd's members. Needed for https:// URLs.
+    #[arg(long, value_name = "FILE", requires = "cluster_etcd_servers")]
+    pub cluster_etcd_cafile: Option<PathBuf>,
+
+    /// PEM file with the client certificate for that etcd. Goes together with --cluster-etcd-keyfile.
+    #[arg(long, value_name = "FILE", requires = "cluster_etcd_keyfile", requires = "cluster_etcd_servers")]
+    pub cluster_etcd_certfile: Option<PathBuf>,
+
+    /// PEM file with the private key of --cluster-etcd-certfile.
+    #[arg(long, value_name = "FILE", requires = "cluster_etcd_certfile")]
+    pub cluster_etcd_keyfile: Option<PathBuf>,
+
+    /// Beginning of kube-apiserver's keys, as its flag --etcd-prefix names it.
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub cluster_etcd_prefix: String,
+}
+
+impl ClusterEtcdArgs {
+    /// Where the etcd is, if the command line names it.
+    #[must_use]
+    pub fn config(&self) -> Option<Config> {
+        (!self.cluster_etcd_servers.is_empty()).then(|| Config {
+            endpoints: self.cluster_etcd_servers.clone(),
+            ca_file: self.cluster_etcd_cafile.clone(),
+            cert_file: self.cluster_etcd_certfile.clone(),
+            key_file: self.cluster_etcd_keyfile.clone(),
+            prefix: self.cluster_etcd_prefix.clone(),
+            ..Config::default()
+        })
+    }
+
+    /// The files that the command line names.
+    pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        [
+            ("--cluster-etcd-cafile", &self.cluster_etcd_cafile),
+            ("--cluster-etcd-certfile", &self.cluster_etcd_certfile),
+            ("--cluster-etcd-keyfile", &self.cluster_etcd_keyfile),
+        ]
+        .into_iter()
+        .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
+    }
+
+    /// Checks what clap cannot know.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_members("cluster-etcd", &self.cluster_etcd_servers, self.cluster_etcd_cafile.is_some())?;
+        if !self.cluster_etcd_prefix.starts_with('/') {
+            return Err(format!("--cluster-etcd-prefix {:?}: it must begin with /", self.cluster_etcd_prefix));
+        }
+        Ok(())
+    }
+}

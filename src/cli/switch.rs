@@ -1,0 +1,79 @@
+//! The flags of the commands that switch a cluster's Leases over to this server and back.
+
+use super::args::check_files;
+use std::path::PathBuf;
+
+/// Flags of `takeover`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TakeoverArgs {
+    /// Where the cluster and the replicas are.
+    #[command(flatten)]
+    pub cluster: SwitchArgs,
+
+    /// Manifest of the APIService v1.coordination.k8s.io, with its Service and caBundle.
+    #[arg(long, value_name = "FILE")]
+    pub apiservice: PathBuf,
+}
+
+/// Flags of `rollback`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RollbackArgs {
+    /// Where the cluster and the replicas are.
+    #[command(flatten)]
+    pub cluster: SwitchArgs,
+}
+
+/// Flags of both commands.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SwitchArgs {
+    /// Kubeconfig of a member of system:masters, with a client certificate.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: PathBuf,
+
+    /// URL of a replica; once for each replica.
+    #[arg(long = "endpoint", value_name = "URL", required = true)]
+    pub endpoints: Vec<String>,
+
+    /// URL of a kube-apiserver; once for each of them.
+    ///
+    /// [default: the addresses of the Service kubernetes]
+    #[arg(long = "kube-apiserver", value_name = "URL")]
+    pub kube_apiservers: Vec<String>,
+
+    /// Check everything that can be checked, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+impl TakeoverArgs {
+    /// Checks what clap cannot know.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_files(&[("--apiservice", &self.apiservice)])?;
+        self.cluster.check()
+    }
+}
+
+impl SwitchArgs {
+    /// Checks what clap cannot know.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn check(&self) -> Result<(), String> {
+        check_files(&[("--kubeconfig", &self.kubeconfig)])?;
+        for (flag, urls) in [("--endpoint", &self.endpoints), ("--kube-apiserver", &self.kube_apiservers)] {
+            if let Some(url) = urls.iter().find(|url| !is_https(url)) {
+                return Err(format!("{flag} {url:?}: not a URL such as https://127.0.0.1:8443"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is the URL of a server, without a path.
+fn is_https(url: &str) -> bool {
+    let authority = url.strip_prefix("https://").unwrap_or_default().trim_end_matches('/');
+    !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' '])
+}

@@ -1,0 +1,129 @@
+//! The hand-over of Leases between kube-apiserver's built-in storage and this server: its phases, and the Lease that
+//! holds them.
+//!
+//! The Lease is kept in this server's own store, so every replica sees the same phase at the same version, also after a
+//! restart. Commands write the phase. A replica writes the step that it has reached.
+//!
+//! ```text
+//!   takeover   import ─► imported ─► serve ─► serving             the APIService is replaced after `imported`
+//!   undo       undo   ─► written back                             a takeover that did not come to its end
+//!   rollback   freeze ─► written back                             the APIService is given back after that
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Namespace of the Lease.
+pub const NAMESPACE: &str = "kube-system";
+/// Name of the Lease.
+pub const NAME: &str = "coordination-apiserver-handover";
+/// Annotation with the [`Phase`].
+pub const PHASE: &str = "coordination-apiserver/phase";
+/// Annotation with the [`Step`].
+pub const STEP: &str = "coordination-apiserver/step";
+/// Annotation with what the replica at work has to say.
+pub const MESSAGE: &str = "coordination-apiserver/message";
+
+/// What a command asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Leases are copied from built-in storage, which goes on changing. Clients may renew here and nothing else.
+    Import,
+    /// Every kube-apiserver forwards Leases to this server.
+    Serve,
+    /// A takeover is given up: what was written here meanwhile goes to built-in storage. Nobody may write here.
+    Undo,
+    /// Leases go back to built-in storage. Nobody may write here.
+    Freeze,
+}
+
+/// How far a replica has come in a [`Phase`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Every built-in Lease is here, and further changes follow.
+    Imported,
+    /// No write to built-in storage can come any more, and every write is here.
+    Serving,
+    /// Built-in storage has the state of this server.
+    WrittenBack,
+    /// The APIService does not name a Service, so built-in storage is not this server's to write.
+    NotOurs,
+}
+
+impl Phase {
+    const ALL: [Self; 4] = [Self::Import, Self::Serve, Self::Undo, Self::Freeze];
+
+    /// The word in the annotation.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Import => "import",
+            Self::Serve => "serve",
+            Self::Undo => "undo",
+            Self::Freeze => "freeze",
+        }
+    }
+}
+
+impl Step {
+    const ALL: [Self; 4] = [Self::Imported, Self::Serving, Self::WrittenBack, Self::NotOurs];
+
+    /// The word in the annotation.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Imported => "imported",
+            Self::Serving => "serving",
+            Self::WrittenBack => "written-back",
+            Self::NotOurs => "not-ours",
+        }
+    }
+}
+
+/// A word that names no phase or step of this release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unknown;
+
+impl FromStr for Phase {
+    type Err = Unknown;
+
+    fn from_str(word: &str) -> Result<Self, Unknown> {
+        Self::ALL.into_iter().find(|phase| phase.name() == word).ok_or(Unknown)
+    }
+}
+
+impl FromStr for Step {
+    type Err = Unknown;
+
+    fn from_str(word: &str) -> Result<Self, Unknown> {
+        Self::ALL.into_iter().find(|step| step.name() == word).ok_or(Unknown)
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_again() {
+        for phase in Phase::ALL {
+            assert_eq!(phase.to_string().parse(), Ok(phase));
+        }
+        for step in Step::ALL {
+            assert_eq!(step.to_string().parse(), Ok(step));
+        }
+        assert_eq!("thaw".parse::<Phase>(), Err(Unknown));
+    }
+}

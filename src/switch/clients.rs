@@ -1,0 +1,182 @@
+//! The servers that a switch speaks to: kube-apiservers and replicas.
+
+use super::{API_SERVICE, SwitchError, failed};
+use crate::cli::SwitchArgs;
+use crate::cluster::{read_config, told};
+use crate::handover::NAMESPACE;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::ListParams;
+use kube::{Api, Client, Config};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use std::time::Duration;
+
+/// Longest time for a connection, and for an answer.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Selector of the slices of the Service `kubernetes`, which hold the addresses of all kube-apiservers.
+const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
+
+/// One server.
+pub(super) struct Server {
+    url: String,
+    client: Client,
+}
+
+/// kube-apiserver as a kubeconfig names it.
+pub(super) struct Cluster {
+    config: Config,
+    server: Server,
+}
+
+impl Cluster {
+    /// The cluster of `--kubeconfig`.
+    ///
+    /// # Errors
+    /// The file makes no sense.
+    pub(super) async fn new(args: &SwitchArgs) -> Result<Self, SwitchError> {
+        let config = read_config(&args.kubeconfig).await;
+        let config = config.map_err(|why| failed(&format!("--kubeconfig {}", args.kubeconfig.display()), why))?;
+        let server = Server::new(&config.cluster_url.to_string(), config.clone())?;
+        Ok(Self { config, server })
+    }
+
+    /// The APIService of Leases.
+    ///
+    /// # Errors
+    /// kube-apiserver does not give it.
+    pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
+        self.server.api_services().get(API_SERVICE).await.map_err(|error| self.server.failed(&error))
+    }
+}
+
+/// The servers of a switch.
+pub(super) struct Clients {
+    /// kube-apiserver as the kubeconfig names it.
+    cluster: Server,
+    apiservers: Vec<Server>,
+    replicas: Vec<Server>,
+}
+
+impl Server {
+    fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
+        config.connect_timeout = Some(CONNECT_MAX);
+        (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
+        // A refusal is to be seen at once.
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
+        Ok(Self { url: url.to_owned(), client })
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Leases of the namespace of the hand-over.
+    pub(super) fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// The APIServices.
+    pub(super) fn api_services(&self) -> Api<APIService> {
+        Api::all(self.client.clone())
+    }
+
+    /// The error of a server that does not answer.
+    pub(super) fn silent(&self) -> SwitchError {
+        failed(&self.url, "no answer")
+    }
+
+    pub(super) fn failed(&self, error: &kube::Error) -> SwitchError {
+        failed(&self.url, told(error))
+    }
+}
+
+impl Clients {
+    /// Clients of all servers. The replicas are verified by the `caBundle` and the Service of an APIService.
+    ///
+    /// # Errors
+    /// What is named makes no sense, or the cluster does not answer.
+    pub(super) async fn new(cluster: Cluster, args: &SwitchArgs, service: &APIService) -> Result<Self, SwitchError> {
+        let Cluster { config, server: cluster } = cluster;
+        let replicas = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
+        let replicas = replicas.collect::<Result<_, _>>()?;
+        let urls = match args.kube_apiservers.is_empty() {
+            true => urls_of_apiservers(&cluster).await?,
+            false => args.kube_apiservers.clone(),
+        };
+        let apiservers = urls.iter().map(|url| {
+            let mut config = config.clone();
+            config.cluster_url = uri(url)?;
+            Server::new(url, config)
+        });
+        let apiservers = apiservers.collect::<Result<_, _>>()?;
+        Ok(Self { cluster, apiservers, replicas })
+    }
+
+    /// Every kube-apiserver.
+    pub(super) fn apiservers(&self) -> &[Server] {
+        &self.apiservers
+    }
+
+    /// Every replica.
+    pub(super) fn replicas(&self) -> &[Server] {
+        &self.replicas
+    }
+
+    /// One replica.
+    pub(super) fn replica(&self) -> &Server {
+        // The command line names one at least.
+        &self.replicas[0]
+    }
+
+    /// The APIServices of the cluster.
+    pub(super) fn api_services(&self) -> Api<APIService> {
+        self.cluster.api_services()
+    }
+}
+
+/// Keeps the types of `kube` out of what callers must name.
+fn uri<T: std::str::FromStr>(url: &str) -> Result<T, SwitchError> {
+    url.parse().map_err(|_| failed(url, "not a URL"))
+}
+
+/// How to reach a replica as the user of the kubeconfig.
+fn of_replica(config: &Config, url: &str, service: &APIService) -> Result<Config, SwitchError> {
+    let spec = service.spec.as_ref();
+    let (Some(name), Some(bundle)) =
+        (spec.and_then(|spec| spec.service.as_ref()), spec.and_then(|s| s.ca_bundle.as_ref()))
+    else {
+        return Err(SwitchError("the APIService names no Service and caBundle, so replicas cannot be verified".into()));
+    };
+    let authorities = CertificateDer::pem_slice_iter(&bundle.0).map(|cert| cert.map(|cert| cert.to_vec()));
+    let authorities = authorities.collect::<Result<Vec<_>, _>>().map_err(|error| failed("caBundle", error))?;
+    let (service, namespace) =
+        (name.name.as_deref().unwrap_or_default(), name.namespace.as_deref().unwrap_or_default());
+    let mut replica = Config::new(uri(url)?);
+    replica.root_cert = Some(authorities);
+    replica.tls_server_name = Some(format!("{service}.{namespace}.svc"));
+    replica.auth_info = config.auth_info.clone();
+    Ok(replica)
+}
+
+/// URLs of all kube-apiservers, as they themselves keep them for the Service `kubernetes`.
+async fn urls_of_apiservers(cluster: &Server) -> Result<Vec<String>, SwitchError> {
+    let slices: Api<EndpointSlice> = Api::namespaced(cluster.client.clone(), "default");
+    let found = slices.list(&ListParams::default().labels(KUBERNETES_SLICES)).await;
+    let mut urls = Vec::new();
+    for slice in found.map_err(|error| cluster.failed(&error))? {
+        let port = slice.ports.unwrap_or_default().first().and_then(|port| port.port).unwrap_or(443);
+        let addresses = slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses);
+        urls.extend(addresses.map(|address| match address.contains(':') {
+            true => format!("https://[{address}]:{port}"),
+            false => format!("https://{address}:{port}"),
+        }));
+    }
+    if urls.is_empty() {
+        return Err(SwitchError("the Service kubernetes has no addresses: name each --kube-apiserver".to_owned()));
+    }
+    Ok(urls)
+}

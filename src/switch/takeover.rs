@@ -1,0 +1,179 @@
+//! `takeover`: from kube-apiserver's built-in Leases to this server's.
+
+use super::clients::{Clients, Cluster};
+use super::{
+    API_SERVICE, AUTOMANAGED, Asked, COPY_MAX, Handover, Report, SWITCH_MAX, SwitchError, ask_for, await_step,
+    await_switch, failed, handover, is_forwarded, make_local, names_service, replace_api_service,
+};
+use crate::cli::TakeoverArgs;
+use crate::codec::yaml;
+use crate::handover::{Phase, Step};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::PostParams;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let wanted = read_api_service(&args.apiservice)?;
+    let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, &wanted).await?;
+    let is_registered = check(&clients, &wanted, report).await?;
+    if args.cluster.dry_run {
+        report.line("a dry run: nothing was changed");
+        return Ok(());
+    }
+    if is_registered && !is_left_half_way(&clients, report).await? {
+        report.line("this server has the Leases already");
+        return Ok(());
+    }
+    if !is_registered {
+        import(&clients, report).await?;
+    }
+    let begun = Instant::now();
+    if let Err(error) = switch(&clients, &wanted, report).await {
+        report.line(format_args!("the switch takes too long and is undone: {error}"));
+        let undone = undo(&clients, report).await;
+        match undone.map_err(|undone| failed(&format!("{error}; the undo failed too"), undone))? {
+            Asked::Done => return Err(failed("kube-apiserver has the Leases again", error)),
+            Asked::IsServing => report.line("the takeover has come to its end meanwhile"),
+        }
+    }
+    let held_ms = begun.elapsed().as_millis();
+    report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
+    Ok(())
+}
+
+/// Checks what can be checked before anything is changed. Whether the APIService names the Service already.
+async fn check(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<bool, SwitchError> {
+    for replica in clients.replicas() {
+        let seen = handover(replica).await?;
+        report.line(format_args!("replica {} answers; hand-over: {}", replica.url(), shown(&seen)));
+    }
+    let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, error))?;
+    let is_registered = names_service(&present);
+    for apiserver in clients.apiservers() {
+        let is_forwarded = is_forwarded(apiserver).await?;
+        let whose = if is_forwarded { "of this server" } else { "of its own" };
+        report.line(format_args!("kube-apiserver {} serves Leases {whose}", apiserver.url()));
+        if is_forwarded && !is_registered {
+            return Err(SwitchError(format!("{} still forwards Leases: try again", apiserver.url())));
+        }
+    }
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
+    report.line("kube-apiserver takes the APIService in a dry run");
+    Ok(is_registered)
+}
+
+/// Whether a takeover that has replaced the APIService was left before its end.
+///
+/// # Errors
+/// A rollback was.
+async fn is_left_half_way(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
+    let seen = handover(clients.replica()).await?;
+    match (seen.phase, seen.step) {
+        (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Ok(false),
+        (Some(Phase::Import | Phase::Serve), _) => {
+            report.line("a takeover has begun before; it goes on");
+            Ok(true)
+        }
+        (Some(Phase::Undo | Phase::Freeze), _) => {
+            Err(SwitchError("a rollback has begun: run rollback to its end first".to_owned()))
+        }
+    }
+}
+
+/// Copies all Leases, while clients go on at built-in storage.
+async fn import(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    ask_for(clients, Phase::Import, None).await?;
+    let seen = await_step(clients, Phase::Import, Step::Imported, COPY_MAX).await?;
+    if seen.step != Some(Step::Imported) {
+        let why = if seen.message.is_empty() { NO_ETCD } else { &seen.message };
+        return Err(failed("the replicas have not copied the Leases, and nothing has changed", why));
+    }
+    report.line(format_args!("{}, and changes follow", seen.message));
+    Ok(())
+}
+
+/// What is likely when no replica says anything.
+const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-etcd-servers, and are all of them ready?";
+
+/// Replaces the APIService, and waits until every kube-apiserver has switched and the last built-in changes are here.
+async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    let begun = Instant::now();
+    replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
+    report.line("the APIService is replaced");
+    await_switch(clients, true, SWITCH_MAX).await?;
+    report.line("every kube-apiserver has switched");
+    ask_for(clients, Phase::Serve, None).await?;
+    let left = SWITCH_MAX.saturating_sub(begun.elapsed());
+    let seen = await_step(clients, Phase::Serve, Step::Serving, left).await?;
+    if seen.step != Some(Step::Serving) {
+        return Err(failed("the last changes of built-in storage are not here", seen.message));
+    }
+    report.line("the last changes of built-in storage are here");
+    Ok(())
+}
+
+/// Gives the Leases back after a switch that has failed.
+async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<Asked, SwitchError> {
+    if ask_for(clients, Phase::Undo, None).await? == Asked::IsServing {
+        return Ok(Asked::IsServing);
+    }
+    let seen = await_step(clients, Phase::Undo, Step::WrittenBack, COPY_MAX).await?;
+    // Where the APIService was not replaced, nobody has written here.
+    if !matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) {
+        return Err(failed("the renewals that came here are not in built-in storage", seen.message));
+    }
+    report.line("the renewals that came here are in built-in storage");
+    replace_api_service(clients, &PostParams::default(), make_local).await?;
+    await_switch(clients, false, COPY_MAX).await?;
+    report.line("every kube-apiserver serves Leases of its own");
+    Ok(Asked::Done)
+}
+
+/// Makes the APIService that the user wants of the present one. The label with which kube-apiserver would put its own
+/// spec back goes in the same step.
+pub(super) fn register(service: &mut APIService, wanted: &APIService) {
+    service.spec.clone_from(&wanted.spec);
+    let labels = service.metadata.labels.get_or_insert_default();
+    labels.remove(AUTOMANAGED);
+    labels.extend(wanted.metadata.labels.clone().unwrap_or_default());
+}
+
+fn shown(seen: &Handover) -> String {
+    match (seen.phase, seen.step) {
+        (None, _) => "none".to_owned(),
+        (Some(phase), None) => phase.to_string(),
+        (Some(phase), Some(step)) => format!("{phase}, {step}"),
+    }
+}
+
+/// The APIService in a file, which may hold other objects too.
+pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
+    let what = format!("--apiservice {}", file.display());
+    let text = fs::read_to_string(file).map_err(|error| failed(&what, error))?;
+    let found = documents(&text).into_iter().find_map(|document| {
+        let value = yaml::decode(document.as_bytes()).ok()?.value;
+        (value["kind"] == "APIService" && value["metadata"]["name"] == API_SERVICE).then_some(value)
+    });
+    let found = found.ok_or_else(|| failed(&what, format_args!("no APIService {API_SERVICE} in it")))?;
+    let service: APIService = serde_json::from_value(found).map_err(|error| failed(&what, error))?;
+    let spec = service.spec.as_ref();
+    if spec.is_none_or(|spec| spec.service.is_none() || spec.ca_bundle.is_none()) {
+        return Err(failed(&what, "the APIService has no service or no caBundle"));
+    }
+    Ok(service)
+}
+
+/// The documents of a YAML file.
+fn documents(text: &str) -> Vec<String> {
+    let mut documents = vec![String::new()];
+    for line in text.lines() {
+        match documents.last_mut() {
+            Some(last) if line.trim_end() != "---" => *last += &format!("{line}\n"),
+            _ => documents.push(String::new()),
+        }
+    }
+    documents
+}

@@ -1,0 +1,346 @@
+//! The hand-over of Leases with built-in storage in a real etcd. Without one, no test here runs.
+//!
+//! Goal: no write is lost on the way, and no lock has two holders. Method: each test writes to etcd what kube-apiserver
+//! would, and to the Lease of the hand-over what the commands would.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test speaks by panicking")]
+
+#[path = "support/etcd.rs"]
+mod etcd;
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use etcd::Etcd;
+use process::Process;
+use serde_json::{Value, json};
+use support::client::Client;
+use support::eventually;
+use support::lease::{collection, path};
+use support::watch::{Watch, expect_expired, kind};
+
+const FILES_MAX: u32 = 1024;
+const NAMESPACE: &str = "default";
+const HANDOVER: &str = "coordination-apiserver-handover";
+const API_SERVICE: &str = "/registry/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io";
+
+/// A server beside the etcd of a kube-apiserver.
+struct Rig {
+    etcd: Etcd,
+    server: Process,
+}
+
+impl Rig {
+    /// A server that keeps Leases as `storage` says. None if there is no etcd.
+    fn start(storage: &str) -> Option<Self> {
+        let etcd = Etcd::start(&[])?;
+        let url = etcd.url();
+        let mut flags = vec![format!("--storage={storage}"), format!("--cluster-etcd-servers={url}")];
+        if storage == "etcd" {
+            flags.push(format!("--etcd-servers={url}"));
+        }
+        let server = Process::start(&flags.iter().map(String::as_str).collect::<Vec<_>>(), FILES_MAX);
+        Some(Self { etcd, server })
+    }
+
+    fn client(&self) -> Client {
+        Client::open(self.server.endpoint())
+    }
+
+    /// Status of a request, and what it says.
+    fn call(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let answer = self.client().call(method, path, body);
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        (answer.status(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// Writes a Lease to built-in storage, as JSON. Its `resourceVersion` there.
+    fn put_built_in(&self, name: &str, holder: &str, renew_time: &str) -> u64 {
+        let lease = json!({
+            "kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-of-{name}"),
+                "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"}},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renew_time},
+        });
+        self.etcd.put(&key(name), lease.to_string().as_bytes())
+    }
+
+    /// The value of a Lease in built-in storage.
+    fn built_in(&self, name: &str) -> Option<String> {
+        let key = BASE64_STANDARD.encode(key(name));
+        let answer = self.etcd.call("kv/range", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let value = BASE64_STANDARD.decode(answer["kvs"][0]["value"].as_str()?).expect("base64");
+        Some(String::from_utf8_lossy(&value).into_owned())
+    }
+
+    fn delete_built_in(&self, name: &str) {
+        let key = BASE64_STANDARD.encode(key(name));
+        self.etcd.call("kv/deleterange", &format!(r#"{{"key":"{key}"}}"#)).expect("an answer");
+    }
+
+    /// Replaces the APIService, which names a Service if `is_ours`.
+    fn register(&self, is_ours: bool) {
+        let service = if is_ours { json!({"name": "coordination-apiserver"}) } else { Value::Null };
+        self.etcd.put(API_SERVICE, json!({"spec": {"service": service}}).to_string().as_bytes());
+    }
+
+    /// Asks for a phase, and waits for a step of it.
+    fn reach(&self, phase: &str, step: &str) {
+        self.ask_for(phase);
+        eventually(step, || self.step() == step);
+    }
+
+    fn ask_for(&self, phase: &str) {
+        let lease = json!({
+            "metadata": {"name": HANDOVER, "annotations": {"coordination-apiserver/phase": phase}},
+        });
+        let path = path("kube-system", HANDOVER);
+        let (status, found) = self.call("GET", &path, "");
+        let (status, answer) = match status {
+            404 => self.call("POST", &collection("kube-system"), &lease.to_string()),
+            _ => {
+                let mut lease = lease;
+                lease["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+                self.call("PUT", &path, &lease.to_string())
+            }
+        };
+        assert!([200, 201].contains(&status), "{answer}");
+    }
+
+    fn annotation(&self, name: &str) -> String {
+        let (_, lease) = self.call("GET", &path("kube-system", HANDOVER), "");
+        let text = lease["metadata"]["annotations"][format!("coordination-apiserver/{name}")].as_str();
+        text.unwrap_or_default().to_owned()
+    }
+
+    fn step(&self) -> String {
+        self.annotation("step")
+    }
+
+    fn lease(&self, name: &str) -> Value {
+        let (status, lease) = self.call("GET", &path(NAMESPACE, name), "");
+        assert_eq!(status, 200, "{lease}");
+        lease
+    }
+
+    fn holder(&self, name: &str) -> String {
+        self.lease(name)["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// Updates a Lease from the state `lease`. The status.
+    fn update(&self, mut lease: Value, version: &str, change: impl FnOnce(&mut Value)) -> u16 {
+        let name = lease["metadata"]["name"].as_str().expect("a name").to_owned();
+        lease["metadata"]["resourceVersion"] = version.into();
+        change(&mut lease["spec"]);
+        self.call("PUT", &path(NAMESPACE, &name), &lease.to_string()).0
+    }
+}
+
+fn key(name: &str) -> String {
+    format!("/registry/leases/{NAMESPACE}/{name}")
+}
+
+fn new(name: &str) -> String {
+    json!({"metadata": {"name": name}, "spec": {"holderIdentity": "new"}}).to_string()
+}
+
+const EARLY: &str = "2026-01-01T00:00:01.000000Z";
+const LATE: &str = "2026-01-01T00:00:09.000000Z";
+const LATER: &str = "2026-01-01T00:00:20.000000Z";
+
+fn renew(spec: &mut Value) {
+    spec["renewTime"] = LATE.into();
+}
+
+fn acquire(spec: &mut Value) {
+    spec["holderIdentity"] = "other".into();
+}
+
+#[test]
+fn leases_are_copied_with_their_uids_and_a_first_update_names_the_built_in_version() {
+    for storage in ["memory", "disk", "etcd"] {
+        let Some(mut rig) = Rig::start(storage) else { return };
+        let version = rig.put_built_in("a", "h", EARLY);
+        let other_version = rig.put_built_in("b", "h", EARLY);
+        rig.reach("import", "imported");
+        let lease = rig.lease("a");
+        assert_eq!(lease["metadata"]["uid"], "uid-of-a");
+        assert_eq!(lease["metadata"]["creationTimestamp"], "2026-01-01T00:00:00Z");
+        assert_eq!(lease["metadata"]["labels"], json!({"a": "b"}));
+        if storage == "disk" {
+            rig.server.kill();
+            rig.server.restart();
+        }
+        let delete = json!({"preconditions": {"resourceVersion": other_version.to_string()}}).to_string();
+        let path_of_b = path(NAMESPACE, "b");
+        assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 429, "the precondition holds, and deletions wait");
+        assert_eq!(rig.update(lease.clone(), &version.to_string(), renew), 200, "{storage}");
+        // The state is another one now, and nobody has seen it by the version in built-in storage.
+        assert_eq!(rig.update(lease, &version.to_string(), |spec| spec["renewTime"] = LATER.into()), 429);
+        rig.register(true);
+        rig.reach("serve", "serving");
+        assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 409, "{storage}");
+        assert_eq!(rig.call("DELETE", &path_of_b, &delete).0, 200, "{storage}");
+    }
+}
+
+#[test]
+fn until_no_request_reaches_built_in_storage_clients_may_only_renew() {
+    let Some(rig) = Rig::start("disk") else { return };
+    rig.put_built_in("a", "h", EARLY);
+    rig.reach("import", "imported");
+    let version = |lease: &Value| lease["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    let lease = rig.lease("a");
+    assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 429);
+    assert_eq!(rig.update(lease.clone(), &version(&lease), |spec| spec["holderIdentity"] = "".into()), 429, "release");
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 429);
+    assert_eq!(rig.call("PUT", &path(NAMESPACE, "b"), &new("b")).0, 429, "a creation by PUT");
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "a"), "").0, 429);
+    assert_eq!(rig.call("DELETE", &collection(NAMESPACE), "").0, 429);
+    let answer = rig.client().call("POST", &collection(NAMESPACE), &new("b"));
+    assert_eq!(answer.head.field("retry-after"), Some("1"));
+    assert_eq!(rig.update(lease.clone(), &version(&lease), renew), 200);
+
+    // What built-in storage gets meanwhile: an acquisition, a creation, a deletion, and an older renewal.
+    rig.put_built_in("a", "h", "2026-01-01T00:00:05.000000Z");
+    rig.put_built_in("c", "h", EARLY);
+    eventually("the creation", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 200);
+    assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE, "the later renewal holds");
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.delete_built_in("c");
+    eventually("the deletion", || rig.call("GET", &path(NAMESPACE, "c"), "").0 == 404);
+    eventually("the acquisition", || rig.holder("a") == "acquired there");
+
+    // Right before the end, when the follower may not have seen it.
+    rig.register(true);
+    rig.put_built_in("late", "h", EARLY);
+    rig.reach("serve", "serving");
+    assert_eq!(rig.holder("late"), "h");
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
+    let lease = rig.lease("a");
+    assert_eq!(rig.update(lease.clone(), &version(&lease), acquire), 200);
+}
+
+#[test]
+fn old_watches_of_built_in_storage_are_fed_until_the_api_service_is_given_back() {
+    let Some(rig) = Rig::start("memory") else { return };
+    let version = rig.put_built_in("a", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    rig.reach("serve", "serving");
+    let lease = rig.lease("a");
+    assert_eq!(rig.update(lease, &version.to_string(), acquire), 200);
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("b")).0, 201);
+    let has = |name: &str, text: &str| rig.built_in(name).is_some_and(|value| value.contains(text));
+    eventually("the acquisition is fed", || has("a", "other"));
+    eventually("the creation is fed", || has("b", "new"));
+    assert!(has("b", "k8s\0"), "as kube-apiserver stores it");
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "b"), "").0, 200);
+    eventually("the deletion is fed", || rig.built_in("b").is_none());
+
+    // Somebody else writes to built-in storage, which is this server's: it is written again.
+    rig.put_built_in("a", "stray", LATER);
+    assert_eq!(
+        rig.update(rig.lease("a"), &version_of(&rig.lease("a")), |spec| spec["holderIdentity"] = "third".into()),
+        200
+    );
+    eventually("it is written again", || has("a", "third"));
+
+    // The APIService is given back by hand, and built-in storage is its own again.
+    rig.register(false);
+    rig.put_built_in("a", "its own", LATER);
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("c")).0, 201);
+    eventually("the end of the feed", || rig.step() == "not-ours");
+    assert!(has("a", "its own"), "nothing is written any more");
+    assert_eq!(rig.built_in("c"), None);
+}
+
+fn version_of(lease: &Value) -> String {
+    lease["metadata"]["resourceVersion"].as_str().expect("a version").to_owned()
+}
+
+#[test]
+fn a_rollback_writes_everything_back_and_sends_clients_to_built_in_storage() {
+    let Some(rig) = Rig::start("disk") else { return };
+    for name in ["a", "b", "c"] {
+        rig.put_built_in(name, "h", EARLY);
+    }
+    rig.reach("import", "imported");
+    rig.register(true);
+    rig.reach("serve", "serving");
+    let mut watch = Watch::open(rig.server.endpoint(), &format!("{}?watch=1", collection(NAMESPACE)));
+    let lease = rig.lease("a");
+    assert_eq!(rig.update(lease, &version_of(&rig.lease("a")), renew), 200);
+    assert_eq!(rig.call("DELETE", &path(NAMESPACE, "c"), "").0, 200);
+    rig.reach("freeze", "written-back");
+    assert!(rig.built_in("a").expect("a Lease").contains("uid-of-a"));
+    assert_eq!(rig.built_in("c"), None);
+
+    let mut event = watch.next();
+    while kind(&event) != "ERROR" {
+        event = watch.next();
+    }
+    expect_expired(&event);
+    let lease = rig.lease("a");
+    let version = version_of(&lease);
+    assert_eq!(rig.update(lease, &version, |spec| spec["renewTime"] = LATER.into()), 429, "also renewals wait");
+    let list = |query: &str| rig.call("GET", &format!("{}?{query}", collection(NAMESPACE)), "").0;
+    assert_eq!(list(&format!("resourceVersion={version}")), 410);
+    assert_eq!(list(&format!("watch=1&resourceVersion={version}")), 410);
+    assert_eq!(list(""), 429);
+    assert_eq!(list("resourceVersion=0"), 429);
+    assert_eq!(list("resourceVersion=42"), 429, "a version of built-in storage");
+
+    // It holds over a restart, and until the next takeover, which takes built-in storage as it is then.
+    let Rig { etcd, mut server } = rig;
+    server.kill();
+    server.restart();
+    let rig = Rig { etcd, server };
+    assert_eq!(rig.call("POST", &collection(NAMESPACE), &new("d")).0, 429);
+    rig.register(false);
+    rig.delete_built_in("b");
+    rig.put_built_in("a", "acquired there", LATER);
+    rig.reach("import", "imported");
+    assert_eq!(rig.holder("a"), "acquired there");
+    assert_eq!(rig.call("GET", &path(NAMESPACE, "b"), "").0, 404);
+}
+
+#[test]
+fn a_takeover_that_is_undone_loses_no_renewal_of_either_side() {
+    let Some(rig) = Rig::start("disk") else { return };
+    let version = rig.put_built_in("a", "h", EARLY);
+    rig.put_built_in("b", "h", EARLY);
+    rig.reach("import", "imported");
+    rig.register(true);
+    assert_eq!(rig.update(rig.lease("a"), &version.to_string(), renew), 200);
+    rig.put_built_in("b", "acquired there", LATER);
+    rig.reach("undo", "written-back");
+    assert!(rig.built_in("b").expect("a Lease").contains("acquired there"));
+    // The renewal is in built-in storage: the next import finds the same time there.
+    rig.register(false);
+    rig.reach("import", "imported");
+    assert_eq!(rig.lease("a")["spec"]["renewTime"], LATE);
+    assert_eq!(rig.holder("b"), "acquired there");
+}
+
+#[test]
+fn without_an_api_service_of_ours_nothing_is_written() {
+    let Some(rig) = Rig::start("memory") else { return };
+    rig.register(false);
+    rig.put_built_in("a", "h", EARLY);
+    rig.ask_for("freeze");
+    rig.reach("freeze", "not-ours");
+    assert!(rig.built_in("a").expect("a Lease").contains("\"h\""), "an empty server has not deleted it");
+}
+
+#[test]
+fn a_lease_that_cannot_be_read_is_told() {
+    let Some(rig) = Rig::start("memory") else { return };
+    rig.etcd.put(&key("a"), b"k8s:enc:aescbc:v1:key:x");
+    rig.ask_for("import");
+    eventually("the reason", || rig.annotation("message").contains("default/a is encrypted at rest"));
+    assert_eq!(rig.step(), "");
+}
