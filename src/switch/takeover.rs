@@ -139,6 +139,8 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     let labels = service.metadata.labels.get_or_insert_default();
     labels.remove(AUTOMANAGED);
     labels.extend(wanted.metadata.labels.clone().unwrap_or_default());
+    let annotations = service.metadata.annotations.get_or_insert_default();
+    annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
 fn shown(seen: &Handover) -> String {

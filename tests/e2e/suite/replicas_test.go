@@ -143,6 +143,13 @@ func (r *renewals) see(held *coordinationv1.Lease) {
 	r.last[held.Name] = at
 }
 
+// gapOf gives the longest time between two renewals of a node.
+func (r *renewals) gapOf(node string) time.Duration {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return r.gap[node]
+}
+
 // longest gives the longest time between two renewals of a node, or since its last one.
 func (r *renewals) longest(now time.Time) (longest time.Duration, name string, count int) {
 	r.mutex.Lock()

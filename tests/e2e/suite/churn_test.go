@@ -1,0 +1,149 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/utils/ptr"
+)
+
+// churn creates, acquires, releases and deletes locks as fast as the servers allow, each request at a server that chance
+// picks, and knows at each moment who holds which lock.
+type churn struct {
+	servers []coordinationclient.LeaseInterface
+
+	mutex        sync.Mutex
+	holders      map[string]string
+	acquisitions int
+	answers      map[string]int
+	violations   []string
+}
+
+func newChurn(servers []coordinationclient.LeaseInterface) *churn {
+	return &churn{servers: servers, holders: map[string]string{}, answers: map[string]int{}}
+}
+
+func (c *churn) server() coordinationclient.LeaseInterface {
+	return c.servers[rand.IntN(len(c.servers))]
+}
+
+// run competes for a lock until the context ends.
+func (c *churn) run(ctx context.Context, lock, worker string) {
+	for ctx.Err() == nil {
+		held := c.acquire(ctx, lock, worker)
+		if held == nil {
+			time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
+			continue
+		}
+		c.mutex.Lock()
+		if other := c.holders[lock]; other != "" {
+			c.violations = append(c.violations, fmt.Sprintf("%s: %s acquired %s, which %s holds", time.Now().Format(time.TimeOnly), worker, lock, other))
+		}
+		c.holders[lock] = worker
+		c.acquisitions++
+		c.mutex.Unlock()
+		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
+		// From the request on the lock may be another's.
+		c.mutex.Lock()
+		c.holders[lock] = ""
+		c.mutex.Unlock()
+		c.release(ctx, held)
+	}
+}
+
+// acquire gives the lock as it was acquired, or nil.
+func (c *churn) acquire(ctx context.Context, lock, worker string) *coordinationv1.Lease {
+	found, err := c.server().Get(ctx, lock, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		made, err := c.server().Create(ctx, lease(lock, worker), metav1.CreateOptions{})
+		return c.resolve(ctx, made, err, lock, worker)
+	}
+	if err != nil {
+		c.count(err)
+		return nil
+	}
+	switch *found.Spec.HolderIdentity {
+	case worker:
+		// An acquisition of which no answer came.
+		return found
+	case "":
+		found.Spec.HolderIdentity = ptr.To(worker)
+		updated, err := c.server().Update(ctx, found, metav1.UpdateOptions{})
+		return c.resolve(ctx, updated, err, lock, worker)
+	}
+	return nil
+}
+
+// resolve finds out whether a write took effect. The lock if it did, or nil.
+func (c *churn) resolve(ctx context.Context, written *coordinationv1.Lease, err error, lock, worker string) *coordinationv1.Lease {
+	c.count(err)
+	for ; err != nil; time.Sleep(20 * time.Millisecond) {
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsTooManyRequests(err) || ctx.Err() != nil {
+			return nil
+		}
+		// The answer says nothing of the write.
+		if written, err = c.server().Get(ctx, lock, metav1.GetOptions{}); err == nil && *written.Spec.HolderIdentity != worker {
+			return nil
+		}
+	}
+	return written
+}
+
+func (c *churn) release(ctx context.Context, held *coordinationv1.Lease) {
+	worker := *held.Spec.HolderIdentity
+	for ctx.Err() == nil {
+		held.Spec.HolderIdentity = ptr.To("")
+		released, err := c.server().Update(ctx, held, metav1.UpdateOptions{})
+		c.count(err)
+		if err == nil {
+			if rand.IntN(10) == 0 {
+				unchanged := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &released.ResourceVersion}}
+				c.count(c.server().Delete(ctx, released.Name, unchanged))
+			}
+			return
+		}
+		found, err := c.server().Get(ctx, held.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && *found.Spec.HolderIdentity != worker {
+			return
+		}
+		if err == nil {
+			held = found
+		} else {
+			held.Spec.HolderIdentity = ptr.To(worker)
+		}
+	}
+}
+
+func (c *churn) count(err error) {
+	name := "OK"
+	if err != nil {
+		name = string(apierrors.ReasonForError(err))
+	}
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.answers[name]++
+}
+
+// outcome is what the run has shown: a summary, or the first violations.
+func (c *churn) outcome() (string, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if len(c.violations) > 0 {
+		return "", fmt.Errorf("%d locks had two holders: %s", len(c.violations), strings.Join(c.violations[:min(5, len(c.violations))], "; "))
+	}
+	var answers []string
+	for _, name := range slices.Sorted(maps.Keys(c.answers)) {
+		answers = append(answers, fmt.Sprintf("%s %d", name, c.answers[name]))
+	}
+	return fmt.Sprintf("%d acquisitions; writes answered: %s", c.acquisitions, strings.Join(answers, ", ")), nil
+}

@@ -1,0 +1,417 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"reflect"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	leasecontroller "k8s.io/component-helpers/apimachinery/lease"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// What a switch may take, of which writes wait for 3 s.
+	switchMax = 10 * time.Second
+	// A kubelet renews every 10 s.
+	kubeletInterval = 10 * time.Second
+	// Longest time by which a renewal may be late: it waits for a switch, and the client for its next attempt.
+	renewalLateMax = 6 * time.Second
+	// Longest time until an old watch hears of a renewal.
+	fedMax = 25 * time.Second
+	// kube-controller-manager's grace period, the lag of an old watch, and its next look.
+	notReadyMax = 75 * time.Second
+)
+
+// A live cluster behind two kube-apiservers is taken over and given back, while kubelets, leaders and others go on: no node
+// leaves Ready, no leader is lost, no lock has two holders, and every Lease keeps its metadata.
+//
+//	E2E_TAKEOVER, E2E_ROLLBACK  the commands
+//	E2E_SECOND                  URL of the second kube-apiserver
+//	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
+func TestTakeover(t *testing.T) {
+	if os.Getenv("E2E_TAKEOVER") == "" {
+		t.Skip("it is run by tests/e2e/run, after the suite")
+	}
+	between := 80 * time.Second
+	if seconds, err := strconv.Atoi(os.Getenv("E2E_TAKEOVER_SECONDS")); err == nil {
+		between = time.Duration(seconds) * time.Second
+	}
+	space := namespace(t)
+	check(t, between+4*time.Minute, func(ctx context.Context) error {
+		scene, err := newScene(ctx, t, space)
+		if err != nil {
+			return err
+		}
+		defer scene.end()
+		before, err := scene.fixed(ctx)
+		if err != nil {
+			return err
+		}
+		if err := scene.takeOver(ctx); err != nil {
+			return err
+		}
+		if err := scene.compare(ctx, before); err != nil {
+			return err
+		}
+		if err := scene.afterTakeover(ctx, before); err != nil {
+			return err
+		}
+		silenced := time.Now()
+		scene.silence()
+		if err := eventually(ctx, notReadyMax, ready(admin().CoreV1().Nodes().Get, scene.nodes[0], corev1.ConditionUnknown)); err != nil {
+			return fmt.Errorf("the silent kubelet: %w", err)
+		}
+		t.Logf("a silent kubelet was noticed after %s", time.Since(silenced).Round(time.Second))
+		time.Sleep(time.Until(silenced.Add(between)))
+		last, err := scene.fixed(ctx)
+		if err != nil {
+			return err
+		}
+		if err := scene.rollBack(ctx); err != nil {
+			return err
+		}
+		if err := scene.compare(ctx, last); err != nil {
+			return err
+		}
+		if err := eventually(ctx, 60*time.Second, scene.informersAgree); err != nil {
+			return err
+		}
+		// As long as a node may be silent.
+		time.Sleep(45 * time.Second)
+		return scene.outcome()
+	})
+}
+
+// scene is a cluster at work.
+type scene struct {
+	t       *testing.T
+	space   string
+	configs []*rest.Config
+	leases  coordinationclient.LeaseInterface
+	nodes   []string
+	leaders [][]*candidate
+	churn   *churn
+	beats   *renewals
+	old     watch.Interface
+	// Informers from before and after the takeover.
+	informers []cache.SharedIndexInformer
+	silence   context.CancelFunc
+
+	running sync.WaitGroup
+	stop    context.CancelFunc
+	mutex   sync.Mutex
+	errors  []error
+}
+
+func newScene(ctx context.Context, t *testing.T, space string) (*scene, error) {
+	second := user("admin")
+	second.Host = os.Getenv("E2E_SECOND")
+	s := &scene{t: t, space: space, configs: []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}}
+	s.leases = clientset(s.configs[0]).CoordinationV1().Leases(space)
+	ctx, s.stop = context.WithCancel(ctx)
+	for _, begin := range []func(context.Context) error{s.beginNodes, s.beginElections, s.beginChurn, s.beginFixed} {
+		if err := begin(ctx); err != nil {
+			s.end()
+			return nil, err
+		}
+	}
+	// Every kubelet has renewed.
+	time.Sleep(kubeletInterval + 2*time.Second)
+	return s, nil
+}
+
+func (s *scene) end() {
+	s.stop()
+	s.running.Wait()
+	for _, node := range s.nodes {
+		_ = admin().CoreV1().Nodes().Delete(context.Background(), node, metav1.DeleteOptions{})
+	}
+}
+
+func (s *scene) begin(run func()) {
+	s.running.Add(1)
+	go func() { defer s.running.Done(); run() }()
+}
+
+func (s *scene) fail(err error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.errors = append(s.errors, fmt.Errorf("%s: %w", time.Now().Format(time.TimeOnly), err))
+}
+
+// beginNodes begins nodes with kubelets, half of them at each kube-apiserver, and sees to it that they stay Ready.
+func (s *scene) beginNodes(ctx context.Context) error {
+	nodes := admin().CoreV1().Nodes()
+	for number := range 10 {
+		name := fmt.Sprintf("node-%s-%d", s.space, number)
+		object, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		s.nodes = append(s.nodes, name)
+		object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+		if _, err := nodes.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
+			name, corev1.NamespaceNodeLease, nil)
+		alive, cancel := context.WithCancel(ctx)
+		if number == 0 {
+			s.silence = cancel
+		}
+		s.begin(func() { defer cancel(); kubelet.Run(alive) })
+	}
+	s.beats = newRenewals()
+	s.begin(func() {
+		s.beats.follow(ctx, clientset(s.configs[0]).CoordinationV1().Leases(corev1.NamespaceNodeLease))
+	})
+	s.begin(func() {
+		for ; ctx.Err() == nil; time.Sleep(time.Second) {
+			for _, node := range s.nodes[1:] {
+				if err := ready(nodes.Get, node, corev1.ConditionTrue)(ctx); err != nil && ctx.Err() == nil {
+					s.fail(fmt.Errorf("%s: %w", node, err))
+				}
+			}
+		}
+	})
+	return nil
+}
+
+// beginElections begins elections of three candidates each, and sees to it that the first leader of each leads on alone.
+func (s *scene) beginElections(ctx context.Context) error {
+	for number := range 4 {
+		var candidates []*candidate
+		for rank := range 3 {
+			c, err := standFor(ctx, s.configs[(number+rank)%2], s.space, fmt.Sprint("election-", number), fmt.Sprint("candidate-", rank), usual, false)
+			if err != nil {
+				return err
+			}
+			candidates = append(candidates, c)
+			if err := eventually(ctx, 20*time.Second, leads(candidates[0], true)); err != nil {
+				return err
+			}
+		}
+		s.leaders = append(s.leaders, candidates)
+		s.begin(func() {
+			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+				for rank, c := range candidates {
+					if c.leads.Load() != (rank == 0) && ctx.Err() == nil {
+						s.fail(fmt.Errorf("election %d: candidate %d leads: %t", number, rank, rank != 0))
+						return
+					}
+				}
+			}
+		})
+	}
+	return nil
+}
+
+func (s *scene) beginChurn(ctx context.Context) error {
+	var servers []coordinationclient.LeaseInterface
+	for _, config := range s.configs {
+		servers = append(servers, clientset(config).CoordinationV1().Leases(s.space))
+	}
+	s.churn = newChurn(servers)
+	for lock := range 10 {
+		for worker := range 3 {
+			s.begin(func() { s.churn.run(ctx, fmt.Sprint("lock-", lock), fmt.Sprint("worker-", worker)) })
+		}
+	}
+	return nil
+}
+
+// beginFixed makes Leases that nobody touches, a watch, and an informer.
+func (s *scene) beginFixed(ctx context.Context) error {
+	owner, err := admin().CoreV1().Namespaces().Get(ctx, s.space, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for number := range 5 {
+		fixed := lease(fmt.Sprint("fixed-", number), "one")
+		fixed.Labels = map[string]string{"fixed": "", "number": fmt.Sprint(number)}
+		fixed.Annotations = map[string]string{"example.com/text": "ünïcode <&>"}
+		fixed.Finalizers = []string{"example.com/hold"}
+		fixed.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: s.space, UID: owner.UID, BlockOwnerDeletion: ptr.To(false)}}
+		if _, err := s.leases.Create(ctx, fixed, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	s.old, err = s.leases.Watch(ctx, metav1.ListOptions{LabelSelector: "fixed"})
+	if err != nil {
+		return err
+	}
+	return s.beginInformer(ctx)
+}
+
+func (s *scene) beginInformer(ctx context.Context) error {
+	informer := leaseInformer(clientset(s.configs[len(s.informers)%2]), s.space)
+	s.informers = append(s.informers, informer)
+	_, err := start(ctx, informer)
+	return err
+}
+
+// fixed gives the Leases that nobody touches.
+func (s *scene) fixed(ctx context.Context) (map[string]coordinationv1.Lease, error) {
+	list, err := s.leases.List(ctx, metav1.ListOptions{LabelSelector: "fixed"})
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]coordinationv1.Lease{}
+	for _, item := range list.Items {
+		found[item.Name] = item
+	}
+	if len(found) != 5 {
+		return nil, fmt.Errorf("%d of 5 Leases are there", len(found))
+	}
+	return found, nil
+}
+
+// compare compares them with what they were.
+func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Lease) error {
+	after, err := s.fixed(ctx)
+	if err != nil {
+		return err
+	}
+	for name, was := range before {
+		is := after[name]
+		was.ResourceVersion, is.ResourceVersion = "", ""
+		if !reflect.DeepEqual(was, is) {
+			return fmt.Errorf("%s was %v and is %v", name, was, is)
+		}
+	}
+	return nil
+}
+
+// run runs a command of the switch, first as a dry run, and then twice.
+func (s *scene) run(ctx context.Context, variable string) error {
+	line := os.Getenv(variable)
+	for _, line := range []string{line + " --dry-run", line, line} {
+		began := time.Now()
+		if err := command(ctx, line); err != nil {
+			return err
+		}
+		took := time.Since(began)
+		s.t.Logf("%s took %s", variable, took.Round(time.Millisecond))
+		if took > switchMax {
+			return fmt.Errorf("%s took %s", variable, took)
+		}
+	}
+	return nil
+}
+
+func (s *scene) takeOver(ctx context.Context) error {
+	if err := s.run(ctx, "E2E_TAKEOVER"); err != nil {
+		return err
+	}
+	return s.beginInformer(ctx)
+}
+
+func (s *scene) rollBack(ctx context.Context) error { return s.run(ctx, "E2E_ROLLBACK") }
+
+// afterTakeover looks at what clients know from before.
+func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
+	first := before["fixed-0"]
+	first.Spec.RenewTime = ptr.To(metav1.NewMicroTime(time.Now().Truncate(time.Microsecond)))
+	if _, err := s.leases.Update(ctx, &first, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("the first update, of a version of built-in storage: %w", err)
+	}
+	if err := s.hears("fixed-0", fedMax, func(heard *coordinationv1.Lease) bool {
+		return heard.Spec.RenewTime.Equal(first.Spec.RenewTime)
+	}); err != nil {
+		return err
+	}
+	held, err := s.leases.Get(ctx, "fixed-1", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	held.Spec.HolderIdentity = ptr.To("two")
+	if _, err := s.leases.Update(ctx, held, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	if err := s.hears("fixed-1", 5*time.Second, func(heard *coordinationv1.Lease) bool {
+		return *heard.Spec.HolderIdentity == "two"
+	}); err != nil {
+		return err
+	}
+	return eventually(ctx, fedMax, s.informersAgree)
+}
+
+// hears waits until the watch from before the takeover tells what is wanted.
+func (s *scene) hears(name string, limit time.Duration, wanted func(*coordinationv1.Lease) bool) error {
+	late := time.After(limit)
+	for {
+		select {
+		case event, more := <-s.old.ResultChan():
+			if heard, is := event.Object.(*coordinationv1.Lease); is && heard.Name == name && wanted(heard) {
+				return nil
+			} else if !more {
+				return fmt.Errorf("the watch from before the takeover has ended")
+			}
+		case <-late:
+			return fmt.Errorf("the watch from before the takeover has not heard of %s in %s", name, limit)
+		}
+	}
+}
+
+// informersAgree compares what informers hold of the fixed Leases with a list. An old one has other versions.
+func (s *scene) informersAgree(ctx context.Context) error {
+	listed, err := s.fixed(ctx)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]string{}
+	for name, held := range listed {
+		wanted[name] = fmt.Sprint(*held.Spec.HolderIdentity, held.Spec.RenewTime)
+	}
+	for number, informer := range s.informers {
+		stored := map[string]string{}
+		for _, object := range informer.GetStore().List() {
+			if held := object.(*coordinationv1.Lease); wanted[held.Name] != "" {
+				stored[held.Name] = fmt.Sprint(*held.Spec.HolderIdentity, held.Spec.RenewTime)
+			}
+		}
+		if !maps.Equal(stored, wanted) {
+			return fmt.Errorf("informer %d: listed %v, stored %v", number, wanted, stored)
+		}
+	}
+	return nil
+}
+
+// outcome is the first thing that went wrong.
+func (s *scene) outcome() error {
+	summary, err := s.churn.outcome()
+	if err != nil {
+		return err
+	}
+	s.t.Log(summary)
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if len(s.errors) > 0 {
+		return fmt.Errorf("%d complaints, the first: %w", len(s.errors), s.errors[0])
+	}
+	var longest time.Duration
+	for _, node := range s.nodes[1:] {
+		longest = max(longest, s.beats.gapOf(node))
+	}
+	s.t.Logf("the latest renewal of a node came %s after its time", (longest - kubeletInterval).Round(time.Millisecond))
+	// client-go adds up to 4 % to the interval.
+	if longest > kubeletInterval+kubeletInterval/20+renewalLateMax {
+		return fmt.Errorf("a node was not renewed for %s", longest)
+	}
+	return nil
+}
