@@ -202,10 +202,10 @@ impl Api {
             let is_confirmed = self.is_confirmed(table, phase, now);
             let is_first = self.identity.as_ref().is_none_or(|identity| identity.is_first(now));
             let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
-            if let Some(worker) = worker
-                && is_first
-            {
-                worker.work(*state, is_confirmed, table, storage, decoder, now);
+            match worker {
+                Some(worker) if is_first => worker.work(*state, is_confirmed, table, storage, decoder, now),
+                Some(worker) => worker.stand_by(),
+                None => {}
             }
         }
         is_frozen_now

@@ -7,7 +7,8 @@
 //!   freeze          read, write everything, say `written-back`
 //! ```
 //!
-//! A replica that takes the work over begins the phase again. Nothing in a phase does harm when it is done twice.
+//! A replica that takes the work over begins the phase again, with a complete read. Nothing in a phase does harm when it is
+//! done twice.
 
 use super::State;
 use super::feed::Feed;
@@ -57,6 +58,10 @@ pub(super) struct Worker {
     stage: Stage,
     /// Whether the thread has a command.
     is_busy: bool,
+    /// Number of events that belong to work which another replica has taken over.
+    ignored: u32,
+    /// Whether the next read is to be complete: this replica does not know what another one has read.
+    is_new: bool,
     /// What was read last of each Lease and is not in the table yet, by key.
     incoming: BTreeMap<String, Incoming>,
     /// Leases whose changes are under way.
@@ -95,6 +100,8 @@ impl Worker {
             state: State::default(),
             stage: Stage::Rest,
             is_busy: false,
+            ignored: 0,
+            is_new: true,
             incoming: BTreeMap::new(),
             submitted: Vec::new(),
             unreadable: BTreeMap::new(),
@@ -132,7 +139,10 @@ impl Worker {
         }
         self.due_ms = now.ms + if self.stage == Stage::Rest { REST_MS } else { READ_MS };
         match self.stage {
-            Stage::Read if is_confirmed && !self.is_busy => self.send(Command::Read),
+            Stage::Read if is_confirmed && !self.is_busy => {
+                let is_complete = std::mem::take(&mut self.is_new);
+                self.send(Command::Read { is_complete });
+            }
             Stage::TakeIn if self.has_taken_in() => self.after_read(phase, state, table, storage, now),
             Stage::Rest if phase == Phase::Serve => self.feed(state, table, now),
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
@@ -150,6 +160,19 @@ impl Worker {
         self.due_ms = 0;
     }
 
+    /// Leaves the work to another replica, and forgets all that was under way.
+    pub(super) fn stand_by(&mut self) {
+        if self.is_new {
+            return;
+        }
+        self.ignored += u32::from(std::mem::take(&mut self.is_busy));
+        self.incoming.clear();
+        self.unreadable.clear();
+        self.submitted.clear();
+        self.state = State::default();
+        self.is_new = true;
+    }
+
     fn send(&mut self, command: Command) {
         self.is_busy = true;
         self.port.send(command);
@@ -158,11 +181,15 @@ impl Worker {
     /// Takes in what the thread tells.
     fn take_events(&mut self, phase: Phase, state: State, table: &mut Table, storage: &mut Storage, now: Now) {
         while let Some(event) = self.port.next() {
+            if self.ignored > 0 {
+                self.ignored -= 1;
+                continue;
+            }
             self.is_busy = false;
             match event {
-                Event::Read { changed, deleted, is_first, .. } => {
+                Event::Read { changed, deleted, is_complete, .. } => {
                     if takes_in(state) {
-                        self.put_incoming(table, changed, deleted, is_first);
+                        self.put_incoming(table, changed, deleted, is_complete);
                     }
                     if self.stage == Stage::Read {
                         self.stage = Stage::TakeIn;
@@ -196,10 +223,10 @@ impl Worker {
         }
     }
 
-    /// Queues what was read. The first read is complete, so what it does not have is gone.
-    fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_first: bool) {
+    /// Queues what was read. What a complete read does not have is gone.
+    fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
         let Self { incoming, unreadable, .. } = self;
-        if is_first {
+        if is_complete {
             let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
             for_each(table, |object| {
                 if !present.contains(object.key().as_str()) && !is_own(object.metadata()) {

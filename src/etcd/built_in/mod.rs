@@ -55,8 +55,11 @@ pub struct Wanted {
 /// What the thread is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read what has changed since the read before. The first read gives everything.
-    Read,
+    /// Read what has changed since the read before.
+    Read {
+        /// Whether to read everything.
+        is_complete: bool,
+    },
     /// Write Leases.
     Write {
         /// The Leases.
@@ -79,8 +82,8 @@ pub enum Event {
         deleted: Vec<String>,
         /// Revision of the read.
         revision: u64,
-        /// Whether this is the first read.
-        is_first: bool,
+        /// Whether everything was read.
+        is_complete: bool,
     },
     /// What a write has done.
     Written {

@@ -68,19 +68,22 @@ impl Storage {
     /// Does what a command asks for.
     pub(super) async fn execute(&mut self, command: Command) -> Event {
         let done = match command {
-            Command::Read => self.read().await,
+            Command::Read { is_complete } => self.read(is_complete).await,
             Command::Write { leases, is_complete, is_forced } => self.write(leases, is_complete, is_forced).await,
         };
         done.unwrap_or_else(|failure| Event::Failed(failure.into_error(self.client.config()).to_string()))
     }
 
     /// Reads what has changed, at one revision.
-    async fn read(&mut self) -> Result<Event, Failure> {
-        let is_first = self.revision == 0;
+    async fn read(&mut self, is_complete: bool) -> Result<Event, Failure> {
+        let is_complete = is_complete || self.revision == 0;
+        if is_complete {
+            self.seen.clear();
+        }
         let (keys, revision) = self.range(0, true, 0).await?;
         let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
         let since = self.revision.cast_signed().saturating_add(1);
-        let (values, _) = self.range(revision, false, if is_first { 0 } else { since }).await?;
+        let (values, _) = self.range(revision, false, if is_complete { 0 } else { since }).await?;
         let mut changed = Vec::new();
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
@@ -94,7 +97,7 @@ impl Storage {
             self.seen.remove(key);
         }
         self.revision = revision.cast_unsigned();
-        Ok(Event::Read { changed, deleted, revision: self.revision, is_first })
+        Ok(Event::Read { changed, deleted, revision: self.revision, is_complete })
     }
 
     /// All Leases at `revision`, or at the newest for 0, that were written since `since`; and the revision.
@@ -131,7 +134,7 @@ impl Storage {
 
     async fn write(&mut self, leases: Vec<Wanted>, is_complete: bool, is_forced: bool) -> Result<Event, Failure> {
         if self.revision == 0 {
-            self.read().await?;
+            self.read(true).await?;
         }
         self.fence.look(&self.client).await?;
         let mut wanted = leases;
