@@ -45,6 +45,8 @@ pub struct Metrics {
     requests_malformed: u64,
     reload_failures: u64,
     serving_last: Option<Time>,
+    /// Whether a hand-over holds clients' writes back.
+    holds_writes: bool,
     followed: Vec<Followed>,
     watches: WatchCounts,
     /// As at the end of the turn before, when what is open was counted too.
@@ -112,6 +114,7 @@ impl Metrics {
             requests_malformed: 0,
             reload_failures: 0,
             serving_last: None,
+            holds_writes: false,
             followed: Vec::new(),
             watches: WatchCounts::default(),
             watches_last: WatchCounts::default(),
@@ -181,6 +184,11 @@ impl Metrics {
     /// What of the cluster is followed.
     pub fn set_followed(&mut self, followed: Vec<Followed>) {
         self.followed = followed;
+    }
+
+    /// Whether a hand-over holds clients' writes back.
+    pub fn set_holds_writes(&mut self, holds_writes: bool) {
+        self.holds_writes = holds_writes;
     }
 
     /// The last second at which the serving certificate is valid; none without TLS.
@@ -287,6 +295,11 @@ impl Metrics {
                 known.at.0,
             );
         }
+        out.single_gauge(
+            "coordination_handover_holds_writes",
+            "1 while a takeover or a rollback holds clients' writes back, also after a rollback. Else 0.",
+            u8::from(self.holds_writes),
+        );
         let (used, limited) = table.metered_bytes();
         out.single_gauge("coordination_lease_quota_used_bytes", "What counts towards the quota of Leases.", used);
         out.single_gauge("coordination_lease_quota_bytes", "The quota of Leases.", limited);

@@ -6,8 +6,8 @@
 //! get 429 here until no request can reach built-in storage any more.
 //!
 //! On the way back nobody may write here, so that what was written back stays the newest state. Watches end with 410,
-//! and lists of this server's versions get 410 too. Then clients list without a version, and get 429 until kube-apiserver
-//! serves its built-in storage: a watch there from a version of this server would be silent for ever.
+//! and lists of this server's versions get 410 too. Then clients list without a version, and get 429 until
+//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent for ever.
 
 mod feed;
 mod merge;
@@ -191,6 +191,7 @@ impl Api {
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         let is_frozen_now = self.handover.look(table);
         let phase = self.handover.state.phase;
+        self.metrics.set_holds_writes(self.handover.state.mode() != Mode::Open);
         if let Some(identity) = &mut self.identity {
             identity.confirm(phase);
         }

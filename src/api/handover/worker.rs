@@ -7,8 +7,8 @@
 //!   freeze          read, write everything, say `written-back`
 //! ```
 //!
-//! A replica that takes the work over begins the phase again, with a complete read. Nothing in a phase does harm when it is
-//! done twice.
+//! A replica that takes the work over begins the phase again, with a complete read. Nothing in a phase does harm when
+//! it is done twice.
 
 use super::State;
 use super::feed::Feed;

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"strconv"
@@ -42,17 +43,15 @@ const (
 //	E2E_TAKEOVER, E2E_ROLLBACK  the commands
 //	E2E_SECOND                  URL of the second kube-apiserver
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
+//	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
 func TestTakeover(t *testing.T) {
 	if os.Getenv("E2E_TAKEOVER") == "" {
 		t.Skip("it is run by tests/e2e/run, after the suite")
 	}
-	between := 80 * time.Second
-	if seconds, err := strconv.Atoi(os.Getenv("E2E_TAKEOVER_SECONDS")); err == nil {
-		between = time.Duration(seconds) * time.Second
-	}
+	between := time.Duration(number("E2E_TAKEOVER_SECONDS", 80)) * time.Second
 	space := namespace(t)
 	check(t, between+4*time.Minute, func(ctx context.Context) error {
-		scene, err := newScene(ctx, t, space)
+		scene, err := newScene(ctx, t, space, number("E2E_TAKEOVER_KILLS", 2))
 		if err != nil {
 			return err
 		}
@@ -102,6 +101,8 @@ type scene struct {
 	space   string
 	configs []*rest.Config
 	leases  coordinationclient.LeaseInterface
+	// Number of times that a command is killed before it is let run to its end.
+	kills   int
 	nodes   []string
 	leaders [][]*candidate
 	churn   *churn
@@ -117,10 +118,18 @@ type scene struct {
 	errors  []error
 }
 
-func newScene(ctx context.Context, t *testing.T, space string) (*scene, error) {
+// number is what an environment variable says, or a default.
+func number(variable string, otherwise int) int {
+	if set, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return set
+	}
+	return otherwise
+}
+
+func newScene(ctx context.Context, t *testing.T, space string, kills int) (*scene, error) {
 	second := user("admin")
 	second.Host = os.Getenv("E2E_SECOND")
-	s := &scene{t: t, space: space, configs: []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}}
+	s := &scene{t: t, space: space, kills: kills, configs: []*rest.Config{speaking(user("admin"), contentTypes["json"]), speaking(second, contentTypes["protobuf"])}}
 	s.leases = clientset(s.configs[0]).CoordinationV1().Leases(space)
 	ctx, s.stop = context.WithCancel(ctx)
 	for _, begin := range []func(context.Context) error{s.beginNodes, s.beginElections, s.beginChurn, s.beginFixed} {
@@ -297,10 +306,19 @@ func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Le
 	return nil
 }
 
-// run runs a command of the switch, first as a dry run, and then twice.
+// run runs a command of the switch: as a dry run, killed at moments that chance picks, to its end, and once more.
 func (s *scene) run(ctx context.Context, variable string) error {
 	line := os.Getenv(variable)
-	for _, line := range []string{line + " --dry-run", line, line} {
+	if err := command(ctx, line+" --dry-run"); err != nil {
+		return err
+	}
+	for range s.kills {
+		killed, cancel := context.WithTimeout(ctx, time.Duration(30+rand.IntN(370))*time.Millisecond)
+		err := command(killed, line)
+		s.t.Logf("%s was killed: %t", variable, killed.Err() != nil && err != nil)
+		cancel()
+	}
+	for range 2 {
 		began := time.Now()
 		if err := command(ctx, line); err != nil {
 			return err
