@@ -20,7 +20,11 @@ pub(super) enum Begun {
 /// A step of a job whose head is not out. Most are short: those are made whole, with their length.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
-    let stepped = job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max);
+    // A hand-over may have begun since the deletion did.
+    let admitted = if job.is_deletion() { service.api.handover.admit_collection() } else { Ok(()) };
+    let stepped = admitted
+        .map_err(JobError::Refused)
+        .and_then(|()| job.step(&mut service.table, &mut service.api.storage, now, &mut body, bytes_max));
     let metrics = &mut service.api.metrics;
     let response = match stepped {
         Ok(Stepped::More) if !job.has_head() => return Begun::Nothing,
@@ -53,4 +57,56 @@ pub(super) fn go_on(
         job.count_end(&mut service.api.metrics, now);
     }
     stepped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Api;
+    use crate::auth::Credentials;
+    use crate::handover::{NAME, NAMESPACE, PHASE, Phase};
+    use crate::http::{Method, NoLines, RequestHead};
+    use crate::lease::Lease;
+    use crate::resource::ResourceVersion;
+    use crate::table::Table;
+    use crate::table::change::Change;
+    use crate::tls::trust::Trust;
+    use std::sync::Arc;
+
+    fn lease(namespace: &str, name: &str) -> Lease {
+        let mut lease = Lease::default();
+        lease.metadata.namespace = namespace.into();
+        lease.metadata.name = name.into();
+        lease
+    }
+
+    #[test]
+    fn a_deletion_under_way_ends_when_leases_are_handed_over() {
+        let mut table = Table::new(ResourceVersion(1), 10_000, usize::MAX);
+        for number in 0..2_000 {
+            table.apply(Change::Create(Box::new(lease("n", &number.to_string())))).expect("a free name");
+        }
+        let mut service = Service::new(Api::new(), table, Arc::new(Trust::none()));
+        let now = Now::default();
+        let head = RequestHead {
+            method: Method::Delete,
+            path: "/apis/coordination.k8s.io/v1/namespaces/n/leases",
+            query: "",
+            accept: None,
+            content_type: None,
+            user_agent: None,
+            fields: &NoLines,
+        };
+        let reply = service.api.handle(&mut service.table, &head, b"", None, &Credentials::insecure(), now);
+        let crate::api::Reply::Job(mut job) = reply else { panic!("{reply:?}") };
+        assert!(matches!(begin(&mut job, &mut service, now, usize::MAX), Begun::Nothing));
+        let mut phase = lease(NAMESPACE, NAME);
+        phase.metadata.annotations.insert(PHASE.into(), Phase::Freeze.name().into());
+        service.table.apply(Change::Create(Box::new(phase))).expect("a free name");
+        service.hand_over(now);
+        let left = service.table.len();
+        let Begun::Whole(response) = begin(&mut job, &mut service, now, usize::MAX) else { panic!("it goes on") };
+        assert_eq!(response.status, 429);
+        assert!(left > 1 && service.table.len() == left);
+    }
 }

@@ -107,7 +107,7 @@ impl Handover {
     ///
     /// # Errors
     /// 429 with `Retry-After`.
-    pub(super) fn admit_collection(&self) -> Result<(), ApiError> {
+    pub fn admit_collection(&self) -> Result<(), ApiError> {
         if self.state.mode() == Mode::Open { Ok(()) } else { Err(ApiError::HandingOver) }
     }
 

@@ -230,6 +230,12 @@ impl Job {
         self.is_waiting = false;
     }
 
+    /// Whether its next step may delete Leases.
+    #[must_use]
+    pub fn is_deletion(&self) -> bool {
+        matches!(self.stage, Stage::Delete { .. })
+    }
+
     /// Whether it is more than a step's work. Such a one may hold much, and all of them share the core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
