@@ -126,12 +126,6 @@ impl Clients {
         &self.replicas
     }
 
-    /// One replica.
-    pub(super) fn replica(&self) -> &Server {
-        // The command line names one at least.
-        &self.replicas[0]
-    }
-
     /// The APIServices of the cluster.
     pub(super) fn api_services(&self) -> Api<APIService> {
         self.cluster.api_services()

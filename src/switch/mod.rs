@@ -8,15 +8,15 @@
 //! store and never in built-in storage.
 
 mod clients;
+mod phase;
 mod rollback;
 mod takeover;
 
 use crate::cli::{RollbackArgs, TakeoverArgs};
-use crate::handover::{MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use crate::handover::NAME;
 use clients::{Clients, Server};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::PostParams;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tokio::runtime;
@@ -26,6 +26,9 @@ use tokio::time::{sleep, timeout};
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Longest time for the replicas to copy all Leases while clients go on.
 const COPY_MAX: Duration = Duration::from_secs(120);
+/// Longest time for the replicas to take in the last changes while clients renew. A replica that has died is waited for
+/// as long as its identity Lease holds.
+const SETTLE_MAX: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Label of an APIService whose spec kube-apiserver puts back at its start.
@@ -87,92 +90,6 @@ impl<'s> Report<'s> {
     fn line(&mut self, line: impl fmt::Display) {
         let seconds = self.begun.elapsed().as_secs_f64();
         (self.say)(&format!("{seconds:7.3} s  {line}"));
-    }
-}
-
-/// The hand-over, as its Lease says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Handover {
-    phase: Option<Phase>,
-    step: Option<Step>,
-    message: String,
-}
-
-impl Handover {
-    fn of(lease: Option<&Lease>) -> Self {
-        let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
-        let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
-        Self { phase: word(PHASE).parse().ok(), step: word(STEP).parse().ok(), message: word(MESSAGE).to_owned() }
-    }
-}
-
-/// What became of a request for a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// The replicas know the phase.
-    Done,
-    /// The takeover has come to its end, and nothing was changed.
-    IsServing,
-}
-
-/// What a replica says of the hand-over.
-async fn handover(server: &Server) -> Result<Handover, SwitchError> {
-    let lease = server.leases().get_opt(NAME).await.map_err(|error| server.failed(&error))?;
-    Ok(Handover::of(lease.as_ref()))
-}
-
-/// Asks the replicas for a phase. `step` is one that needs no work. A takeover that has come to its end is not undone:
-/// clients may have acquired locks since.
-async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<Asked, SwitchError> {
-    let replica = clients.replica();
-    let leases = replica.leases();
-    let annotations = [(PHASE, Some(phase.name())), (STEP, step.map(Step::name))];
-    let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
-    let mut wanted = Lease {
-        metadata: ObjectMeta {
-            name: Some(NAME.to_owned()),
-            namespace: Some(NAMESPACE.to_owned()),
-            annotations: Some(annotations.collect()),
-            ..ObjectMeta::default()
-        },
-        spec: None,
-    };
-    let parameters = PostParams::default();
-    loop {
-        let found = leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
-        let seen = Handover::of(found.as_ref());
-        if phase == Phase::Undo && (seen.phase, seen.step) == (Some(Phase::Serve), Some(Step::Serving)) {
-            return Ok(Asked::IsServing);
-        }
-        let done = match found {
-            None => leases.create(&parameters, &wanted).await,
-            Some(found) => {
-                wanted.metadata.resource_version = found.metadata.resource_version;
-                leases.replace(NAME, &parameters, &wanted).await
-            }
-        };
-        match done {
-            Ok(_) => return Ok(Asked::Done),
-            // A replica has said how far it is.
-            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
-            Err(error) => return Err(replica.failed(&error)),
-        }
-    }
-}
-
-/// Waits until the replicas have reached a step of a phase. The last step that they had reached, and what they say.
-async fn await_step(clients: &Clients, phase: Phase, step: Step, limit: Duration) -> Result<Handover, SwitchError> {
-    let begun = Instant::now();
-    loop {
-        let seen = handover(clients.replica()).await?;
-        let is_over = seen.step == Some(step) || seen.step == Some(Step::NotOurs);
-        if seen.phase == Some(phase) && is_over || begun.elapsed() > limit {
-            return Ok(seen);
-        }
-        if seen.phase != Some(phase) {
-            return Err(SwitchError("another command is at work: the phase of the hand-over has changed".to_owned()));
-        }
-        sleep(LOOK_EVERY).await;
     }
 }
 

@@ -1,9 +1,9 @@
 //! `rollback`: from this server's Leases back to kube-apiserver's built-in ones.
 
 use super::clients::{Clients, Cluster};
+use super::phase::{ask_for, await_step, report_replicas};
 use super::{
-    COPY_MAX, Report, SWITCH_MAX, SwitchError, ask_for, await_step, await_switch, failed, handover, make_local,
-    names_service, replace_api_service,
+    COPY_MAX, Report, SWITCH_MAX, SwitchError, await_switch, failed, make_local, names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
@@ -18,10 +18,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     let clients = Clients::new(cluster, &args.cluster, &present).await?;
-    for replica in clients.replicas() {
-        handover(replica).await?;
-        report.line(format_args!("replica {} answers", replica.url()));
-    }
+    // The others write the Leases back if one has died.
+    _ = report_replicas(&clients, report).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
     report.line("kube-apiserver takes its own APIService in a dry run");
@@ -43,12 +41,16 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
 /// Stops all writes here, and brings built-in storage to the state of this server. Undoes that if it takes too long.
 async fn write_back(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
     ask_for(clients, Phase::Freeze, None).await?;
-    let seen = await_step(clients, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await?;
-    if seen.step == Some(Step::WrittenBack) {
-        report.line(seen.message);
-        return Ok(());
-    }
-    ask_for(clients, Phase::Serve, Some(Step::Serving)).await?;
-    let why = if seen.message.is_empty() { "no replica has said why" } else { &seen.message };
+    let why = match await_step(clients, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await {
+        Ok(seen) if seen.step == Some(Step::WrittenBack) => {
+            report.line(seen.message);
+            return Ok(());
+        }
+        Ok(seen) if seen.message.is_empty() => "no replica has said why".to_owned(),
+        Ok(seen) => seen.message,
+        Err(error) => error.to_string(),
+    };
+    let thawed = ask_for(clients, Phase::Serve, Some(Step::Serving)).await;
+    thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
     Err(failed("the Leases are not in built-in storage, and this server goes on with them", why))
 }

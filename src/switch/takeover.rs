@@ -1,9 +1,10 @@
 //! `takeover`: from kube-apiserver's built-in Leases to this server's.
 
 use super::clients::{Clients, Cluster};
+use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
 use super::{
-    API_SERVICE, AUTOMANAGED, Asked, COPY_MAX, Handover, Report, SWITCH_MAX, SwitchError, ask_for, await_step,
-    await_switch, failed, handover, is_forwarded, make_local, names_service, replace_api_service,
+    API_SERVICE, AUTOMANAGED, COPY_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, await_switch, failed,
+    is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::codec::yaml;
@@ -33,10 +34,10 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     if let Err(error) = switch(&clients, &wanted, report).await {
         report.line(format_args!("the switch takes too long and is undone: {error}"));
         let undone = undo(&clients, report).await;
-        match undone.map_err(|undone| failed(&format!("{error}; the undo failed too"), undone))? {
-            Asked::Done => return Err(failed("kube-apiserver has the Leases again", error)),
-            Asked::IsServing => report.line("the takeover has come to its end meanwhile"),
+        if undone.map_err(|undone| failed(&format!("{error}; the undo failed too"), undone))? {
+            return Err(failed("kube-apiserver has the Leases again", error));
         }
+        report.line("the takeover has come to its end meanwhile");
     }
     let held_ms = begun.elapsed().as_millis();
     report.line(format_args!("this server has the Leases; creations and acquisitions waited for {held_ms} ms"));
@@ -45,12 +46,11 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
 
 /// Checks what can be checked before anything is changed. Whether the APIService names the Service already.
 async fn check(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    for replica in clients.replicas() {
-        let seen = handover(replica).await?;
-        report.line(format_args!("replica {} answers; hand-over: {}", replica.url(), shown(&seen)));
-    }
+    let silent = report_replicas(clients, report).await;
     let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, error))?;
     let is_registered = names_service(&present);
+    // A takeover that has begun goes on without a replica that has died.
+    silent.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     for apiserver in clients.apiservers() {
         let is_forwarded = is_forwarded(apiserver).await?;
         let whose = if is_forwarded { "of this server" } else { "of its own" };
@@ -70,7 +70,7 @@ async fn check(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) 
 /// # Errors
 /// A rollback was.
 async fn is_left_half_way(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    let seen = handover(clients.replica()).await?;
+    let seen = Handover::seen(clients).await?;
     match (seen.phase, seen.step) {
         (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Ok(false),
         (Some(Phase::Import | Phase::Serve), _) => {
@@ -100,14 +100,12 @@ const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-et
 
 /// Replaces the APIService, and waits until every kube-apiserver has switched and the last built-in changes are here.
 async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    let begun = Instant::now();
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
     await_switch(clients, true, SWITCH_MAX).await?;
     report.line("every kube-apiserver has switched");
     ask_for(clients, Phase::Serve, None).await?;
-    let left = SWITCH_MAX.saturating_sub(begun.elapsed());
-    let seen = await_step(clients, Phase::Serve, Step::Serving, left).await?;
+    let seen = await_step(clients, Phase::Serve, Step::Serving, SETTLE_MAX).await?;
     if seen.step != Some(Step::Serving) {
         return Err(failed("the last changes of built-in storage are not here", seen.message));
     }
@@ -115,11 +113,18 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     Ok(())
 }
 
-/// Gives the Leases back after a switch that has failed.
-async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<Asked, SwitchError> {
-    if ask_for(clients, Phase::Undo, None).await? == Asked::IsServing {
-        return Ok(Asked::IsServing);
+/// Gives the Leases back after a switch that has failed. Whether that was done: a takeover that has come to its end
+/// meanwhile is not undone, since clients may have acquired locks.
+async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
+    // Clients may renew while a replica that has died is waited for. In the next phase nobody may write.
+    if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
+        return Ok(false);
     }
+    let seen = await_step(clients, Phase::Import, Step::Imported, COPY_MAX).await?;
+    if seen.step != Some(Step::Imported) {
+        return Err(failed("the replicas do not follow built-in storage", seen.message));
+    }
+    ask_for(clients, Phase::Undo, None).await?;
     let seen = await_step(clients, Phase::Undo, Step::WrittenBack, COPY_MAX).await?;
     // Where the APIService was not replaced, nobody has written here.
     if !matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) {
@@ -129,7 +134,7 @@ async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<Asked, Switc
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
     report.line("every kube-apiserver serves Leases of its own");
-    Ok(Asked::Done)
+    Ok(true)
 }
 
 /// Makes the APIService that the user wants of the present one. The label with which kube-apiserver would put its own
@@ -141,14 +146,6 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     labels.extend(wanted.metadata.labels.clone().unwrap_or_default());
     let annotations = service.metadata.annotations.get_or_insert_default();
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
-}
-
-fn shown(seen: &Handover) -> String {
-    match (seen.phase, seen.step) {
-        (None, _) => "none".to_owned(),
-        (Some(phase), None) => phase.to_string(),
-        (Some(phase), Some(step)) => format!("{phase}, {step}"),
-    }
 }
 
 /// The APIService in a file, which may hold other objects too.

@@ -1,5 +1,6 @@
+use super::phase::Handover;
 use super::takeover::{read_api_service, register};
-use super::{AUTOMANAGED, Handover, make_local, names_service};
+use super::{AUTOMANAGED, make_local, names_service};
 use crate::handover::{MESSAGE, PHASE, Phase, STEP, Step};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;

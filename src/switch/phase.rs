@@ -1,0 +1,172 @@
+//! What commands and replicas say to each other: the Lease of the hand-over ([`crate::handover`]).
+//!
+//! Any replica will do. One that does not answer is passed over, so a switch outlives the death of a replica.
+
+use super::clients::{Clients, Server};
+use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
+use crate::handover::{MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ObjectMeta, PostParams};
+use std::fmt;
+use std::time::{Duration, Instant};
+use tokio::time::sleep;
+
+/// The hand-over, as its Lease says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Handover {
+    pub(super) phase: Option<Phase>,
+    pub(super) step: Option<Step>,
+    /// What the replica at work has to say.
+    pub(super) message: String,
+}
+
+impl Handover {
+    /// What a Lease says.
+    pub(super) fn of(lease: Option<&Lease>) -> Self {
+        let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
+        let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
+        Self { phase: word(PHASE).parse().ok(), step: word(STEP).parse().ok(), message: word(MESSAGE).to_owned() }
+    }
+
+    /// What a replica says.
+    ///
+    /// # Errors
+    /// The replica does not answer, or refuses.
+    pub(super) async fn at(replica: &Server) -> Result<Self, SwitchError> {
+        let lease = replica.leases().get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
+        Ok(Self::of(lease.as_ref()))
+    }
+
+    /// What the first replica says that answers.
+    ///
+    /// # Errors
+    /// No replica answers.
+    pub(super) async fn seen(clients: &Clients) -> Result<Self, SwitchError> {
+        let mut seen = Err(SwitchError("no replica is named".to_owned()));
+        for replica in clients.replicas() {
+            seen = Self::at(replica).await;
+            if seen.is_ok() {
+                break;
+            }
+        }
+        seen
+    }
+
+    /// Whether a takeover has come to its end.
+    pub(super) fn is_serving(&self) -> bool {
+        (self.phase, self.step) == (Some(Phase::Serve), Some(Step::Serving))
+    }
+}
+
+impl fmt::Display for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.phase, self.step) {
+            (None, _) => f.write_str("none"),
+            (Some(phase), None) => phase.fmt(f),
+            (Some(phase), Some(step)) => write!(f, "{phase}, {step}"),
+        }
+    }
+}
+
+/// Reports what each replica says. The error of the first that does not answer.
+pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) -> Option<SwitchError> {
+    let mut silent = None;
+    for replica in clients.replicas() {
+        match Handover::at(replica).await {
+            Ok(seen) => report.line(format_args!("replica {} answers; hand-over: {seen}", replica.url())),
+            Err(error) => {
+                report.line(format_args!("replica {error}"));
+                silent = silent.or(Some(error));
+            }
+        }
+    }
+    silent
+}
+
+/// Asks the replicas for a phase. `step` is one that needs no work.
+///
+/// # Errors
+/// No replica takes it.
+pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
+    ask_unless(clients, phase, step, |_| false).await.map(drop)
+}
+
+/// Asks the replicas for a phase, unless the hand-over is as `is_wrong` says. Whether the replicas were asked.
+///
+/// # Errors
+/// No replica takes it.
+pub(super) async fn ask_unless(
+    clients: &Clients,
+    phase: Phase,
+    step: Option<Step>,
+    is_wrong: impl Fn(&Handover) -> bool,
+) -> Result<bool, SwitchError> {
+    let annotations = [(PHASE, Some(phase.name())), (STEP, step.map(Step::name))];
+    let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+    let mut wanted = Lease {
+        metadata: ObjectMeta {
+            name: Some(NAME.to_owned()),
+            namespace: Some(NAMESPACE.to_owned()),
+            annotations: Some(annotations.collect()),
+            ..ObjectMeta::default()
+        },
+        spec: None,
+    };
+    let mut asked = Err(SwitchError("no replica is named".to_owned()));
+    for replica in clients.replicas() {
+        asked = put(replica, &mut wanted, &is_wrong).await;
+        if asked.is_ok() {
+            break;
+        }
+    }
+    asked
+}
+
+/// Writes the Lease at one replica, unless the present one is as `is_wrong` says. Whether it was written.
+async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) -> bool) -> Result<bool, SwitchError> {
+    let leases = replica.leases();
+    let parameters = PostParams::default();
+    loop {
+        let found = leases.get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
+        if is_wrong(&Handover::of(found.as_ref())) {
+            return Ok(false);
+        }
+        let done = match found {
+            None => leases.create(&parameters, wanted).await,
+            Some(found) => {
+                wanted.metadata.resource_version = found.metadata.resource_version;
+                leases.replace(NAME, &parameters, wanted).await
+            }
+        };
+        match done {
+            Ok(_) => return Ok(true),
+            // A replica has said how far it is.
+            Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
+            Err(error) => return Err(replica.failed(&error)),
+        }
+    }
+}
+
+/// Waits until the replicas have reached a step of a phase, or know that they cannot, or the time is over. What they
+/// say then.
+///
+/// # Errors
+/// No replica answers, or another command has asked for another phase.
+pub(super) async fn await_step(
+    clients: &Clients,
+    phase: Phase,
+    step: Step,
+    limit: Duration,
+) -> Result<Handover, SwitchError> {
+    let begun = Instant::now();
+    loop {
+        let seen = Handover::seen(clients).await?;
+        if seen.phase != Some(phase) {
+            return Err(SwitchError("another command is at work: the phase of the hand-over has changed".to_owned()));
+        }
+        if seen.step == Some(step) || seen.step == Some(Step::NotOurs) || begun.elapsed() > limit {
+            return Ok(seen);
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
