@@ -125,13 +125,16 @@ pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeR
 pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), EngineError> {
     let config = client.config();
     let failed = |failure: Failure| failure.into_error(config);
-    let format = client.range(one(keys.format(), 0)).await.map_err(failed)?.kvs.into_iter().next();
+    let answer = client.range(one(keys.format(), 0)).await.map_err(failed)?;
+    let revision = answer.header.map_or(0, |header| header.revision);
+    let format = answer.kvs.into_iter().next();
     let foreign = |what: &str| EngineError::Io { what: config.store(), cause: io::Error::other(what.to_owned()) };
     match format {
         Some(kv) if kv.value == FORMAT => Ok(()),
         Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
         None => {
-            let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), 0) };
+            // At the same revision: another replica may be making the store.
+            let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
             match client.range(any).await.map_err(failed)?.kvs.is_empty() {
                 true => Ok(()),
                 false => Err(foreign("the prefix holds keys of another product; use another --etcd-prefix")),
