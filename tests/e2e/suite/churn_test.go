@@ -42,7 +42,7 @@ func (c *churn) run(ctx context.Context, lock, worker string) {
 	for ctx.Err() == nil {
 		held := c.acquire(ctx, lock, worker)
 		if held == nil {
-			time.Sleep(time.Duration(20+rand.IntN(60)) * time.Millisecond)
+			time.Sleep(time.Duration(30+rand.IntN(70)) * time.Millisecond)
 			continue
 		}
 		c.mutex.Lock()
