@@ -1,8 +1,11 @@
 //! Which Leases built-in storage is to get while this server serves them.
 //!
 //! A watch that a client opened before the takeover goes on at built-in storage until it times out. So built-in storage
-//! gets each change of a holder, each creation and each deletion at once, and a renewal within
-//! [`RENEWAL_MS`]. kube-controller-manager needs one renewal of a node in 40 s.
+//! gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager needs one
+//! renewal of a node in 40 s.
+//!
+//! Built-in storage gets each change of a holder, each creation and each deletion at once, and for good. So it knows
+//! who holds which lock if the APIService must be given back by hand.
 
 use crate::clock::Now;
 use crate::resource::ResourceVersion;
@@ -32,13 +35,17 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Takes in the changes of the table since the last call. With the first call every Lease is due.
-    pub(super) fn take_in(&mut self, table: &Table, now: Now) {
+    /// Takes in the changes of the table since the last call, renewals only if `has_watches`. With the first call every
+    /// Lease is due.
+    pub(super) fn take_in(&mut self, table: &Table, has_watches: bool, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
                 for event in events {
-                    let delay_ms = if is_renewal(event) { RENEWAL_MS } else { 0 };
-                    self.put(event.after.key(), now.ms + delay_ms);
+                    match is_renewal(event) {
+                        true if has_watches => self.put(event.after.key(), now.ms + RENEWAL_MS),
+                        true => {}
+                        false => self.put(event.after.key(), now.ms),
+                    }
                 }
             }
             None => {
@@ -120,7 +127,7 @@ mod tests {
     }
 
     fn due(feed: &mut Feed, table: &Table, ms: u64) -> Vec<String> {
-        feed.take_in(table, at(ms));
+        feed.take_in(table, true, at(ms));
         feed.take_due(100, at(ms)).iter().map(|key| key.as_str().to_owned()).collect()
     }
 
@@ -149,6 +156,21 @@ mod tests {
         assert_eq!(due(&mut feed, &table, 60_000), [""; 0], "the renewal went along");
         table.remove(slot);
         assert_eq!(due(&mut feed, &table, 60_001), ["n/a"]);
+    }
+
+    #[test]
+    fn without_old_watches_renewals_are_left_out() {
+        let mut table = Table::new(ResourceVersion(1), 100, usize::MAX);
+        table.create(lease("a"));
+        let mut feed = Feed::default();
+        assert_eq!(due(&mut feed, &table, 0), ["n/a"]);
+        let (slot, _) = table.find("n", "a").expect("a Lease");
+        table.renew(slot, RenewedTimes { renew_time: MicroTime(1), managed_time: None });
+        feed.take_in(&table, false, at(1));
+        assert!(feed.take_due(100, at(60_000)).is_empty());
+        table.remove(slot);
+        feed.take_in(&table, false, at(60_001));
+        assert_eq!(feed.take_due(100, at(60_001)).len(), 1);
     }
 
     #[test]

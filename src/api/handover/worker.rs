@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   import          read, take in, say `imported`; again and again
-//!   serve           read, take in, write every lock, say `serving`; then feed old watches
+//!   serve           read, take in, write every lock, say `serving`; then keep built-in storage up to date
 //!   undo            read, take in, write everything, say `written-back`
 //!   freeze          read, write everything, say `written-back`
 //! ```
@@ -37,9 +37,9 @@ const RETRY_MS: u64 = 1_000;
 const REST_MS: u64 = 1_000;
 /// Time between two looks at what is to be fed, in ms.
 const FEED_MS: u64 = 200;
-/// Time for which old watches are fed, in seconds. kube-apiserver ends a watch after an hour at the latest, unless
-/// `--min-request-timeout` is longer than its default of 1,800 s.
-const FEED_SECONDS: i64 = 65 * 60;
+/// Longest time for which a watch from before a takeover may be open, in seconds. kube-apiserver ends a watch after an
+/// hour at the latest, unless `--min-request-timeout` is longer than its default of 1,800 s.
+const WATCH_SECONDS_MAX: i64 = 65 * 60;
 /// Leases that are fed with one command.
 const FEED_LEASES_MAX: usize = 2_000;
 /// Leases that are taken in in one turn.
@@ -336,14 +336,14 @@ impl Worker {
         }
     }
 
-    /// Feeds old watches.
+    /// Keeps built-in storage up to date.
     fn feed(&mut self, state: State, table: &Table, now: Now) {
-        let is_over = state.since.is_none_or(|since| since.saturating_add(FEED_SECONDS) < now.wall.0);
-        if state.step != Some(Step::Serving) || is_over {
+        if state.step != Some(Step::Serving) {
             return;
         }
         self.due_ms = now.ms + FEED_MS;
-        self.feed.take_in(table, now);
+        let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
+        self.feed.take_in(table, has_watches, now);
         if self.is_busy {
             return;
         }
