@@ -12,6 +12,7 @@ use kube::{Api, Client, Config};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
+use tonic::codegen::http::Request;
 
 /// Longest time for a connection, and for an answer.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
@@ -82,6 +83,15 @@ impl Server {
     /// The APIServices.
     pub(super) fn api_services(&self) -> Api<APIService> {
         Api::all(self.client.clone())
+    }
+
+    /// Sees to it that the server is ready.
+    ///
+    /// # Errors
+    /// The server does not answer, or says which check fails.
+    pub(super) async fn check_ready(&self) -> Result<(), SwitchError> {
+        let request = Request::get("/readyz").body(Vec::new()).map_err(|error| failed(&self.url, error))?;
+        self.client.request_text(request).await.map(drop).map_err(|error| self.failed(&error))
     }
 
     /// The error of a server that does not answer.

@@ -32,7 +32,7 @@ impl Handover {
     ///
     /// # Errors
     /// The replica does not answer, or refuses.
-    pub(super) async fn at(replica: &Server) -> Result<Self, SwitchError> {
+    async fn at(replica: &Server) -> Result<Self, SwitchError> {
         let lease = replica.leases().get_opt(NAME).await.map_err(|error| replica.failed(&error))?;
         Ok(Self::of(lease.as_ref()))
     }
@@ -68,12 +68,16 @@ impl fmt::Display for Handover {
     }
 }
 
-/// Reports what each replica says. The error of the first that does not answer.
+/// Reports what each replica says. The error of the first that is not ready.
 pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) -> Option<SwitchError> {
     let mut silent = None;
     for replica in clients.replicas() {
-        match Handover::at(replica).await {
-            Ok(seen) => report.line(format_args!("replica {} answers; hand-over: {seen}", replica.url())),
+        let seen = match replica.check_ready().await {
+            Ok(()) => Handover::at(replica).await,
+            Err(error) => Err(error),
+        };
+        match seen {
+            Ok(seen) => report.line(format_args!("replica {} is ready; hand-over: {seen}", replica.url())),
             Err(error) => {
                 report.line(format_args!("replica {error}"));
                 silent = silent.or(Some(error));
