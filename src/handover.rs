@@ -21,6 +21,8 @@ pub const NAME: &str = "coordination-apiserver-handover";
 pub const PHASE: &str = "coordination-apiserver/phase";
 /// Annotation with the [`Step`].
 pub const STEP: &str = "coordination-apiserver/step";
+/// Annotation with an id that is new each time that a command asks for a phase.
+pub const ASKED: &str = "coordination-apiserver/asked";
 /// Annotation with what the replica at work has to say.
 pub const MESSAGE: &str = "coordination-apiserver/message";
 
@@ -46,7 +48,7 @@ pub enum Step {
     Serving,
     /// Built-in storage has the state of this server.
     WrittenBack,
-    /// The APIService does not name a Service, so built-in storage is not this server's to write.
+    /// The APIService does not name a Service. Built-in storage is not this server's to write, and may be newer.
     NotOurs,
 }
 

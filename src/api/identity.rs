@@ -12,7 +12,7 @@
 
 use super::Api;
 use crate::clock::Now;
-use crate::handover::{self, PHASE, Phase};
+use crate::handover::{self, ASKED};
 use crate::lease::validation::format::is_dns_subdomain;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, StringMap};
 use crate::route::Probe;
@@ -38,7 +38,7 @@ const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
 const RENEW_MS: u64 = 5_000;
 /// Time between two looks at the identity Leases, in ms.
 const LOOK_MS: u64 = 500;
-/// Time between two looks at the identity Leases during a hand-over, in ms.
+/// The same while replicas keep to different phases of a hand-over, in ms.
 const HANDOVER_LOOK_MS: u64 = 50;
 /// Time before another attempt when the journal takes no change, in ms.
 const RETRY_MS: u64 = 1_000;
@@ -68,12 +68,12 @@ pub struct Identity {
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
-    /// Phase of the hand-over that this replica keeps to.
-    phase: Option<Phase>,
+    /// Id of the asking for the phase of the hand-over that this replica keeps to.
+    keeps_to: Option<CompactString>,
 }
 
 /// An identity Lease, as this replica has seen it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Seen {
     renew_time: Option<MicroTime>,
     /// When this replica first saw `renew_time`, in ms.
@@ -81,8 +81,8 @@ struct Seen {
     /// Time for which the Lease holds without a renewal, in ms.
     duration_ms: u64,
     endpoint: Option<SocketAddr>,
-    /// Phase of the hand-over that the replica keeps to.
-    phase: Option<Phase>,
+    /// Id of the asking for the phase of the hand-over that the replica keeps to.
+    keeps_to: Option<CompactString>,
 }
 
 impl Seen {
@@ -109,7 +109,7 @@ impl Identity {
             look_ms: 0,
             leaving: None,
             seen: BTreeMap::new(),
-            phase: None,
+            keeps_to: None,
         }
     }
 
@@ -154,13 +154,14 @@ impl Identity {
                 let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
                 let endpoint = object.metadata().annotations.value(ENDPOINT_ANNOTATION);
                 let endpoint = endpoint.and_then(|text| text.parse().ok());
-                let phase = object.metadata().annotations.value(PHASE).and_then(|word| word.parse().ok());
-                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, phase });
+                let keeps_to = object.metadata().annotations.value(ASKED).map(CompactString::from);
+                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
             }
             true
         });
+        let is_agreed = seen.values().all(|seen: &Seen| seen.keeps_to == self.keeps_to);
         self.seen = seen;
-        self.look_ms = now.ms + if self.phase.is_some() { HANDOVER_LOOK_MS } else { LOOK_MS };
+        self.look_ms = now.ms + if is_agreed { LOOK_MS } else { HANDOVER_LOOK_MS };
         self.seen
             .iter()
             .filter(|(name, seen)| seen.is_expired(now) && **name != self.name)
@@ -168,21 +169,21 @@ impl Identity {
             .collect()
     }
 
-    /// Keeps to a phase of the hand-over, and says so at once.
-    pub(super) fn confirm(&mut self, phase: Option<Phase>) {
-        if self.phase != phase {
-            self.phase = phase;
+    /// Keeps to the phase of the hand-over with this id, and says so at once.
+    pub(super) fn confirm(&mut self, asked: Option<CompactString>) {
+        if self.keeps_to != asked {
+            self.keeps_to = asked;
             (self.renew_ms, self.look_ms) = (0, 0);
         }
     }
 
-    /// Whether this replica and all others that live say that they keep to `phase`.
-    pub(super) fn all_confirm(&self, table: &Table, phase: Phase, now: Now) -> bool {
-        let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
-        let is_own = table.find(NAMESPACE, &self.name).is_some_and(|(_, object)| {
-            object.metadata().annotations.value(PHASE) == Some(phase.name()) && self.holds(object)
-        });
-        is_own && others.into_iter().all(|(_, seen)| seen.phase == Some(phase))
+    /// Whether this replica and all others that live say that they keep to the phase with the id `asked`.
+    pub(super) fn all_confirm(&self, table: &Table, asked: &str, now: Now) -> bool {
+        let mut others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
+        let is_own = table
+            .find(NAMESPACE, &self.name)
+            .is_some_and(|(_, object)| object.metadata().annotations.value(ASKED) == Some(asked) && self.holds(object));
+        is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
     /// Whether this replica is the first of those that live, by name.
@@ -198,13 +199,13 @@ impl Identity {
 
     /// Whether an identity Lease says what it is to say.
     fn is_said(&self, object: &Object) -> bool {
-        object.metadata().annotations.value(PHASE) == self.phase.map(Phase::name)
+        object.metadata().annotations.value(ASKED) == self.keeps_to.as_deref()
     }
 
     fn annotations(&self) -> StringMap {
         let endpoint = self.endpoint.map(|endpoint| (ENDPOINT_ANNOTATION.into(), format_compact!("{endpoint}")));
-        let phase = self.phase.map(|phase| (PHASE.into(), phase.name().into()));
-        endpoint.into_iter().chain(phase).collect()
+        let keeps_to = self.keeps_to.iter().map(|asked| (ASKED.into(), asked.clone()));
+        endpoint.into_iter().chain(keeps_to).collect()
     }
 
     fn lease(&self, uid: Uuid, now: Now) -> Lease {
@@ -464,21 +465,21 @@ mod tests {
             replicas.iter_mut().for_each(|replica| _ = replica.keep_identity(&mut table, at(ms)));
             let confirmed = |replica: &Api| {
                 let identity = replica.identity.as_ref().expect("an identity");
-                (identity.all_confirm(&table, Phase::Freeze, at(ms)), identity.is_first(at(ms)))
+                (identity.all_confirm(&table, "one", at(ms)), identity.is_first(at(ms)))
             };
             replicas.iter().map(confirmed).collect::<Vec<_>>()
         };
         assert_eq!(keep(&mut replicas, 0), [(false, true), (false, false)]);
-        replicas[0].identity.as_mut().expect("an identity").confirm(Some(Phase::Freeze));
+        replicas[0].identity.as_mut().expect("an identity").confirm(Some("one".into()));
         assert_eq!(keep(&mut replicas, 1_000), [(false, true), (false, false)], "the other takes writes");
-        replicas[1].identity.as_mut().expect("an identity").confirm(Some(Phase::Freeze));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some("one".into()));
         assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
         // The first dies, and the other waits until that is certain.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 15_900), [(true, false)]);
         assert_eq!(keep(other, 16_100), [(true, true)]);
-        replicas[1].identity.as_mut().expect("an identity").confirm(Some(Phase::Import));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some("two".into()));
         assert_eq!(keep(&mut replicas[1..], 17_000), [(false, true)]);
     }
 

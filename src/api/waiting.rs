@@ -194,6 +194,7 @@ impl Api {
             Until::KeyIsFree(_) if is_over => return Resumed::Again(of.retry),
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
+                Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected => {
                     // The rejected change came after the request, and the table has all that came before it.

@@ -17,7 +17,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 /// Longest time until a renewal is in built-in storage, in ms.
-const RENEWAL_MS: u64 = 10_000;
+pub(super) const RENEWAL_MS: u64 = 10_000;
+/// The same while some clients are still at built-in storage, which may wait for a lock to expire.
+pub(super) const RENEWAL_MS_IN_SWITCH: u64 = 1_000;
 /// Keys that are looked at in one step.
 const KEYS_PER_STEP: usize = 4_096;
 
@@ -35,16 +37,15 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Takes in the changes of the table since the last call, renewals only if `has_watches`. With the first call every
-    /// Lease is due.
-    pub(super) fn take_in(&mut self, table: &Table, has_watches: bool, now: Now) {
+    /// Takes in the changes of the table since the last call. A renewal is due after `renewal_ms`, or never. With the
+    /// first call every Lease is due.
+    pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
                 for event in events {
-                    match is_renewal(event) {
-                        true if has_watches => self.put(event.after.key(), now.ms + RENEWAL_MS),
-                        true => {}
-                        false => self.put(event.after.key(), now.ms),
+                    let delay_ms = if is_renewal(event) { renewal_ms } else { Some(0) };
+                    if let Some(delay_ms) = delay_ms {
+                        self.put(event.after.key(), now.ms + delay_ms);
                     }
                 }
             }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     fn due(feed: &mut Feed, table: &Table, ms: u64) -> Vec<String> {
-        feed.take_in(table, true, at(ms));
+        feed.take_in(table, Some(RENEWAL_MS), at(ms));
         feed.take_due(100, at(ms)).iter().map(|key| key.as_str().to_owned()).collect()
     }
 
@@ -166,10 +167,10 @@ mod tests {
         assert_eq!(due(&mut feed, &table, 0), ["n/a"]);
         let (slot, _) = table.find("n", "a").expect("a Lease");
         table.renew(slot, RenewedTimes { renew_time: MicroTime(1), managed_time: None });
-        feed.take_in(&table, false, at(1));
+        feed.take_in(&table, None, at(1));
         assert!(feed.take_due(100, at(60_000)).is_empty());
         table.remove(slot);
-        feed.take_in(&table, false, at(60_001));
+        feed.take_in(&table, None, at(60_001));
         assert_eq!(feed.take_due(100, at(60_001)).len(), 1);
     }
 

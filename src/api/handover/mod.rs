@@ -1,9 +1,9 @@
 //! The hand-over of Leases, as this replica sees it: what clients may do in each phase ([`crate::handover`]).
 //!
 //! While several kube-apiservers change over at different moments, some requests reach built-in storage and others come
-//! here. Both sides name the same holder, so a renewal does no harm on either side. An acquisition would: of a lock
-//! that is free, one client could get it here and another there. So creations, deletions and all changes but renewals
-//! get 429 here until no request can reach built-in storage any more.
+//! here. Both sides name the same holder, so a renewal does no harm on either side, as long as both learn of it. An
+//! acquisition would do harm: of a lock that is free, one client could get it here and another there. So creations,
+//! deletions and all changes but renewals get 429 here until no request can reach built-in storage any more.
 //!
 //! On the way back nobody may write here, so that what was written back stays the newest state. Watches end with 410,
 //! and lists of this server's versions get 410 too. Then clients list without a version, and get 429 until
@@ -17,7 +17,7 @@ use super::{Api, Call, Reclaim};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::etcd::built_in::BuiltInPort;
-use crate::handover::{NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::resource::{BUILT_IN_VERSIONS_END, ResourceVersion};
@@ -25,6 +25,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::Object;
 use crate::verb::Verb;
+use compact_str::CompactString;
 use worker::Worker;
 
 /// The hand-over, as this replica sees it.
@@ -33,16 +34,20 @@ pub struct Handover {
     /// Version of the table at the last look.
     looked_at: ResourceVersion,
     state: State,
+    /// Whether watches are to end, since nobody may write here any more.
+    ends_watches: bool,
     /// What copies Leases; none if this server knows no built-in storage.
     worker: Option<Box<Worker>>,
 }
 
 /// What the Lease of the hand-over says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     phase: Option<Phase>,
+    /// Id of the asking for the phase.
+    asked: CompactString,
     step: Option<Step>,
-    /// When the step was reached, in seconds since the epoch.
+    /// When the Lease was written last, in seconds since the epoch.
     since: Option<i64>,
 }
 
@@ -62,12 +67,13 @@ impl State {
         let annotations = &object.metadata().annotations;
         Self {
             phase: annotations.value(PHASE).and_then(|word| word.parse().ok()),
+            asked: annotations.value(ASKED).unwrap_or_default().into(),
             step: annotations.value(STEP).and_then(|word| word.parse().ok()),
             since: object.renew_time().map(|time| time.0 / 1_000_000),
         }
     }
 
-    fn mode(self) -> Mode {
+    fn mode(&self) -> Mode {
         match (self.phase, self.step) {
             (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Mode::Open,
             (Some(Phase::Import | Phase::Serve), _) => Mode::Renewals,
@@ -87,7 +93,7 @@ impl Handover {
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.state.phase?;
-        self.worker.as_ref().map(|worker| worker.due_ms())
+        self.worker.as_ref()?.due_ms()
     }
 
     /// Whether clients may make a change.
@@ -142,19 +148,25 @@ impl Handover {
         Err(ApiError::HandingOver)
     }
 
-    /// Takes in what the Lease says. Whether nobody may write here from now on.
-    fn look(&mut self, table: &Table) -> bool {
+    /// Whether a write that led to `applied` may be acknowledged. One that was decided before the freeze may have been
+    /// applied behind it, and then built-in storage does not have it.
+    pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
+        self.state.mode() != Mode::Frozen || applied.key().is(NAMESPACE, NAME)
+    }
+
+    /// Takes in what the Lease says. To be called before requests are answered whose changes were applied.
+    pub fn look(&mut self, table: &Table) {
         if self.looked_at == table.version() {
-            return false;
+            return;
         }
         self.looked_at = table.version();
-        let before = self.state;
-        self.state = table.find(NAMESPACE, NAME).map_or_else(State::default, |(_, object)| State::of(object));
-        if self.state != before {
+        let present = table.find(NAMESPACE, NAME).map_or_else(State::default, |(_, object)| State::of(object));
+        let before = std::mem::replace(&mut self.state, present);
+        if (self.state.phase, self.state.step) != (before.phase, before.step) {
             let (phase, step) = (self.state.phase.map(Phase::name), self.state.step.map(Step::name));
             tracing::info!(phase, step, "hand-over of Leases");
         }
-        self.state.mode() == Mode::Frozen && before.mode() != Mode::Frozen
+        self.ends_watches |= self.state.mode() == Mode::Frozen && before.mode() != Mode::Frozen;
     }
 }
 
@@ -189,40 +201,41 @@ impl Api {
     /// Takes in the phase of the hand-over, and does this replica's work in it. Whether watches are to end: nobody may
     /// write here from now on.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
-        let is_frozen_now = self.handover.look(table);
-        let phase = self.handover.state.phase;
+        self.handover.look(table);
         self.metrics.set_holds_writes(self.handover.state.mode() != Mode::Open);
+        let phase = self.handover.state.phase;
         if let Some(identity) = &mut self.identity {
-            identity.confirm(phase);
+            identity.confirm(phase.map(|_| self.handover.state.asked.clone()));
         }
         if self.handover.state.step == Some(Step::Imported) {
             // It is known who holds each lock.
             self.reclaim = Reclaim::new(0);
         }
-        if let Some(phase) = phase {
-            let is_confirmed = self.is_confirmed(table, phase, now);
+        if phase.is_some() && !self.storage.is_loading() {
+            let is_confirmed = self.is_confirmed(table, now);
             let is_first = self.identity.as_ref().is_none_or(|identity| identity.is_first(now));
             let Self { handover: Handover { state, worker, .. }, storage, decoder, .. } = self;
             match worker {
-                Some(worker) if is_first => worker.work(*state, is_confirmed, table, storage, decoder, now),
+                Some(worker) if is_first => worker.work(state, is_confirmed, table, storage, decoder, now),
                 Some(worker) => worker.stand_by(),
                 None => {}
             }
         }
-        is_frozen_now
+        std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether each replica that lives keeps to `phase`, and every write that was decided before is in the table.
+    /// Whether each replica that lives keeps to the phase, and every write that was decided before is in the table.
     ///
     /// A replica says so by its identity Lease. Its changes are applied in their order, so those that it decided before
-    /// come first. A server without other replicas has written everything when its journal is idle; in a phase that
-    /// takes renewals that does not matter, since nobody is forwarded here yet.
-    fn is_confirmed(&self, table: &Table, phase: Phase, now: Now) -> bool {
+    /// come first. One server alone has written everything when its journal is idle. Before a takeover nobody is
+    /// forwarded to it, so then its journal does not matter.
+    fn is_confirmed(&self, table: &Table, now: Now) -> bool {
+        let State { phase, asked, .. } = &self.handover.state;
         match &self.identity {
-            Some(identity) => identity.all_confirm(table, phase, now),
+            Some(identity) => identity.all_confirm(table, asked, now),
             None => {
                 let is_idle = self.storage.journal().is_none_or(Journal::is_idle);
-                matches!(phase, Phase::Import | Phase::Serve) || is_idle
+                matches!(phase, Some(Phase::Import | Phase::Serve)) || is_idle
             }
         }
     }

@@ -1,17 +1,18 @@
 //! The work of the one replica that copies Leases between its table and built-in storage.
 //!
 //! ```text
-//!   import          read, take in, say `imported`; again and again
-//!   serve           read, take in, write every lock, say `serving`; then keep built-in storage up to date
-//!   undo            read, take in, write everything, say `written-back`
-//!   freeze          read, write everything, say `written-back`
+//!   import   read, take in, say `imported`; again and again
+//!   serve    read, take in, write every lock, say `serving`; then keep built-in storage up to date
+//!   undo     read, take in, write everything, say `written-back`; then look whether the APIService is local
+//!   freeze   read, write everything, say `written-back`; then look whether the APIService is local
 //! ```
 //!
-//! A replica that takes the work over begins the phase again, with a complete read. Nothing in a phase does harm when
-//! it is done twice.
+//! While clients may renew here, their renewals go to built-in storage all the time, whatever the stage.
+//!
+//! A replica that takes the work over begins the phase again. It reads everything first.
 
 use super::State;
-use super::feed::Feed;
+use super::feed::{Feed, RENEWAL_MS, RENEWAL_MS_IN_SWITCH};
 use super::merge::{decode, gone, taken_in};
 use crate::api::identity::is_own;
 use crate::api::storage::{Storage, Written};
@@ -24,13 +25,16 @@ use crate::journal::{Outcome, Ticket};
 use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE};
 use crate::table::Table;
 use crate::table::change::Change;
-use crate::table::object::Object;
+use crate::table::object::{Key, Object};
 use crate::table::snapshot::{Range, Snapshot, Stepped};
 use crate::timestamp::MicroTime;
 use std::collections::{BTreeMap, HashSet};
 
-/// Time between two reads of built-in storage while it is followed, in ms.
+/// Time between two reads of built-in storage while it is followed, in ms: at first, and after [`SWITCH_SECONDS`].
 const READ_MS: u64 = 50;
+const READ_LATER_MS: u64 = 1_000;
+/// Longest time in which a command is likely to go on, in seconds.
+const SWITCH_SECONDS: i64 = 60;
 /// Time before another attempt after a failure, in ms.
 const RETRY_MS: u64 = 1_000;
 /// Time between two looks at work that is done, in ms.
@@ -56,12 +60,10 @@ pub(super) struct Worker {
     /// What the stage belongs to.
     state: State,
     stage: Stage,
-    /// Whether the thread has a command.
-    is_busy: bool,
-    /// Number of events that belong to work which another replica has taken over.
-    ignored: u32,
-    /// Whether the next read is to be complete: this replica does not know what another one has read.
-    is_new: bool,
+    /// The command that the thread has.
+    under_way: Option<UnderWay>,
+    /// Whether the next read is of everything.
+    reads_all: bool,
     /// What was read last of each Lease and is not in the table yet, by key.
     incoming: BTreeMap<String, Incoming>,
     /// Leases whose changes are under way.
@@ -69,21 +71,42 @@ pub(super) struct Worker {
     /// Leases that cannot be read, by key.
     unreadable: BTreeMap<String, Incoming>,
     feed: Feed,
-    /// When there is something to do, in ms.
-    due_ms: u64,
+    /// When the stage goes on, in ms.
+    stage_ms: u64,
+    /// When there is something to feed, in ms.
+    feed_ms: u64,
+    /// Whether this replica does the work.
+    is_working: bool,
 }
 
 /// How far the work of a phase has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A read is next.
+    /// A read is next, or under way.
     Read,
     /// What was read is being taken in.
     TakeIn,
-    /// A write is under way.
+    /// A write is next, or under way.
     Write,
     /// The work is done, or goes on with a look now and then.
     Rest,
+}
+
+/// A command that the thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UnderWay {
+    purpose: Purpose,
+    /// Whether the command is of an earlier phase. Its outcome says nothing of this one.
+    is_stale: bool,
+}
+
+/// What a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Feed,
+    Look,
+    Read,
+    Write,
 }
 
 /// What was read of a Lease.
@@ -99,126 +122,158 @@ impl Worker {
             port,
             state: State::default(),
             stage: Stage::Rest,
-            is_busy: false,
-            ignored: 0,
-            is_new: true,
+            under_way: None,
+            reads_all: true,
             incoming: BTreeMap::new(),
             submitted: Vec::new(),
             unreadable: BTreeMap::new(),
             feed: Feed::default(),
-            due_ms: 0,
+            stage_ms: 0,
+            feed_ms: 0,
+            is_working: false,
         }
     }
 
-    /// When there is something to do, in ms.
-    pub(super) fn due_ms(&self) -> u64 {
-        self.due_ms
+    /// When there is something to do, in ms; none for a replica that leaves the work to another.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
 
     /// Goes on with the work of a phase. `is_confirmed` says whether every replica keeps to the phase.
     pub(super) fn work(
         &mut self,
-        state: State,
+        state: &State,
         is_confirmed: bool,
         table: &mut Table,
         storage: &mut Storage,
         decoder: &mut Decoder,
         now: Now,
     ) {
-        // A command that is run again asks for the same phase without a step.
-        let is_asked_again = state.step.is_none() && self.state.step.is_some();
-        if self.state.phase != state.phase || is_asked_again {
-            self.begin(takes_in(state));
+        if !self.is_working || self.state.asked != state.asked || self.state.phase != state.phase {
+            self.begin(state);
         }
-        self.state = state;
-        let Some(phase) = state.phase else { return };
-        self.take_events(phase, state, table, storage, now);
+        self.state = state.clone();
+        if !takes_in(state) {
+            self.incoming.clear();
+            self.submitted.clear();
+        }
+        self.take_event(state, table, storage, now);
         self.take_in(table, storage, decoder, now);
-        if self.due_ms > now.ms && self.stage != Stage::TakeIn {
-            return;
+        self.feed(state, table, now);
+        if self.stage_ms <= now.ms || self.stage == Stage::TakeIn {
+            self.stage_ms = now.ms + self.pause_ms(state, now);
+            self.go_on(state, is_confirmed, table, storage, now);
         }
-        self.due_ms = now.ms + if self.stage == Stage::Rest { REST_MS } else { READ_MS };
+    }
+
+    /// Time until the stage is looked at again, in ms.
+    fn pause_ms(&self, state: &State, now: Now) -> u64 {
+        let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
-            Stage::Read if is_confirmed && !self.is_busy => {
-                let is_complete = std::mem::take(&mut self.is_new);
-                self.send(Command::Read { is_complete });
-            }
-            Stage::TakeIn if self.has_taken_in() => self.after_read(phase, state, table, storage, now),
-            Stage::Rest if phase == Phase::Serve => self.feed(state, table, now),
-            Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
+            Stage::TakeIn if !self.incoming.is_empty() => 0,
+            Stage::Rest => REST_MS,
+            Stage::Read | Stage::TakeIn | Stage::Write if is_left => READ_LATER_MS,
+            Stage::Read | Stage::TakeIn | Stage::Write => READ_MS,
         }
     }
 
     /// Begins a phase. What was read before is still to be taken in, unless this server's state is the newer one.
-    fn begin(&mut self, takes_in: bool) {
+    fn begin(&mut self, state: &State) {
         self.stage = Stage::Read;
+        // Changes of the table that were not written back are not in what was read.
+        self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
+        self.is_working = true;
         self.incoming.append(&mut self.unreadable);
-        if !takes_in {
-            self.incoming.clear();
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_stale = true;
         }
         self.feed = Feed::default();
-        self.due_ms = 0;
+        (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
     /// Leaves the work to another replica, and forgets all that was under way.
     pub(super) fn stand_by(&mut self) {
-        if self.is_new {
-            return;
-        }
-        self.ignored += u32::from(std::mem::take(&mut self.is_busy));
+        self.is_working = false;
         self.incoming.clear();
         self.unreadable.clear();
         self.submitted.clear();
-        self.state = State::default();
-        self.is_new = true;
+        if let Some(under_way) = &mut self.under_way {
+            under_way.is_stale = true;
+        }
+        // What has come of it is out of date when this replica works again.
+        while self.port.next().is_some() {
+            self.under_way = None;
+        }
     }
 
-    fn send(&mut self, command: Command) {
-        self.is_busy = true;
+    fn send(&mut self, purpose: Purpose, command: Command) {
+        debug_assert!(self.under_way.is_none(), "the thread has a command");
+        self.under_way = Some(UnderWay { purpose, is_stale: false });
         self.port.send(command);
     }
 
-    /// Takes in what the thread tells.
-    fn take_events(&mut self, phase: Phase, state: State, table: &mut Table, storage: &mut Storage, now: Now) {
-        while let Some(event) = self.port.next() {
-            if self.ignored > 0 {
-                self.ignored -= 1;
-                continue;
+    /// Goes on with the stage.
+    fn go_on(&mut self, state: &State, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
+        let is_idle = self.under_way.is_none();
+        match self.stage {
+            Stage::Read if is_confirmed && is_idle => {
+                let is_complete = std::mem::take(&mut self.reads_all);
+                self.send(Purpose::Read, Command::Read { is_complete });
             }
-            self.is_busy = false;
-            match event {
-                Event::Read { changed, deleted, is_complete, .. } => {
-                    if takes_in(state) {
-                        self.put_incoming(table, changed, deleted, is_complete);
-                    }
-                    if self.stage == Stage::Read {
-                        self.stage = Stage::TakeIn;
-                    }
+            Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
+            Stage::Write if is_idle => self.write(state, table),
+            // What was said was lost.
+            Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
+            Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => self.send(Purpose::Look, Command::Look),
+            Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
+        }
+    }
+
+    /// Takes in what the thread tells of its command.
+    fn take_event(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+        let Some(event) = self.port.next() else { return };
+        let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
+        match event {
+            Event::Read { changed, deleted, is_complete, .. } => {
+                if takes_in(state) {
+                    self.put_incoming(table, changed, deleted, is_complete && !is_stale);
                 }
-                Event::Written { overtaken, .. } if state.step == Some(Step::Serving) => {
-                    if let Some(lease) = overtaken.first() {
-                        tracing::warn!(lease, "built-in storage was written by another; writing again");
-                        self.stage = Stage::Read;
-                    }
-                    self.feed.end(!overtaken.is_empty(), now);
+                // What is gone by then is not known.
+                self.reads_all |= is_stale && is_complete;
+                if !is_stale {
+                    self.stage = Stage::TakeIn;
                 }
-                Event::Written { overtaken, .. } if overtaken.is_empty() => {
-                    self.after_write(phase, table, storage, now);
-                }
-                Event::Written { .. } => self.stage = Stage::Read,
-                Event::NotOurs => {
-                    self.stage = Stage::Rest;
-                    self.feed = Feed::default();
-                    let why = "the APIService does not name a Service";
-                    say(table, storage, Some(Step::NotOurs), why, now);
-                }
-                Event::Failed(why) => {
-                    tracing::warn!(why, "the hand-over of Leases waits");
+            }
+            _ if is_stale => {}
+            Event::Written { overtaken, .. } if purpose == Purpose::Feed => {
+                self.feed.end(!overtaken.is_empty(), now);
+                if let (Some(lease), Some(Step::Serving)) = (overtaken.first(), state.step) {
+                    tracing::warn!(lease, "built-in storage was written by another; writing again");
                     self.stage = Stage::Read;
-                    self.due_ms = now.ms + RETRY_MS;
-                    self.feed.end(true, now);
-                    say(table, storage, None, &why, now);
                 }
+            }
+            Event::Written { overtaken, .. } if overtaken.is_empty() => self.after_write(state, table, storage, now),
+            Event::Written { .. } => self.stage = Stage::Read,
+            Event::Ours => {}
+            // The switch is still to come.
+            Event::NotOurs if purpose == Purpose::Feed && state.step != Some(Step::Serving) => {
+                self.feed.end(true, now);
+            }
+            Event::NotOurs => {
+                self.stage = Stage::Rest;
+                self.feed = Feed::default();
+                let why = "the APIService does not name a Service";
+                say(table, storage, Some(Step::NotOurs), why, now);
+            }
+            Event::Failed(why) => {
+                tracing::warn!(why, "the hand-over of Leases waits");
+                self.feed.end(true, now);
+                (self.stage_ms, self.feed_ms) = (now.ms + RETRY_MS, now.ms + RETRY_MS);
+                if purpose != Purpose::Feed && self.stage != Stage::Rest {
+                    self.stage = Stage::Read;
+                    self.reads_all |= purpose == Purpose::Read;
+                }
+                say(table, storage, None, &why, now);
             }
         }
     }
@@ -236,7 +291,7 @@ impl Worker {
         }
         let deleted = deleted.into_iter().map(|key| (key, Incoming::Gone));
         let changed = changed.into_iter().map(|lease| (lease.key.clone(), Incoming::Present(lease)));
-        for (key, read) in deleted.chain(changed) {
+        for (key, read) in deleted.chain(changed).filter(|(key, _)| !is_own_key(table, key)) {
             unreadable.remove(&key);
             incoming.insert(key, read);
         }
@@ -293,80 +348,89 @@ impl Worker {
     }
 
     /// Goes on when everything that was read is in the table.
-    fn after_read(&mut self, phase: Phase, state: State, table: &mut Table, storage: &mut Storage, now: Now) {
-        if !self.unreadable.is_empty() {
-            self.stage = Stage::Read;
-            return;
-        }
-        match phase {
-            Phase::Import => {
-                if state.step == Some(Step::Imported)
-                    || say(table, storage, Some(Step::Imported), &imported(table), now)
-                {
-                    self.stage = Stage::Read;
-                }
+    fn after_read(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+        self.stage = match state.phase {
+            _ if !self.unreadable.is_empty() => Stage::Read,
+            Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Read,
+            Some(Phase::Import) => {
+                let message = format!("{} Leases are here", count(table));
+                let is_said = say(table, storage, Some(Step::Imported), &message, now);
+                if is_said { Stage::Read } else { Stage::TakeIn }
             }
-            Phase::Serve if state.step == Some(Step::Serving) => self.stage = Stage::Rest,
-            // A late update by kube-apiserver is of an older state then, and fails.
-            Phase::Serve => self.write(table, |object| object.metadata().namespace != NODE_LEASE_NAMESPACE, false),
-            Phase::Undo | Phase::Freeze => self.write(table, |_| true, true),
-        }
+            Some(Phase::Serve) if state.step == Some(Step::Serving) => Stage::Rest,
+            Some(Phase::Serve | Phase::Undo | Phase::Freeze) => Stage::Write,
+            None => Stage::Rest,
+        };
     }
 
-    fn write(&mut self, table: &Table, is_wanted: impl Fn(&Object) -> bool, is_complete: bool) {
+    /// Writes what the phase asks for.
+    fn write(&mut self, state: &State, table: &Table) {
+        let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let mut leases = Vec::new();
         for_each(table, |object| {
-            if !is_own(object.metadata()) && is_wanted(object) {
+            let metadata = object.metadata();
+            if !is_own(metadata) && (is_everything || metadata.namespace != NODE_LEASE_NAMESPACE) {
                 leases.push(wanted(object));
             }
         });
-        self.send(Command::Write { leases, is_complete, is_forced: !is_complete });
-        self.stage = Stage::Write;
+        // A late update of a lock by kube-apiserver is of an older state then, and fails.
+        let command = Command::Write { leases, is_complete: is_everything, is_forced: !is_everything };
+        self.send(Purpose::Write, command);
     }
 
-    fn after_write(&mut self, phase: Phase, table: &mut Table, storage: &mut Storage, now: Now) {
-        let (step, message) = match phase {
-            Phase::Serve => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
-            Phase::Undo | Phase::Freeze => (Step::WrittenBack, format!("{} Leases written back", count(table))),
-            Phase::Import => return,
+    fn after_write(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
+        let (step, message) = match state.phase {
+            Some(Phase::Serve) => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
+            Some(Phase::Undo | Phase::Freeze) => (Step::WrittenBack, format!("{} Leases written back", count(table))),
+            Some(Phase::Import) | None => return,
         };
-        self.stage = Stage::Rest;
-        if !say(table, storage, Some(step), &message, now) {
-            self.stage = Stage::Read;
-        }
+        self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
 
-    /// Keeps built-in storage up to date.
-    fn feed(&mut self, state: State, table: &Table, now: Now) {
-        if state.step != Some(Step::Serving) {
+    /// Keeps built-in storage up to date while this server takes writes.
+    fn feed(&mut self, state: &State, table: &Table, now: Now) {
+        let is_serving = state.step == Some(Step::Serving);
+        let holds = matches!(state.phase, Some(Phase::Import | Phase::Serve)) && state.step != Some(Step::NotOurs);
+        if !holds {
+            self.feed_ms = now.ms + REST_MS;
             return;
         }
-        self.due_ms = now.ms + FEED_MS;
+        if self.feed_ms > now.ms {
+            return;
+        }
+        self.feed_ms = now.ms + FEED_MS;
         let has_watches = state.since.is_some_and(|since| now.wall.0 < since.saturating_add(WATCH_SECONDS_MAX));
-        self.feed.take_in(table, has_watches, now);
-        if self.is_busy {
+        match is_serving {
+            true => self.feed.take_in(table, has_watches.then_some(RENEWAL_MS), now),
+            false => self.feed.take_in(table, Some(RENEWAL_MS_IN_SWITCH), now),
+        }
+        if self.under_way.is_some() {
             return;
         }
         let keys = self.feed.take_due(FEED_LEASES_MAX, now);
-        let leases: Vec<_> = keys
-            .iter()
-            .filter_map(|key| {
-                let (namespace, name) = key.parts();
-                match table.find(namespace, name) {
-                    Some((_, object)) => (!is_own(object.metadata())).then(|| wanted(object)),
-                    None => Some(Wanted { key: key.as_str().to_owned(), value: None }),
-                }
-            })
-            .collect();
+        let leases: Vec<_> = keys.iter().filter_map(|key| fed(table, key, is_serving)).collect();
         if !leases.is_empty() {
             self.feed.begin(keys);
-            self.send(Command::Write { leases, is_complete: false, is_forced: false });
+            self.send(Purpose::Feed, Command::Write { leases, is_complete: false, is_forced: false });
         }
     }
 }
 
+/// A Lease as built-in storage is to have it. During a switch built-in storage decides, and gets only what was written
+/// here.
+fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
+    let (namespace, name) = key.parts();
+    match table.find(namespace, name) {
+        Some((_, object)) => {
+            let is_wanted = is_serving || object.built_in_version().is_none();
+            (is_wanted && !is_own(object.metadata())).then(|| wanted(object))
+        }
+        None => is_serving.then(|| Wanted { key: key.as_str().to_owned(), value: None }),
+    }
+}
+
 /// Whether what is read is taken in: not when this server's state is the newer one.
-fn takes_in(state: State) -> bool {
+fn takes_in(state: &State) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
         Some(Phase::Serve) => state.step != Some(Step::Serving),
@@ -380,9 +444,20 @@ fn takes_in(state: State) -> bool {
 /// Why what was read is no Lease.
 fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -> Result<Option<Change>, String> {
     match read {
-        Incoming::Present(stored) => Ok(taken_in(table, decode(stored, decoder)?)),
+        Incoming::Present(stored) => {
+            let lease = decode(stored, decoder)?;
+            // Built-in storage has no say in what is this server's own.
+            Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
+        }
         Incoming::Gone => Ok(gone(table, key)),
     }
+}
+
+/// Whether the Lease of this key is this server's own.
+fn is_own_key(table: &Table, key: &str) -> bool {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let found = table.find(namespace, name);
+    (namespace, name) == (NAMESPACE, NAME) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
 /// Gives `each` every Lease.
@@ -400,10 +475,6 @@ fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
-}
-
-fn imported(table: &Table) -> String {
-    format!("{} Leases are here", count(table))
 }
 
 fn count(table: &Table) -> usize {

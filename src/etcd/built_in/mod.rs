@@ -13,7 +13,7 @@
 mod fence;
 mod storage;
 
-use super::client::Client;
+use super::client::{Client, Failure};
 use super::config::Config;
 use super::port::runtime;
 use crate::engine::EngineError;
@@ -60,6 +60,8 @@ pub enum Command {
         /// Whether to read everything.
         is_complete: bool,
     },
+    /// Look whether the APIService names a Service.
+    Look,
     /// Write Leases.
     Write {
         /// The Leases.
@@ -92,7 +94,9 @@ pub enum Event {
         /// Keys of Leases that were not, since somebody else has written them. The next read tells what.
         overtaken: Vec<String>,
     },
-    /// Nothing more was written: the APIService does not name a Service.
+    /// The APIService names a Service.
+    Ours,
+    /// The APIService does not name a Service, and nothing more was written.
     NotOurs,
     /// The command has failed.
     Failed(String),
@@ -155,13 +159,22 @@ impl Drop for BuiltInPort {
 
 /// Does what commands ask for, until the loop's end is gone.
 async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: impl Fn(Event) -> bool) {
-    let client = Client::new(config);
-    let mut storage = client.map(Storage::new);
+    let open = || Client::new(config.clone()).map(Storage::new);
+    let mut storage = open();
     while let Some(command) = commands.recv().await {
         let event = match &mut storage {
-            Ok(storage) => match timeout(COMMAND_TIMEOUT, storage.execute(command)).await {
-                Ok(event) => event,
-                Err(_) => Event::Failed(format!("no answer from {}", storage.name())),
+            Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
+                Ok(Ok(event)) => event,
+                Ok(Err(failure)) => {
+                    // Of a restored etcd nothing is known.
+                    let is_lost = matches!(failure, Failure::Lost(_));
+                    let event = Event::Failed(failure.into_error(&config).to_string());
+                    if is_lost {
+                        storage = open();
+                    }
+                    event
+                }
+                Err(_) => Event::Failed(format!("no answer from {}", config.store())),
             },
             Err(error) => Event::Failed(error.to_string()),
         };

@@ -6,6 +6,7 @@ use crate::etcd::client::{Client, Failure};
 use crate::etcd::messages::{
     Compare, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest, Request, RequestOp, TxnRequest, prefix_end,
 };
+use futures_util::future::join_all;
 use std::collections::{HashMap, HashSet};
 use tonic::Status;
 use twox_hash::XxHash3_64;
@@ -16,6 +17,8 @@ const PAGE_KEYS: i64 = 2_000;
 const BATCH_LEASES_MAX: usize = 100;
 /// Bytes that are written at once, about. etcd takes 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
+/// Transactions that are under way at once.
+const BATCHES_AT_ONCE: usize = 8;
 /// Attempts of a write for which there is no definite answer.
 const ATTEMPTS_MAX: u32 = 4;
 
@@ -43,9 +46,12 @@ struct Seen {
 
 /// What became of a transaction.
 enum Done {
-    Written,
+    /// The Leases are written, at this revision.
+    Written { revision: i64 },
     /// A Lease or the APIService was not as this process had seen it.
     Overtaken,
+    /// The APIService does not name a Service.
+    NotOurs,
 }
 
 impl Storage {
@@ -60,25 +66,28 @@ impl Storage {
         }
     }
 
-    /// What the storage is called in messages.
-    pub(super) fn name(&self) -> String {
-        self.client.config().store()
-    }
-
     /// Does what a command asks for.
-    pub(super) async fn execute(&mut self, command: Command) -> Event {
-        let done = match command {
+    ///
+    /// # Errors
+    /// [`Failure`]; some of a write may be done.
+    pub(super) async fn execute(&mut self, command: Command) -> Result<Event, Failure> {
+        match command {
             Command::Read { is_complete } => self.read(is_complete).await,
+            Command::Look => {
+                self.fence.look(&self.client).await?;
+                Ok(if self.fence.compare().is_some() { Event::Ours } else { Event::NotOurs })
+            }
             Command::Write { leases, is_complete, is_forced } => self.write(leases, is_complete, is_forced).await,
-        };
-        done.unwrap_or_else(|failure| Event::Failed(failure.into_error(self.client.config()).to_string()))
+        }
     }
 
     /// Reads what has changed, at one revision.
     async fn read(&mut self, is_complete: bool) -> Result<Event, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
+            // Until it has succeeded nothing is known.
             self.seen.clear();
+            self.revision = 0;
         }
         let (keys, revision) = self.range(0, true, 0).await?;
         let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
@@ -147,20 +156,30 @@ impl Storage {
         let (mut written, mut overtaken) = (0, Vec::new());
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
-            let (batch, behind) = rest.split_at(batch_len(rest));
-            rest = behind;
-            match self.commit(batch).await? {
-                Some(Done::Written) => written += batch.len(),
-                Some(Done::Overtaken) => {
-                    for lease in batch {
-                        match self.commit_one(lease).await? {
-                            Some(true) => written += 1,
-                            Some(false) => overtaken.push(lease.key.clone()),
-                            None => return Ok(Event::NotOurs),
+            let mut batches = Vec::new();
+            while !rest.is_empty() && batches.len() < BATCHES_AT_ONCE {
+                let (batch, behind) = rest.split_at(batch_len(rest));
+                batches.push(batch);
+                rest = behind;
+            }
+            let done = join_all(batches.iter().map(|batch| self.commit(batch))).await;
+            for (batch, done) in batches.into_iter().zip(done) {
+                match done? {
+                    Done::Written { revision } => {
+                        self.note_written(batch, revision);
+                        written += batch.len();
+                    }
+                    Done::Overtaken => {
+                        for lease in batch {
+                            match self.commit_one(lease).await? {
+                                Done::Written { .. } => written += 1,
+                                Done::Overtaken => overtaken.push(lease.key.clone()),
+                                Done::NotOurs => return Ok(Event::NotOurs),
+                            }
                         }
                     }
+                    Done::NotOurs => return Ok(Event::NotOurs),
                 }
-                None => return Ok(Event::NotOurs),
             }
         }
         Ok(Event::Written { written, overtaken })
@@ -175,33 +194,34 @@ impl Storage {
         }
     }
 
-    /// Writes one Lease; whether it was as this process had seen it. A status of the APIService may have been written
-    /// meanwhile. None if the APIService does not name a Service.
-    async fn commit_one(&mut self, lease: &Wanted) -> Result<Option<bool>, Failure> {
+    /// Writes one Lease. A status of the APIService may have been written meanwhile.
+    async fn commit_one(&mut self, lease: &Wanted) -> Result<Done, Failure> {
+        let leases = std::slice::from_ref(lease);
         loop {
-            match self.commit(std::slice::from_ref(lease)).await? {
-                Some(Done::Written) => return Ok(Some(true)),
-                Some(Done::Overtaken) if self.fence.look(&self.client).await? => {}
-                Some(Done::Overtaken) => return Ok(Some(false)),
-                None => return Ok(None),
+            match self.commit(leases).await? {
+                Done::Overtaken if self.fence.look(&self.client).await? => {}
+                Done::Written { revision } => {
+                    self.note_written(leases, revision);
+                    return Ok(Done::Written { revision });
+                }
+                done => return Ok(done),
             }
         }
     }
 
-    /// Writes some Leases in one transaction. None if the APIService does not name a Service.
-    async fn commit(&mut self, leases: &[Wanted]) -> Result<Option<Done>, Failure> {
-        let Some(fence) = self.fence.compare() else { return Ok(None) };
+    /// Writes some Leases in one transaction.
+    async fn commit(&self, leases: &[Wanted]) -> Result<Done, Failure> {
+        let Some(fence) = self.fence.compare() else { return Ok(Done::NotOurs) };
         let request = self.transaction(fence, leases);
         for attempt in 0..ATTEMPTS_MAX {
             match self.client.txn(&request, attempt).await {
                 Ok(answer) if answer.succeeded => {
                     let revision = answer.header.map_or(0, |header| header.revision);
-                    self.note_written(leases, revision);
-                    return Ok(Some(Done::Written));
+                    return Ok(Done::Written { revision });
                 }
                 // Also the repetition of a transaction that took effect and was not answered. The next read then finds
                 // what this process has written.
-                Ok(_) => return Ok(Some(Done::Overtaken)),
+                Ok(_) => return Ok(Done::Overtaken),
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");
                     self.client.pause(attempt).await;
