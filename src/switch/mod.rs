@@ -4,8 +4,8 @@
 //! and replaces the APIService. The replicas copy the Leases. So a command may end at any moment: the same command, run
 //! again, goes on from what the Lease and the APIService say.
 //!
-//! That a kube-apiserver has switched is asked of that kube-apiserver: the Lease of the hand-over is in this server's
-//! store and never in built-in storage.
+//! That a kube-apiserver has switched is asked of that kube-apiserver: the Lease of the hand-over, with its UID, is in
+//! this server's store and never in built-in storage.
 
 mod clients;
 mod phase;
@@ -17,11 +17,16 @@ use crate::handover::NAME;
 use clients::{Clients, Server};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::PostParams;
+use phase::Handover;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
+/// Time in which a client that has just listed Leases here opens its watch. kube-apiserver would let it wait for ever.
+const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Longest time for which writes are held back while kube-apiservers switch.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
 /// Longest time for the replicas to copy all Leases while clients go on.
@@ -93,10 +98,11 @@ impl<'s> Report<'s> {
     }
 }
 
-/// Whether a kube-apiserver forwards Leases to this server.
-async fn is_forwarded(apiserver: &Server) -> Result<bool, SwitchError> {
+/// Whether a kube-apiserver forwards Leases to the replicas, whose Lease of the hand-over has this UID. A built-in Lease
+/// of that name has another one.
+async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
-    Ok(found.is_some())
+    Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
 }
 
 /// Waits until every kube-apiserver forwards Leases, or until none does.
@@ -105,10 +111,12 @@ async fn is_forwarded(apiserver: &Server) -> Result<bool, SwitchError> {
 /// The first kube-apiserver that has not switched within `limit`, and why.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
+    let uid = Handover::seen(clients).await?.uid;
     for apiserver in clients.apiservers() {
         loop {
             let left = limit.saturating_sub(begun.elapsed());
-            let seen = timeout(left, is_forwarded(apiserver)).await.unwrap_or_else(|_| Err(apiserver.silent()));
+            let asked = timeout(left, is_forwarded(apiserver, uid.as_deref())).await;
+            let seen = asked.unwrap_or_else(|_| Err(apiserver.silent()));
             if seen.as_ref().is_ok_and(|is_forwarded| *is_forwarded == is_wanted) {
                 break;
             }
@@ -120,6 +128,14 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
         }
     }
     Ok(())
+}
+
+/// From now on signals do not end the command: nobody may write until it has come to its end.
+fn hold_signals() {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // Without it the command can be ended, and run again.
+        _ = signal_hook::flag::register(signal, Arc::default());
+    }
 }
 
 /// Replaces the APIService by one that `change` makes of the present one.

@@ -4,17 +4,24 @@
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
-use crate::handover::{MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
-use k8s_openapi::api::coordination::v1::Lease;
+use crate::handover::{ASKED, MESSAGE, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use std::fmt;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
+use uuid::Uuid;
 
 /// The hand-over, as its Lease says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handover {
+    /// UID of the Lease; none before the first hand-over.
+    pub(super) uid: Option<String>,
     pub(super) phase: Option<Phase>,
+    /// Id of the asking for the phase.
+    pub(super) asked: String,
     pub(super) step: Option<Step>,
     /// What the replica at work has to say.
     pub(super) message: String,
@@ -25,7 +32,13 @@ impl Handover {
     pub(super) fn of(lease: Option<&Lease>) -> Self {
         let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
         let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
-        Self { phase: word(PHASE).parse().ok(), step: word(STEP).parse().ok(), message: word(MESSAGE).to_owned() }
+        Self {
+            uid: lease.and_then(|lease| lease.metadata.uid.clone()),
+            phase: word(PHASE).parse().ok(),
+            asked: word(ASKED).to_owned(),
+            step: word(STEP).parse().ok(),
+            message: word(MESSAGE).to_owned(),
+        }
     }
 
     /// What a replica says.
@@ -50,6 +63,11 @@ impl Handover {
             }
         }
         seen
+    }
+
+    /// Whether the Leases have been given back: this server's may be old.
+    pub(super) fn is_given_back(&self) -> bool {
+        matches!(self.phase, Some(Phase::Undo | Phase::Freeze)) && self.step == Some(Step::NotOurs)
     }
 
     /// Whether a takeover has come to its end.
@@ -105,7 +123,8 @@ pub(super) async fn ask_unless(
     step: Option<Step>,
     is_wrong: impl Fn(&Handover) -> bool,
 ) -> Result<bool, SwitchError> {
-    let annotations = [(PHASE, Some(phase.name())), (STEP, step.map(Step::name))];
+    let id = Uuid::new_v4().to_string();
+    let annotations = [(PHASE, Some(phase.name())), (ASKED, Some(id.as_str())), (STEP, step.map(Step::name))];
     let annotations = annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
     let mut wanted = Lease {
         metadata: ObjectMeta {
@@ -114,7 +133,7 @@ pub(super) async fn ask_unless(
             annotations: Some(annotations.collect()),
             ..ObjectMeta::default()
         },
-        spec: None,
+        spec: Some(LeaseSpec { renew_time: Some(MicroTime(Timestamp::now())), ..LeaseSpec::default() }),
     };
     let mut asked = Err(SwitchError("no replica is named".to_owned()));
     for replica in clients.replicas() {

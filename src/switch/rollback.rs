@@ -1,14 +1,17 @@
 //! `rollback`: from this server's Leases back to kube-apiserver's built-in ones.
 
 use super::clients::{Clients, Cluster};
-use super::phase::{ask_for, await_step, report_replicas};
+use super::phase::{Handover, ask_unless, await_step, report_replicas};
+use super::takeover::undo;
 use super::{
-    COPY_MAX, Report, SWITCH_MAX, SwitchError, await_switch, failed, make_local, names_service, replace_api_service,
+    COPY_MAX, Report, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed, hold_signals, make_local,
+    names_service, replace_api_service,
 };
 use crate::cli::RollbackArgs;
 use crate::handover::{Phase, Step};
 use kube::api::PostParams;
 use std::time::Instant;
+use tokio::time::sleep;
 
 pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let cluster = Cluster::new(&args.cluster).await?;
@@ -27,30 +30,63 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
-    let begun = Instant::now();
-    write_back(&clients, report).await?;
+    let seen = Handover::seen(&clients).await?;
+    match seen.phase {
+        // Given back before: this server's Leases are old, and built-in storage has the newer ones.
+        _ if seen.is_given_back() => {}
+        None => {
+            let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
+            return Err(SwitchError(why.to_owned()));
+        }
+        Some(Phase::Serve) if seen.is_serving() => write_back(&clients, true, report).await?,
+        Some(Phase::Freeze) => write_back(&clients, false, report).await?,
+        Some(Phase::Import | Phase::Serve | Phase::Undo) => {
+            report.line("a takeover has not come to its end; it is undone");
+            let is_undone = undo(&clients, report).await?;
+            return if is_undone {
+                Ok(())
+            } else {
+                Err(SwitchError("a takeover has come to its end meanwhile".into()))
+            };
+        }
+    }
     replace_api_service(&clients, &PostParams::default(), make_local).await?;
     report.line("the APIService is replaced");
     await_switch(&clients, false, COPY_MAX).await?;
-    let frozen_ms = begun.elapsed().as_millis();
-    report.line(format_args!("every kube-apiserver serves Leases of its own; writes waited for {frozen_ms} ms"));
+    report.line("every kube-apiserver serves Leases of its own");
     report.line("this server goes on refusing: clients that still come here are sent back");
     Ok(())
 }
 
-/// Stops all writes here, and brings built-in storage to the state of this server. Undoes that if it takes too long.
-async fn write_back(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    ask_for(clients, Phase::Freeze, None).await?;
+/// Stops all writes here, and brings built-in storage to the state of this server. `was_serving` says whether clients
+/// could write before. If it takes too long they can write again.
+async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    hold_signals();
+    let begun = Instant::now();
+    let is_expected = |seen: &Handover| seen.is_serving() || seen.phase == Some(Phase::Freeze);
+    if !ask_unless(clients, Phase::Freeze, None, |seen| !is_expected(seen)).await? {
+        return Err(SwitchError("another command is at work".to_owned()));
+    }
     let why = match await_step(clients, Phase::Freeze, Step::WrittenBack, SWITCH_MAX).await {
         Ok(seen) if seen.step == Some(Step::WrittenBack) => {
-            report.line(seen.message);
+            sleep(WATCH_MAX).await;
+            let frozen_ms = begun.elapsed().as_millis();
+            report.line(format_args!("{}; nobody could write for {frozen_ms} ms", seen.message));
             return Ok(());
         }
+        // Somebody else has given the APIService back.
+        Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => "no replica has said why".to_owned(),
         Ok(seen) => seen.message,
         Err(error) => error.to_string(),
     };
-    let thawed = ask_for(clients, Phase::Serve, Some(Step::Serving)).await;
-    thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))?;
-    Err(failed("the Leases are not in built-in storage, and this server goes on with them", why))
+    if !was_serving {
+        return Err(failed("the Leases are not in built-in storage; run rollback again", why));
+    }
+    let is_other = |seen: &Handover| seen.phase != Some(Phase::Freeze) || seen.step == Some(Step::NotOurs);
+    let thawed = ask_unless(clients, Phase::Serve, Some(Step::Serving), is_other).await;
+    if thawed.map_err(|error| failed(&format!("{why}; writes are held back until rollback is run again"), error))? {
+        return Err(failed("the Leases are not in built-in storage, and this server goes on with them", why));
+    }
+    Err(failed("another command is at work", why))
 }

@@ -3,8 +3,8 @@
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
 use super::{
-    API_SERVICE, AUTOMANAGED, COPY_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, await_switch, failed,
-    is_forwarded, make_local, names_service, replace_api_service,
+    API_SERVICE, AUTOMANAGED, COPY_MAX, Report, SETTLE_MAX, SWITCH_MAX, SwitchError, WATCH_MAX, await_switch, failed,
+    hold_signals, is_forwarded, make_local, names_service, replace_api_service,
 };
 use crate::cli::TakeoverArgs;
 use crate::codec::yaml;
@@ -14,27 +14,36 @@ use kube::api::PostParams;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
+use tokio::time::sleep;
 
 pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<(), SwitchError> {
     let wanted = read_api_service(&args.apiservice)?;
     let clients = Clients::new(Cluster::new(&args.cluster).await?, &args.cluster, &wanted).await?;
-    let is_registered = check(&clients, &wanted, report).await?;
+    let before = Handover::seen(&clients).await?;
+    let is_registered = check(&clients, &wanted, &before, report).await?;
     if args.cluster.dry_run {
         report.line("a dry run: nothing was changed");
         return Ok(());
     }
-    if is_registered && !is_left_half_way(&clients, report).await? {
-        report.line("this server has the Leases already");
-        return Ok(());
-    }
-    if !is_registered {
-        import(&clients, report).await?;
+    match before.phase {
+        _ if !is_registered || before.is_given_back() => import(&clients, &before, report).await?,
+        None => return already(report),
+        Some(Phase::Serve) if before.is_serving() => return already(report),
+        Some(Phase::Import | Phase::Serve) => report.line("a takeover has begun before; it goes on"),
+        Some(Phase::Freeze) => {
+            return Err(SwitchError("a rollback has begun: run rollback to its end first".to_owned()));
+        }
+        Some(Phase::Undo) => {
+            report.line("a takeover was being undone; that goes on");
+            undo(&clients, report).await?;
+            return Err(SwitchError("kube-apiserver has the Leases again: run takeover once more".to_owned()));
+        }
     }
     let begun = Instant::now();
     if let Err(error) = switch(&clients, &wanted, report).await {
         report.line(format_args!("the switch takes too long and is undone: {error}"));
         let undone = undo(&clients, report).await;
-        if undone.map_err(|undone| failed(&format!("{error}; the undo failed too"), undone))? {
+        if undone.map_err(|undone| failed(&format!("{error}; the undo failed too: run takeover again"), undone))? {
             return Err(failed("kube-apiserver has the Leases again", error));
         }
         report.line("the takeover has come to its end meanwhile");
@@ -44,48 +53,47 @@ pub(super) async fn run(args: &TakeoverArgs, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
+fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
+    report.line("this server has the Leases already");
+    Ok(())
+}
+
 /// Checks what can be checked before anything is changed. Whether the APIService names the Service already.
-async fn check(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    let silent = report_replicas(clients, report).await;
+async fn check(
+    clients: &Clients,
+    wanted: &APIService,
+    before: &Handover,
+    report: &mut Report<'_>,
+) -> Result<bool, SwitchError> {
+    let mut error = report_replicas(clients, report).await;
     let present = clients.api_services().get(API_SERVICE).await.map_err(|error| failed(API_SERVICE, error))?;
     let is_registered = names_service(&present);
-    // A takeover that has begun goes on without a replica that has died.
-    silent.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     for apiserver in clients.apiservers() {
-        let is_forwarded = is_forwarded(apiserver).await?;
-        let whose = if is_forwarded { "of this server" } else { "of its own" };
-        report.line(format_args!("kube-apiserver {} serves Leases {whose}", apiserver.url()));
-        if is_forwarded && !is_registered {
-            return Err(SwitchError(format!("{} still forwards Leases: try again", apiserver.url())));
+        match is_forwarded(apiserver, before.uid.as_deref()).await {
+            Ok(true) if !is_registered => {
+                return Err(SwitchError(format!("{} still forwards Leases: try again", apiserver.url())));
+            }
+            Ok(true) => report.line(format_args!("kube-apiserver {} serves Leases of this server", apiserver.url())),
+            Ok(false) => report.line(format_args!("kube-apiserver {} serves Leases of its own", apiserver.url())),
+            Err(silent) => {
+                report.line(format_args!("kube-apiserver {silent}"));
+                error = error.or(Some(silent));
+            }
         }
     }
+    // What has begun goes on, or is undone, without a server that has died since.
+    error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
     report.line("kube-apiserver takes the APIService in a dry run");
     Ok(is_registered)
 }
 
-/// Whether a takeover that has replaced the APIService was left before its end.
-///
-/// # Errors
-/// A rollback was.
-async fn is_left_half_way(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    let seen = Handover::seen(clients).await?;
-    match (seen.phase, seen.step) {
-        (None, _) | (Some(Phase::Serve), Some(Step::Serving)) => Ok(false),
-        (Some(Phase::Import | Phase::Serve), _) => {
-            report.line("a takeover has begun before; it goes on");
-            Ok(true)
-        }
-        (Some(Phase::Undo | Phase::Freeze), _) => {
-            Err(SwitchError("a rollback has begun: run rollback to its end first".to_owned()))
-        }
+/// Copies all Leases, while clients go on at built-in storage. `before` is the hand-over as the checks have found it.
+async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
+    if !ask_unless(clients, Phase::Import, None, |seen| seen.asked != before.asked).await? {
+        return Err(SwitchError("another command is at work".to_owned()));
     }
-}
-
-/// Copies all Leases, while clients go on at built-in storage.
-async fn import(clients: &Clients, report: &mut Report<'_>) -> Result<(), SwitchError> {
-    ask_for(clients, Phase::Import, None).await?;
     let seen = await_step(clients, Phase::Import, Step::Imported, COPY_MAX).await?;
     if seen.step != Some(Step::Imported) {
         let why = if seen.message.is_empty() { NO_ETCD } else { &seen.message };
@@ -115,7 +123,7 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
 
 /// Gives the Leases back after a switch that has failed. Whether that was done: a takeover that has come to its end
 /// meanwhile is not undone, since clients may have acquired locks.
-async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
+pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
     // Clients may renew while a replica that has died is waited for. In the next phase nobody may write.
     if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
@@ -124,13 +132,22 @@ async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, Switch
     if seen.step != Some(Step::Imported) {
         return Err(failed("the replicas do not follow built-in storage", seen.message));
     }
+    hold_signals();
     ask_for(clients, Phase::Undo, None).await?;
-    let seen = await_step(clients, Phase::Undo, Step::WrittenBack, COPY_MAX).await?;
-    // Where the APIService was not replaced, nobody has written here.
-    if !matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) {
-        return Err(failed("the renewals that came here are not in built-in storage", seen.message));
+    let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
+    let why = match seen {
+        // Where the APIService was not replaced, nobody has written here.
+        Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
+        Ok(seen) => Some(SwitchError(seen.message)),
+        Err(error) => Some(error),
+    };
+    if let Some(why) = why {
+        // Clients may renew again.
+        ask_for(clients, Phase::Import, None).await?;
+        return Err(failed("the renewals that came here are not in built-in storage", why));
     }
     report.line("the renewals that came here are in built-in storage");
+    sleep(WATCH_MAX).await;
     replace_api_service(clients, &PostParams::default(), make_local).await?;
     await_switch(clients, false, COPY_MAX).await?;
     report.line("every kube-apiserver serves Leases of its own");
