@@ -98,8 +98,8 @@ impl<'s> Report<'s> {
     }
 }
 
-/// Whether a kube-apiserver forwards Leases to the replicas, whose Lease of the hand-over has this UID. A built-in Lease
-/// of that name has another one.
+/// Whether a kube-apiserver forwards Leases to the replicas, whose Lease of the hand-over has this UID. A built-in
+/// Lease of that name has another one.
 async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
     Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
