@@ -170,9 +170,9 @@ impl Identity {
     }
 
     /// Keeps to the phase of the hand-over with this id, and says so at once.
-    pub(super) fn confirm(&mut self, asked: Option<CompactString>) {
-        if self.keeps_to != asked {
-            self.keeps_to = asked;
+    pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
+        if self.keeps_to.as_ref() != asked {
+            self.keeps_to = asked.cloned();
             (self.renew_ms, self.look_ms) = (0, 0);
         }
     }
@@ -470,16 +470,16 @@ mod tests {
             replicas.iter().map(confirmed).collect::<Vec<_>>()
         };
         assert_eq!(keep(&mut replicas, 0), [(false, true), (false, false)]);
-        replicas[0].identity.as_mut().expect("an identity").confirm(Some("one".into()));
+        replicas[0].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_000), [(false, true), (false, false)], "the other takes writes");
-        replicas[1].identity.as_mut().expect("an identity").confirm(Some("one".into()));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
         // The first dies, and the other waits until that is certain.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 15_900), [(true, false)]);
         assert_eq!(keep(other, 16_100), [(true, true)]);
-        replicas[1].identity.as_mut().expect("an identity").confirm(Some("two".into()));
+        replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"two".into()));
         assert_eq!(keep(&mut replicas[1..], 17_000), [(false, true)]);
     }
 

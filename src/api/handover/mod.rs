@@ -205,7 +205,7 @@ impl Api {
         self.metrics.set_holds_writes(self.handover.state.mode() != Mode::Open);
         let phase = self.handover.state.phase;
         if let Some(identity) = &mut self.identity {
-            identity.confirm(phase.map(|_| self.handover.state.asked.clone()));
+            identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
             // It is known who holds each lock.

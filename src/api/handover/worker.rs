@@ -152,7 +152,9 @@ impl Worker {
         if !self.is_working || self.state.asked != state.asked || self.state.phase != state.phase {
             self.begin(state);
         }
-        self.state = state.clone();
+        if self.state != *state {
+            self.state = state.clone();
+        }
         if !takes_in(state) {
             self.incoming.clear();
             self.submitted.clear();
