@@ -306,8 +306,9 @@ func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Le
 	return nil
 }
 
-// run runs a command of the switch: as a dry run, killed at moments that chance picks, to its end, and once more.
-func (s *scene) run(ctx context.Context, variable string) error {
+// run runs a command of the switch: as a dry run, killed at moments that chance picks, to its end, and once more. Where it
+// was killed, another command may go first.
+func (s *scene) run(ctx context.Context, variable, afterKills string) error {
 	line := os.Getenv(variable)
 	if err := command(ctx, line+" --dry-run"); err != nil {
 		return err
@@ -317,6 +318,11 @@ func (s *scene) run(ctx context.Context, variable string) error {
 		err := command(killed, line)
 		s.t.Logf("%s was killed: %t", variable, killed.Err() != nil && err != nil)
 		cancel()
+	}
+	if s.kills > 0 && afterKills != "" {
+		if err := command(ctx, os.Getenv(afterKills)); err != nil {
+			return err
+		}
 	}
 	for range 2 {
 		began := time.Now()
@@ -340,13 +346,14 @@ func (s *scene) run(ctx context.Context, variable string) error {
 }
 
 func (s *scene) takeOver(ctx context.Context) error {
-	if err := s.run(ctx, "E2E_TAKEOVER"); err != nil {
+	// A rollback undoes a takeover that was killed.
+	if err := s.run(ctx, "E2E_TAKEOVER", "E2E_ROLLBACK"); err != nil {
 		return err
 	}
 	return s.beginInformer(ctx)
 }
 
-func (s *scene) rollBack(ctx context.Context) error { return s.run(ctx, "E2E_ROLLBACK") }
+func (s *scene) rollBack(ctx context.Context) error { return s.run(ctx, "E2E_ROLLBACK", "") }
 
 // afterTakeover looks at what clients know from before.
 func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
