@@ -56,6 +56,11 @@ func TestTakeover(t *testing.T) {
 			return err
 		}
 		defer scene.end()
+		scene.kill(ctx, "E2E_TAKEOVER")
+		// A rollback undoes a takeover that was killed.
+		if err := scene.run(ctx, "E2E_ROLLBACK"); err != nil {
+			return err
+		}
 		before, err := scene.fixed(ctx)
 		if err != nil {
 			return err
@@ -306,23 +311,21 @@ func (s *scene) compare(ctx context.Context, before map[string]coordinationv1.Le
 	return nil
 }
 
-// run runs a command of the switch: as a dry run, killed at moments that chance picks, to its end, and once more. Where it
-// was killed, another command may go first.
-func (s *scene) run(ctx context.Context, variable, afterKills string) error {
-	line := os.Getenv(variable)
-	if err := command(ctx, line+" --dry-run"); err != nil {
-		return err
-	}
+// kill runs a command of the switch, and kills it at moments that chance picks.
+func (s *scene) kill(ctx context.Context, variable string) {
 	for range s.kills {
 		killed, cancel := context.WithTimeout(ctx, time.Duration(30+rand.IntN(370))*time.Millisecond)
-		err := command(killed, line)
+		err := command(killed, os.Getenv(variable))
 		s.t.Logf("%s was killed: %t", variable, killed.Err() != nil && err != nil)
 		cancel()
 	}
-	if s.kills > 0 && afterKills != "" {
-		if err := command(ctx, os.Getenv(afterKills)); err != nil {
-			return err
-		}
+}
+
+// run runs a command of the switch: as a dry run, to its end, and once more.
+func (s *scene) run(ctx context.Context, variable string) error {
+	line := os.Getenv(variable)
+	if err := command(ctx, line+" --dry-run"); err != nil {
+		return err
 	}
 	for range 2 {
 		began := time.Now()
@@ -346,14 +349,16 @@ func (s *scene) run(ctx context.Context, variable, afterKills string) error {
 }
 
 func (s *scene) takeOver(ctx context.Context) error {
-	// A rollback undoes a takeover that was killed.
-	if err := s.run(ctx, "E2E_TAKEOVER", "E2E_ROLLBACK"); err != nil {
+	if err := s.run(ctx, "E2E_TAKEOVER"); err != nil {
 		return err
 	}
 	return s.beginInformer(ctx)
 }
 
-func (s *scene) rollBack(ctx context.Context) error { return s.run(ctx, "E2E_ROLLBACK", "") }
+func (s *scene) rollBack(ctx context.Context) error {
+	s.kill(ctx, "E2E_ROLLBACK")
+	return s.run(ctx, "E2E_ROLLBACK")
+}
 
 // afterTakeover looks at what clients know from before.
 func (s *scene) afterTakeover(ctx context.Context, before map[string]coordinationv1.Lease) error {
