@@ -26,6 +26,12 @@ pub const ASKED: &str = "coordination-apiserver/asked";
 /// Annotation with what the replica at work has to say.
 pub const MESSAGE: &str = "coordination-apiserver/message";
 
+/// Whether the Lease of this namespace and name is that of the hand-over.
+#[must_use]
+pub fn is_lease(namespace: &str, name: &str) -> bool {
+    namespace == NAMESPACE && name == NAME
+}
+
 /// What a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -19,7 +19,7 @@ use crate::route::Probe;
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::{Object, RenewedTimes};
-use crate::table::snapshot::{Range, Snapshot, Stepped};
+use crate::table::snapshot::Range;
 use crate::timestamp::MicroTime;
 use compact_str::{CompactString, format_compact};
 use std::collections::BTreeMap;
@@ -48,8 +48,6 @@ const READY_LOOK_MS: u64 = 100;
 const DURATION_S: i32 = 15;
 /// Longest wait of a stop for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
-/// Keys that are looked at in one step.
-const KEYS_PER_STEP: usize = 4_096;
 
 /// A replica's own Lease.
 #[derive(Debug)]
@@ -68,7 +66,7 @@ pub struct Identity {
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
-    /// Id of the asking for the phase of the hand-over that this replica keeps to.
+    /// Id of the request for the phase of the hand-over that this replica keeps to.
     keeps_to: Option<CompactString>,
 }
 
@@ -81,7 +79,7 @@ struct Seen {
     /// Time for which the Lease holds without a renewal, in ms.
     duration_ms: u64,
     endpoint: Option<SocketAddr>,
-    /// Id of the asking for the phase of the hand-over that the replica keeps to.
+    /// Id of the request for the phase of the hand-over that the replica keeps to.
     keeps_to: Option<CompactString>,
 }
 
@@ -142,23 +140,19 @@ impl Identity {
     /// Looks at all identity Leases. The names of those that have expired.
     fn look(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
-        for_each_in_namespace(table, |object| {
-            if is_identity(object.metadata()) {
-                let name = &object.metadata().name;
-                let renew_time = object.renew_time();
-                let since_ms = match self.seen.get(name) {
-                    Some(before) if before.renew_time == renew_time => before.since_ms,
-                    _ => now.ms,
-                };
-                let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
-                let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
-                let endpoint = object.metadata().annotations.value(ENDPOINT_ANNOTATION);
-                let endpoint = endpoint.and_then(|text| text.parse().ok());
-                let keeps_to = object.metadata().annotations.value(ASKED).map(CompactString::from);
-                seen.insert(name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
-            }
-            true
-        });
+        for object in leases(table).filter(|object| is_identity(object.metadata())) {
+            let metadata = object.metadata();
+            let renew_time = object.renew_time();
+            let since_ms = match self.seen.get(&metadata.name) {
+                Some(before) if before.renew_time == renew_time => before.since_ms,
+                _ => now.ms,
+            };
+            let seconds = object.unrenewed().spec.lease_duration_seconds.unwrap_or(DURATION_S);
+            let duration_ms = u64::try_from(seconds).unwrap_or_default() * 1_000;
+            let endpoint = metadata.annotations.value(ENDPOINT_ANNOTATION).and_then(|text| text.parse().ok());
+            let keeps_to = metadata.annotations.value(ASKED).map(CompactString::from);
+            seen.insert(metadata.name.clone(), Seen { renew_time, since_ms, duration_ms, endpoint, keeps_to });
+        }
         let is_agreed = seen.values().all(|seen: &Seen| seen.keeps_to == self.keeps_to);
         self.seen = seen;
         self.look_ms = now.ms + if is_agreed { LOOK_MS } else { HANDOVER_LOOK_MS };
@@ -197,8 +191,8 @@ impl Identity {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
 
-    /// Whether an identity Lease says what it is to say.
-    fn is_said(&self, object: &Object) -> bool {
+    /// Whether an identity Lease names the phase that this replica keeps to.
+    fn is_confirmed_in(&self, object: &Object) -> bool {
         object.metadata().annotations.value(ASKED) == self.keeps_to.as_deref()
     }
 
@@ -232,7 +226,8 @@ impl Identity {
     }
 }
 
-fn micros(now: Now) -> MicroTime {
+/// The wall clock, as a time of a Lease.
+pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
 
@@ -242,23 +237,18 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
 
 /// Whether a Lease is this server's own, of which built-in storage knows nothing.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
-    is_identity(metadata) || metadata.namespace == handover::NAMESPACE && metadata.name == handover::NAME
+    is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
 /// Whether a table has Leases besides the identities of replicas, which say nothing of who held locks.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
-    let mut is_found = table.len() > table.count_in(NAMESPACE);
-    for_each_in_namespace(table, |object| {
-        is_found |= !is_own(object.metadata());
-        !is_found
-    });
-    is_found
+    table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
-fn for_each_in_namespace(table: &Table, mut each: impl FnMut(&Object) -> bool) {
-    let mut snapshot = Snapshot::now(table, Range::Namespace(NAMESPACE.into()));
-    while snapshot.next(table, KEYS_PER_STEP, &mut each) == Ok(Stepped::More) {}
+/// The Leases among which identity Leases are.
+fn leases(table: &Table) -> impl Iterator<Item = &Object> {
+    table.iter(&Range::Namespace(NAMESPACE.into()))
 }
 
 impl Api {
@@ -282,7 +272,7 @@ impl Api {
         if identity.renew_ms <= now.ms {
             let change = match table.find(NAMESPACE, &identity.name) {
                 None => Change::Create(Box::new(identity.lease(uid, now))),
-                Some((slot, object)) if identity.holds(object) && identity.is_said(object) => {
+                Some((slot, object)) if identity.holds(object) && identity.is_confirmed_in(object) => {
                     let times = RenewedTimes { renew_time: micros(now), managed_time: None };
                     Change::Renew(table.target(slot), times)
                 }
@@ -353,12 +343,7 @@ mod tests {
     }
 
     fn names(table: &Table) -> Vec<CompactString> {
-        let mut names = Vec::new();
-        for_each_in_namespace(table, |object| {
-            names.push(object.lease().metadata.name.clone());
-            true
-        });
-        names
+        leases(table).map(|object| object.metadata().name.clone()).collect()
     }
 
     fn renewed(table: &Table, name: &str) -> i64 {

@@ -97,7 +97,7 @@ fn has_rights(identity: &Identity) -> bool {
 fn admit_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let Route::Lease { namespace, name } = route else { return Ok(()) };
     let is_write = matches!(verb, Some(Verb::Delete | Verb::Patch | Verb::Update));
-    if !is_write || (&**namespace, &**name) != (handover::NAMESPACE, handover::NAME) {
+    if !is_write || !handover::is_lease(namespace, name) {
         return Ok(());
     }
     match caller {

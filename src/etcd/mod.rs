@@ -15,6 +15,7 @@
 //! The client is made of `tonic` and of messages that [`messages`] writes down. The crates that bring all of etcd's
 //! messages need a compiler for them on the machine that builds.
 
+mod background;
 pub mod built_in;
 mod client;
 mod config;

@@ -1,5 +1,6 @@
 //! The thread that speaks to etcd, and the loop's end of the way to it.
 
+use super::background::{Background, runtime};
 use super::client::{Client, Failure};
 use super::config::Config;
 use super::follow::follow;
@@ -13,20 +14,15 @@ use super::transaction::{self, Done, Transaction};
 use crate::engine::{EngineError, Position};
 use crate::journal::{COMMANDS_MAX, Command, Commit, End, Event, Port};
 use crate::updates::{self, Updates};
-use futures_util::future;
 use mio::Waker;
 use std::cell::RefCell;
 use std::io;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::sync::oneshot;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
 /// A store in etcd that other processes write to as well.
@@ -34,9 +30,8 @@ use tokio::time::{sleep, timeout};
 pub struct EtcdPort {
     commands: Sender<Command>,
     events: Updates<Event>,
-    /// Ends the thread when it is dropped, whatever the thread waits for.
-    open: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// A commit that is under way when this is dropped, and that takes effect all the same, does so once.
+    _thread: Background,
 }
 
 /// Time for the checks before a start.
@@ -86,26 +81,14 @@ impl EtcdPort {
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = channel(COMMANDS_MAX);
         let (sender, events) = updates::queue(waker);
-        let (open, closed) = oneshot::channel();
-        let runtime = runtime()?;
-        let run = move || {
-            let serve = async move {
-                match Client::new(config) {
-                    Ok(client) => serve(Rc::new(State::new(client, sender)), received).await,
-                    Err(error) => _ = sender.send(Event::Failed(error)),
-                }
-            };
-            LocalSet::new().block_on(&runtime, future::select(pin!(serve), closed));
+        let serve = move || async move {
+            match Client::new(config) {
+                Ok(client) => serve(Rc::new(State::new(client, sender)), received).await,
+                Err(error) => _ = sender.send(Event::Failed(error)),
+            }
         };
-        let thread = thread::Builder::new().name("etcd".to_owned()).spawn(run);
-        let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
-        Ok(Self { commands, events, open: Some(open), thread: Some(thread) })
+        Ok(Self { commands, events, _thread: Background::start("etcd", serve)? })
     }
-}
-
-pub(super) fn runtime() -> Result<Runtime, EngineError> {
-    let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|cause| EngineError::Io { what: "cannot start a runtime".to_owned(), cause })
 }
 
 impl Port for EtcdPort {
@@ -116,18 +99,6 @@ impl Port for EtcdPort {
 
     fn next(&mut self) -> Option<Event> {
         self.events.next()
-    }
-}
-
-impl Drop for EtcdPort {
-    /// Gives up what is under way: etcd may never answer. A commit that takes effect all the same does so once.
-    fn drop(&mut self) {
-        self.open = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of etcd panicked");
-        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! A state of the store at one revision, as an engine that cannot be written: for a person who looks at it.
 
+use super::background::runtime;
 use super::client::{Client, Failure};
 use super::config::Config;
 use super::keys::Keys;
 use super::load::{all, check_format, one, pages, position};
 use super::messages::{KeyValue, RangeRequest};
-use super::port::runtime;
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
 use std::future::Future;
 use std::io;

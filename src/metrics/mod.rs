@@ -45,8 +45,6 @@ pub struct Metrics {
     requests_malformed: u64,
     reload_failures: u64,
     serving_last: Option<Time>,
-    /// Whether a hand-over holds clients' writes back.
-    holds_writes: bool,
     followed: Vec<Followed>,
     watches: WatchCounts,
     /// As at the end of the turn before, when what is open was counted too.
@@ -114,7 +112,6 @@ impl Metrics {
             requests_malformed: 0,
             reload_failures: 0,
             serving_last: None,
-            holds_writes: false,
             followed: Vec::new(),
             watches: WatchCounts::default(),
             watches_last: WatchCounts::default(),
@@ -186,11 +183,6 @@ impl Metrics {
         self.followed = followed;
     }
 
-    /// Whether a hand-over holds clients' writes back.
-    pub fn set_holds_writes(&mut self, holds_writes: bool) {
-        self.holds_writes = holds_writes;
-    }
-
     /// The last second at which the serving certificate is valid; none without TLS.
     pub fn set_serving_last(&mut self, last: Option<Time>) {
         self.serving_last = last;
@@ -233,14 +225,20 @@ impl Metrics {
         self.expired.due_ms()
     }
 
-    /// Everything, in Prometheus' text format, version 0.0.4.
+    /// Everything, in Prometheus' text format, version 0.0.4. `holds_writes` says whether a hand-over holds clients'
+    /// writes back.
     #[must_use]
-    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, now: Now) -> Vec<u8> {
+    pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {
         self.expired.on_asked(table, now);
         let mut out = Exposition::new();
         self.requests.encode(&mut out);
         self.encode_watches(&mut out);
         self.encode_table(&mut out, table);
+        out.single_gauge(
+            "coordination_handover_holds_writes",
+            "1 while a takeover or a rollback holds clients' writes back, also after a rollback. Else 0.",
+            u8::from(holds_writes),
+        );
         if let Some(journal) = journal {
             self.journal.encode(&mut out, journal);
         }
@@ -295,11 +293,6 @@ impl Metrics {
                 known.at.0,
             );
         }
-        out.single_gauge(
-            "coordination_handover_holds_writes",
-            "1 while a takeover or a rollback holds clients' writes back, also after a rollback. Else 0.",
-            u8::from(self.holds_writes),
-        );
         let (used, limited) = table.metered_bytes();
         out.single_gauge("coordination_lease_quota_used_bytes", "What counts towards the quota of Leases.", used);
         out.single_gauge("coordination_lease_quota_bytes", "The quota of Leases.", limited);
@@ -449,7 +442,7 @@ mod tests {
         });
         // Of a turn that is not over it tells nothing, or what it is made of would be of two moments.
         metrics.count_watch();
-        let text = String::from_utf8(metrics.encode(&table, None, Now::default())).expect("text");
+        let text = String::from_utf8(metrics.encode(&table, None, false, Now::default())).expect("text");
         for (series, value) in [
             ("coordination_watches_started_total", 3),
             ("apiserver_watch_events_total{group=\"coordination.k8s.io\",version=\"v1\",resource=\"leases\"}", 2),

@@ -20,7 +20,7 @@ pub(super) struct Handover {
     /// UID of the Lease; none before the first hand-over.
     pub(super) uid: Option<String>,
     pub(super) phase: Option<Phase>,
-    /// Id of the asking for the phase.
+    /// Id of the request for the phase.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
     /// What the replica at work has to say.

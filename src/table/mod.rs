@@ -32,7 +32,9 @@ use key_index::KeyIndex;
 use object::{Key, Object, RenewedTimes};
 use outlived::Outlived;
 use slab::Slab;
+use snapshot::Range;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use usage::Usage;
 
 /// A place in the slab. Good until the Lease in it is deleted.
@@ -171,6 +173,14 @@ impl Table {
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Object)> {
         let slot = self.by_key.find(namespace, name, |slot| self.object(slot).key().is(namespace, name))?;
         Some((slot, self.object(slot)))
+    }
+
+    /// The Leases of a range as they are now, in order. For a range that may be long and can wait see
+    /// [`Snapshot`](snapshot::Snapshot).
+    pub fn iter<'t>(&'t self, range: &Range) -> impl Iterator<Item = &'t Object> + use<'t> {
+        let (start, end) = range.bounds();
+        let bounds = (Bound::Included(start.as_str()), end.as_ref().map(String::as_str));
+        self.ordered.range::<str, _>(bounds).map(|(_, slot)| self.object(*slot))
     }
 
     /// Installs a change at the next version, if the table still holds the state that the change was made from. No

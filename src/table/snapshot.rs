@@ -49,7 +49,7 @@ impl Range {
     }
 
     /// The keys that are in it, as bounds. `0` is the character after `/`.
-    fn bounds(&self) -> (String, Bound<String>) {
+    pub(super) fn bounds(&self) -> (String, Bound<String>) {
         match self {
             Self::All => (String::new(), Bound::Unbounded),
             Self::Namespace(namespace) => (format!("{namespace}/"), Bound::Excluded(format!("{namespace}0"))),

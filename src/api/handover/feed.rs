@@ -11,8 +11,8 @@ use crate::clock::Now;
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::event_log::Event;
-use crate::table::object::{Key, Object};
-use crate::table::snapshot::{Range, Snapshot, Stepped};
+use crate::table::object::Key;
+use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -20,8 +20,6 @@ use std::collections::{BinaryHeap, HashMap};
 pub(super) const RENEWAL_MS: u64 = 10_000;
 /// The same while some clients are still at built-in storage, which may wait for a lock to expire.
 pub(super) const RENEWAL_MS_IN_SWITCH: u64 = 1_000;
-/// Keys that are looked at in one step.
-const KEYS_PER_STEP: usize = 4_096;
 
 /// Leases that built-in storage does not have as they are.
 #[derive(Debug, Default)]
@@ -49,17 +47,13 @@ impl Feed {
                     }
                 }
             }
-            None => {
-                let mut snapshot = Snapshot::now(table, Range::All);
-                let each = |key: &Key| self.put(key, now.ms);
-                for_each_key(table, &mut snapshot, each);
-            }
+            None => table.iter(&Range::All).for_each(|object| self.put(object.key(), now.ms)),
         }
         self.cursor = Some(table.version());
     }
 
     /// Lets a Lease be written at `due_ms`, or earlier if that was said before.
-    pub(super) fn put(&mut self, key: &Key, due_ms: u64) {
+    fn put(&mut self, key: &Key, due_ms: u64) {
         let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
         if is_earlier {
             self.due.insert(key.clone(), due_ms);
@@ -74,8 +68,9 @@ impl Feed {
 
     /// Lets the Leases that were being written be written again, if that failed for some.
     pub(super) fn end(&mut self, has_failed: bool, now: Now) {
-        for key in std::mem::take(&mut self.under_way).iter().filter(|_| has_failed) {
-            self.put(key, now.ms);
+        let written = std::mem::take(&mut self.under_way);
+        if has_failed {
+            written.iter().for_each(|key| self.put(key, now.ms));
         }
     }
 
@@ -98,15 +93,6 @@ impl Feed {
 
 fn is_renewal(event: &Event) -> bool {
     !event.deleted && event.before.as_ref().is_some_and(|before| event.after.is_renewal_of(before))
-}
-
-/// Gives `each` the keys of a snapshot.
-fn for_each_key(table: &Table, snapshot: &mut Snapshot, mut each: impl FnMut(&Key)) {
-    let mut step = |object: &Object| {
-        each(object.key());
-        true
-    };
-    while snapshot.next(table, KEYS_PER_STEP, &mut step) == Ok(Stepped::More) {}
 }
 
 #[cfg(test)]

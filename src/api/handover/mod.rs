@@ -17,7 +17,7 @@ use super::{Api, Call, Reclaim};
 use crate::api_error::ApiError;
 use crate::clock::Now;
 use crate::etcd::built_in::BuiltInPort;
-use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, Phase, STEP, Step};
+use crate::handover::{ASKED, NAME, NAMESPACE, PHASE, Phase, STEP, Step, is_lease};
 use crate::journal::Journal;
 use crate::lease::Lease;
 use crate::resource::{BUILT_IN_VERSIONS_END, ResourceVersion};
@@ -44,7 +44,7 @@ pub struct Handover {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     phase: Option<Phase>,
-    /// Id of the asking for the phase.
+    /// Id of the request for the phase.
     asked: CompactString,
     step: Option<Step>,
     /// When the Lease was written last, in seconds since the epoch.
@@ -96,6 +96,12 @@ impl Handover {
         self.worker.as_ref()?.due_ms()
     }
 
+    /// Whether writes of clients are held back.
+    #[must_use]
+    pub fn holds_writes(&self) -> bool {
+        self.state.mode() != Mode::Open
+    }
+
     /// Whether clients may make a change.
     ///
     /// # Errors
@@ -103,9 +109,11 @@ impl Handover {
     pub(super) fn admit(&self, table: &Table, change: &Change) -> Result<(), ApiError> {
         match self.state.mode() {
             Mode::Open => Ok(()),
-            Mode::Renewals | Mode::Frozen if table.names_of(change) == (NAMESPACE, NAME) => Ok(()),
             Mode::Renewals if is_renewal(table, change) => Ok(()),
-            Mode::Renewals | Mode::Frozen => Err(ApiError::HandingOver),
+            Mode::Renewals | Mode::Frozen => {
+                let (namespace, name) = table.names_of(change);
+                if is_lease(namespace, name) { Ok(()) } else { Err(ApiError::HandingOver) }
+            }
         }
     }
 
@@ -114,7 +122,7 @@ impl Handover {
     /// # Errors
     /// 429 with `Retry-After`.
     pub fn admit_collection(&self) -> Result<(), ApiError> {
-        if self.state.mode() == Mode::Open { Ok(()) } else { Err(ApiError::HandingOver) }
+        if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
     /// Why an update of another version than the present one is refused. A version of built-in storage may be one that
@@ -151,7 +159,8 @@ impl Handover {
     /// Whether a write that led to `applied` may be acknowledged. One that was decided before the freeze may have been
     /// applied behind it, and then built-in storage does not have it.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
-        self.state.mode() != Mode::Frozen || applied.key().is(NAMESPACE, NAME)
+        let (namespace, name) = applied.key().parts();
+        self.state.mode() != Mode::Frozen || is_lease(namespace, name)
     }
 
     /// Takes in what the Lease says. To be called before requests are answered whose changes were applied.
@@ -202,7 +211,6 @@ impl Api {
     /// write here from now on.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         self.handover.look(table);
-        self.metrics.set_holds_writes(self.handover.state.mode() != Mode::Open);
         let phase = self.handover.state.phase;
         if let Some(identity) = &mut self.identity {
             identity.confirm(phase.map(|_| &self.handover.state.asked));

@@ -14,20 +14,19 @@
 use super::State;
 use super::feed::{Feed, RENEWAL_MS, RENEWAL_MS_IN_SWITCH};
 use super::merge::{decode, gone, taken_in};
-use crate::api::identity::is_own;
+use crate::api::identity::{is_own, micros};
 use crate::api::storage::{Storage, Written};
 use crate::clock::Now;
 use crate::codec::json::Decoder;
 use crate::codec::protobuf::encode_lease_into;
 use crate::etcd::built_in::{BuiltInPort, Command, Event, StoredLease, Wanted};
-use crate::handover::{MESSAGE, NAME, NAMESPACE, Phase, STEP, Step};
+use crate::handover::{MESSAGE, NAME, NAMESPACE, Phase, STEP, Step, is_lease};
 use crate::journal::{Outcome, Ticket};
 use crate::resource::{API_VERSION, NODE_LEASE_NAMESPACE};
 use crate::table::Table;
 use crate::table::change::Change;
 use crate::table::object::{Key, Object};
-use crate::table::snapshot::{Range, Snapshot, Stepped};
-use crate::timestamp::MicroTime;
+use crate::table::snapshot::Range;
 use std::collections::{BTreeMap, HashSet};
 
 /// Time between two reads of built-in storage while it is followed, in ms: at first, and after [`SWITCH_SECONDS`].
@@ -50,8 +49,6 @@ const FEED_LEASES_MAX: usize = 2_000;
 const TAKEN_IN_PER_TURN: usize = 256;
 /// Changes that may be under way in the journal.
 const SUBMITTED_MAX: usize = 1_024;
-/// Keys that are looked at in one step.
-const KEYS_PER_STEP: usize = 4_096;
 
 /// The work of a hand-over.
 #[derive(Debug)]
@@ -236,7 +233,7 @@ impl Worker {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
         match event {
-            Event::Read { changed, deleted, is_complete, .. } => {
+            Event::Read { changed, deleted, is_complete } => {
                 if takes_in(state) {
                     self.put_incoming(table, changed, deleted, is_complete && !is_stale);
                 }
@@ -247,14 +244,14 @@ impl Worker {
                 }
             }
             _ if is_stale => {}
-            Event::Written { overtaken, .. } if purpose == Purpose::Feed => {
+            Event::Written { overtaken } if purpose == Purpose::Feed => {
                 self.feed.end(!overtaken.is_empty(), now);
                 if let (Some(lease), Some(Step::Serving)) = (overtaken.first(), state.step) {
                     tracing::warn!(lease, "built-in storage was written by another; writing again");
                     self.stage = Stage::Read;
                 }
             }
-            Event::Written { overtaken, .. } if overtaken.is_empty() => self.after_write(state, table, storage, now),
+            Event::Written { overtaken } if overtaken.is_empty() => self.after_write(state, table, storage, now),
             Event::Written { .. } => self.stage = Stage::Read,
             Event::Ours => {}
             // The switch is still to come.
@@ -285,11 +282,9 @@ impl Worker {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
             let present: HashSet<_> = changed.iter().map(|lease| lease.key.as_str()).collect();
-            for_each(table, |object| {
-                if !present.contains(object.key().as_str()) && !is_own(object.metadata()) {
-                    incoming.insert(object.key().as_str().to_owned(), Incoming::Gone);
-                }
-            });
+            for object in leases(table).filter(|object| !present.contains(object.key().as_str())) {
+                incoming.insert(object.key().as_str().to_owned(), Incoming::Gone);
+            }
         }
         let deleted = deleted.into_iter().map(|key| (key, Incoming::Gone));
         let changed = changed.into_iter().map(|lease| (lease.key.clone(), Incoming::Present(lease)));
@@ -355,7 +350,7 @@ impl Worker {
             _ if !self.unreadable.is_empty() => Stage::Read,
             Some(Phase::Import) if state.step == Some(Step::Imported) => Stage::Read,
             Some(Phase::Import) => {
-                let message = format!("{} Leases are here", count(table));
+                let message = format!("{} Leases are here", leases(table).count());
                 let is_said = say(table, storage, Some(Step::Imported), &message, now);
                 if is_said { Stage::Read } else { Stage::TakeIn }
             }
@@ -368,13 +363,8 @@ impl Worker {
     /// Writes what the phase asks for.
     fn write(&mut self, state: &State, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
-        let mut leases = Vec::new();
-        for_each(table, |object| {
-            let metadata = object.metadata();
-            if !is_own(metadata) && (is_everything || metadata.namespace != NODE_LEASE_NAMESPACE) {
-                leases.push(wanted(object));
-            }
-        });
+        let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
+        let leases = leases(table).filter(is_wanted).map(wanted).collect();
         // A late update of a lock by kube-apiserver is of an older state then, and fails.
         let command = Command::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
@@ -383,7 +373,9 @@ impl Worker {
     fn after_write(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
         let (step, message) = match state.phase {
             Some(Phase::Serve) => (Step::Serving, "no request reaches built-in storage any more".to_owned()),
-            Some(Phase::Undo | Phase::Freeze) => (Step::WrittenBack, format!("{} Leases written back", count(table))),
+            Some(Phase::Undo | Phase::Freeze) => {
+                (Step::WrittenBack, format!("{} Leases written back", leases(table).count()))
+            }
             Some(Phase::Import) | None => return,
         };
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
@@ -459,17 +451,12 @@ fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -
 fn is_own_key(table: &Table, key: &str) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let found = table.find(namespace, name);
-    (namespace, name) == (NAMESPACE, NAME) || found.is_some_and(|(_, object)| is_own(object.metadata()))
+    is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Gives `each` every Lease.
-fn for_each(table: &Table, mut each: impl FnMut(&Object)) {
-    let mut snapshot = Snapshot::now(table, Range::All);
-    let mut step = |object: &Object| {
-        each(object);
-        true
-    };
-    while snapshot.next(table, KEYS_PER_STEP, &mut step) == Ok(Stepped::More) {}
+/// Every Lease but this server's own.
+fn leases(table: &Table) -> impl Iterator<Item = &Object> {
+    table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }
 
 /// A Lease as built-in storage has it.
@@ -477,12 +464,6 @@ fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
-}
-
-fn count(table: &Table) -> usize {
-    let mut count = 0;
-    for_each(table, |object| count += usize::from(!is_own(object.metadata())));
-    count
 }
 
 /// Writes a step and a message to the Lease of the hand-over. Whether the journal has taken the change.
@@ -496,7 +477,7 @@ fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &s
     if lease == *object.lease() {
         return true;
     }
-    lease.spec.renew_time = Some(MicroTime(now.wall.0.saturating_mul(1_000_000)));
+    lease.spec.renew_time = Some(micros(now));
     let change = Change::Replace(table.target(slot), Box::new(lease));
     matches!(storage.write(table, change, now.ms), Ok(Written::Applied(_) | Written::Submitted(_)))
 }

@@ -107,7 +107,10 @@ impl CollectionDeletion {
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            if object.is_selected_by(selector) && !is_handover(object) {
+            // No collection takes the Lease of the hand-over along.
+            if object.is_selected_by(selector)
+                && !handover::is_lease(&object.metadata().namespace, &object.metadata().name)
+            {
                 bytes_left = bytes_left.saturating_sub(object.memory_bytes());
                 doomed.push_back(Doomed { object: object.clone(), state: DoomedState::Found });
             }
@@ -115,11 +118,6 @@ impl CollectionDeletion {
         })?;
         Ok(stepped)
     }
-}
-
-/// Whether a Lease is that of the hand-over, which no collection takes along.
-fn is_handover(object: &Object) -> bool {
-    object.key().is(handover::NAMESPACE, handover::NAME)
 }
 
 impl Doomed {

@@ -13,20 +13,16 @@
 mod fence;
 mod storage;
 
+use super::background::Background;
 use super::client::{Client, Failure};
 use super::config::Config;
-use super::port::runtime;
 use crate::engine::EngineError;
 use crate::updates::{self, Updates};
-use futures_util::future;
 use mio::Waker;
-use std::pin::pin;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use storage::Storage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Longest time for one command.
@@ -82,16 +78,12 @@ pub enum Event {
         changed: Vec<StoredLease>,
         /// Keys of Leases that are gone since the read before.
         deleted: Vec<String>,
-        /// Revision of the read.
-        revision: u64,
         /// Whether everything was read.
         is_complete: bool,
     },
     /// What a write has done.
     Written {
-        /// Number of Leases that were written or deleted.
-        written: usize,
-        /// Keys of Leases that were not, since somebody else has written them. The next read tells what.
+        /// Keys of Leases that were not written, since somebody else has written them. The next read tells what.
         overtaken: Vec<String>,
     },
     /// The APIService names a Service.
@@ -107,9 +99,8 @@ pub enum Event {
 pub struct BuiltInPort {
     commands: UnboundedSender<Command>,
     events: Updates<Event>,
-    /// Ends the thread when it is dropped, whatever the thread waits for.
-    open: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    /// A write that is under way when this is dropped, and that takes effect all the same, has passed both fences.
+    _thread: Background,
 }
 
 impl BuiltInPort {
@@ -121,20 +112,13 @@ impl BuiltInPort {
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = unbounded_channel();
         let (sender, events) = updates::queue(waker);
-        let (open, closed) = oneshot::channel();
-        let runtime = runtime()?;
-        let run = move || {
-            let serve = serve(config, received, |event| sender.send(event));
-            runtime.block_on(future::select(pin!(serve), closed));
-        };
-        let thread = thread::Builder::new().name("built-in".to_owned()).spawn(run);
-        let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
-        Ok(Self { commands, events, open: Some(open), thread: Some(thread) })
+        let serve = move || serve(config, received, move |event| sender.send(event));
+        Ok(Self { commands, events, _thread: Background::start("built-in", serve)? })
     }
 
     /// Asks for something. The answer comes by [`BuiltInPort::next`].
     pub fn send(&self, command: Command) {
-        // The thread ends with this end, or after a panic, which the drop tells.
+        // The thread ends with this end, or after a panic, which its own end tells.
         _ = self.commands.send(command);
     }
 
@@ -142,18 +126,6 @@ impl BuiltInPort {
     #[must_use]
     pub fn next(&self) -> Option<Event> {
         self.events.next()
-    }
-}
-
-impl Drop for BuiltInPort {
-    /// Gives up what is under way. A write that takes effect all the same has passed both fences.
-    fn drop(&mut self) {
-        self.open = None;
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of built-in storage panicked");
-        }
     }
 }
 

@@ -89,10 +89,12 @@ impl Storage {
             self.seen.clear();
             self.revision = 0;
         }
-        let (keys, revision) = self.range(0, true, 0).await?;
+        let (keys, revision) = self.range(0, !is_complete, 0).await?;
         let present: HashSet<_> = keys.iter().filter_map(|kv| self.key_of(kv)).collect();
-        let since = self.revision.cast_signed().saturating_add(1);
-        let (values, _) = self.range(revision, false, if is_complete { 0 } else { since }).await?;
+        let values = match is_complete {
+            true => keys,
+            false => self.range(revision, false, self.revision.cast_signed().saturating_add(1)).await?.0,
+        };
         let mut changed = Vec::new();
         for kv in values {
             let Some(key) = self.key_of(&kv) else { continue };
@@ -106,7 +108,7 @@ impl Storage {
             self.seen.remove(key);
         }
         self.revision = revision.cast_unsigned();
-        Ok(Event::Read { changed, deleted, revision: self.revision, is_complete })
+        Ok(Event::Read { changed, deleted, is_complete })
     }
 
     /// All Leases at `revision`, or at the newest for 0, that were written since `since`; and the revision.
@@ -153,7 +155,7 @@ impl Storage {
             wanted.extend(others.into_iter().map(|key| Wanted { key, value: None }));
         }
         wanted.retain(|lease| is_forced && lease.value.is_some() || !self.is_there(lease));
-        let (mut written, mut overtaken) = (0, Vec::new());
+        let mut overtaken = Vec::new();
         let mut rest = wanted.as_slice();
         while !rest.is_empty() {
             let mut batches = Vec::new();
@@ -165,14 +167,11 @@ impl Storage {
             let done = join_all(batches.iter().map(|batch| self.commit(batch))).await;
             for (batch, done) in batches.into_iter().zip(done) {
                 match done? {
-                    Done::Written { revision } => {
-                        self.note_written(batch, revision);
-                        written += batch.len();
-                    }
+                    Done::Written { revision } => self.note_written(batch, revision),
                     Done::Overtaken => {
                         for lease in batch {
                             match self.commit_one(lease).await? {
-                                Done::Written { .. } => written += 1,
+                                Done::Written { .. } => {}
                                 Done::Overtaken => overtaken.push(lease.key.clone()),
                                 Done::NotOurs => return Ok(Event::NotOurs),
                             }
@@ -182,7 +181,7 @@ impl Storage {
                 }
             }
         }
-        Ok(Event::Written { written, overtaken })
+        Ok(Event::Written { overtaken })
     }
 
     /// Whether a Lease is as wanted already.

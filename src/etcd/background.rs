@@ -1,0 +1,59 @@
+//! A thread with a runtime of its own, for as long as somebody holds the other end.
+
+use crate::engine::EngineError;
+use futures_util::future;
+use std::pin::pin;
+use std::thread::{self, JoinHandle};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::LocalSet;
+
+/// A runtime for one thread.
+///
+/// # Errors
+/// The system does not give what it needs.
+pub(super) fn runtime() -> Result<Runtime, EngineError> {
+    let runtime = Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|cause| EngineError::Io { what: "cannot start a runtime".to_owned(), cause })
+}
+
+/// The end of a thread that others hold.
+#[derive(Debug)]
+pub(super) struct Background {
+    name: &'static str,
+    /// Ends the thread when it is dropped, whatever the thread waits for.
+    open: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts a thread with this name, which runs what `work` makes.
+    ///
+    /// # Errors
+    /// The system gives no thread, or not what a runtime needs.
+    pub(super) fn start<W: Future<Output = ()>>(
+        name: &'static str,
+        work: impl FnOnce() -> W + Send + 'static,
+    ) -> Result<Self, EngineError> {
+        let (open, closed) = oneshot::channel();
+        let runtime = runtime()?;
+        let run = move || {
+            LocalSet::new().block_on(&runtime, future::select(pin!(work()), closed));
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+        let thread = thread.map_err(|cause| EngineError::Io { what: "cannot start a thread".to_owned(), cause })?;
+        Ok(Self { name, open: Some(open), thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    /// Gives up what is under way, and waits for the end of the thread.
+    fn drop(&mut self) {
+        self.open = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(thread = self.name, "a thread panicked");
+        }
+    }
+}
