@@ -69,6 +69,49 @@ fn a_dry_run_of_a_deletion_that_takes_finalizers_out_shows_an_empty_lease() {
 }
 
 #[test]
+fn a_deletion_of_what_does_not_decode_deletes_no_lease() {
+    const OPTION: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+    let (collection, path) = (lease::collection("corrupt"), lease::path("corrupt", "a"));
+    call("POST", &collection, &lease::new("a")).expect_status(201, "POST");
+    let is_decodable = "Operation cannot be fulfilled on leases.coordination.k8s.io \"a\": StorageError: invalid object, \
+        Code: 4, Key: /registry/leases/corrupt/a, ResourceVersion: 0, AdditionalErrorMsg: unsafe deletion is not allowed \
+        because the object is decodable from storage";
+    for (query, body) in [
+        (format!("?{OPTION}=true"), json!(null)),
+        (String::new(), json!({OPTION: true})),
+        (String::new(), json!({OPTION: true, "dryRun": ["All"]})),
+    ] {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let refused = call("DELETE", &format!("{path}{query}"), &body).expect_status(409, &body);
+        assert_eq!(message(&refused), is_decodable);
+    }
+    let absent = format!("{}?{OPTION}=true", lease::path("corrupt", "b"));
+    call("DELETE", &absent, "").expect_status(404, &absent);
+
+    for (name, value) in [
+        ("propagationPolicy", json!("Background")),
+        ("orphanDependents", json!(true)),
+        ("gracePeriodSeconds", json!(0)),
+        ("preconditions", json!({})),
+    ] {
+        let body = json!({OPTION: true, name: value}).to_string();
+        let refused = call("DELETE", &path, &body).expect_status(422, &body);
+        let words = format!(
+            "DeleteOptions.meta.k8s.io \"\" is invalid: {OPTION}: Invalid value: true: cannot be set together with .{name}"
+        );
+        assert_eq!(message(&refused), words);
+    }
+    let refused = call("DELETE", &collection, &json!({OPTION: true}).to_string()).expect_status(422, "the collection");
+    let words = format!(
+        "DeleteOptions.meta.k8s.io \"\" is invalid: {OPTION}: Invalid value: true: is not allowed with DELETECOLLECTION, \
+         try again after removing the option"
+    );
+    assert_eq!(message(&refused), words);
+    call("GET", &path, "").expect_status(200, "the Lease is there still");
+    call("DELETE", &path, &json!({OPTION: false}).to_string()).expect_status(200, "an option that asks for nothing");
+}
+
+#[test]
 fn what_cannot_name_a_lease_is_400() {
     for name in ["%2e%2e", ".", "%25"] {
         let refused = call("GET", &lease::path("named", name), "").expect_status(400, name);

@@ -13,7 +13,7 @@ use crate::codec::Format;
 use crate::codec::protobuf;
 use crate::form::{Form, Response, State};
 use crate::lease::Lease;
-use crate::options::{ListOptions, merge_delete_options};
+use crate::options::{ListOptions, merge_delete_collection_options, merge_delete_options};
 use crate::table::Table;
 use crate::table::change::Change;
 
@@ -28,11 +28,15 @@ impl Api {
         name: &str,
     ) -> Result<Verdict, ApiError> {
         let form = call.form(false)?;
-        let options = self.delete_options(call, body)?;
+        let options = merge_delete_options(&call.query, self.delete_options(call, body)?)?;
         check_key(namespace, name)?;
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
+        // The option deletes only what does not decode, and every Lease in the table does.
+        if options.ignore_store_read_error == Some(true) {
+            return Err(ApiError::NotCorrupt { namespace: namespace.to_owned(), name: name.to_owned() });
+        }
         let deletion = Deletion::of(&options);
         // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
@@ -77,7 +81,7 @@ impl Api {
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
-        let options = self.delete_options(call, body)?;
+        let options = merge_delete_collection_options(&call.query, self.delete_options(call, body)?)?;
         // What a list with these options would show is what goes, page after page if the client has set no limit
         // (apiserver `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as
         // with a limit: what was created later stays. A limit below 0 is none, and no pages either.
@@ -92,20 +96,20 @@ impl Api {
         Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 
-    fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<DeleteOptions, ApiError> {
-        let from_body = if body.is_empty() {
-            None
-        } else {
-            Some(match format_of_body(call.head)? {
-                Format::Json => self.decoder.decode_delete_options(body)?,
-                Format::Yaml => {
-                    let unread = |message| ApiError::Unclassified { message };
-                    self.decoder.decode_delete_options(&json_of_yaml(body, unread)?.0)?
-                }
-                Format::Protobuf => protobuf::decode_delete_options(body)?,
-            })
+    /// The options in the body, if there is one.
+    fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<Option<DeleteOptions>, ApiError> {
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let options = match format_of_body(call.head)? {
+            Format::Json => self.decoder.decode_delete_options(body)?,
+            Format::Yaml => {
+                let unread = |message| ApiError::Unclassified { message };
+                self.decoder.decode_delete_options(&json_of_yaml(body, unread)?.0)?
+            }
+            Format::Protobuf => protobuf::decode_delete_options(body)?,
         };
-        merge_delete_options(&call.query, from_body)
+        Ok(Some(options))
     }
 }
 

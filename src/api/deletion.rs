@@ -1,9 +1,9 @@
 //! What becomes of a Lease that is deleted, alone or with others of its collection.
 
-use super::preconditions::Preconditions;
+use super::preconditions;
 use crate::api_error::ApiError;
 use crate::clock::Now;
-use crate::codec::DeleteOptions;
+use crate::codec::{DeleteOptions, Preconditions};
 use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::table::object::Object;
@@ -13,8 +13,8 @@ use crate::table::object::Object;
 pub struct Deletion {
     /// What becomes of their dependents.
     pub propagation: Propagation,
-    /// What must hold of each.
-    pub preconditions: Preconditions,
+    /// What must hold of each, if anything.
+    pub preconditions: Option<Preconditions>,
     /// Whether nothing is to be deleted really.
     pub dry_run: bool,
 }
@@ -35,7 +35,7 @@ impl Deletion {
     pub(super) fn of(options: &DeleteOptions) -> Self {
         Self {
             propagation: propagation(options),
-            preconditions: Preconditions::of(options),
+            preconditions: options.preconditions.clone(),
             dry_run: !options.dry_run.is_empty(),
         }
     }
@@ -45,7 +45,9 @@ impl Deletion {
     /// # Errors
     /// 409 if a precondition does not hold.
     pub(super) fn decide(&self, current: &Object, now: Now) -> Result<Fate, ApiError> {
-        self.preconditions.check(current)?;
+        if let Some(preconditions) = &self.preconditions {
+            preconditions::check(preconditions, current)?;
+        }
         let finalizers = deletion_finalizers(&current.metadata().finalizers, self.propagation);
         if finalizers.is_empty() {
             return Ok(Fate::Gone);

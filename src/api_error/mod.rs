@@ -107,6 +107,13 @@ pub enum ApiError {
     },
     /// No representation of the response suits `Accept`.
     NotAcceptable(Unacceptable),
+    /// A deletion of an object that does not decode names one that does.
+    NotCorrupt {
+        /// Namespace of the Lease.
+        namespace: String,
+        /// Name of the Lease.
+        name: String,
+    },
     /// No Lease of this name.
     NotFound {
         /// Name of the Lease.
@@ -254,6 +261,14 @@ impl ApiError {
             code,
             ..Status::default()
         };
+        // `InvalidObjError` of kube-apiserver's store, whose keys begin with `prefix`.
+        let invalid_object = |prefix: &str, namespace: &str, name: &str, words: &str| {
+            let message = format!(
+                "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: {words}",
+                go_quoted(name)
+            );
+            failure(409, "Conflict", message, of(name, RESOURCE))
+        };
         let unknown_format = |accepted: &str| {
             let message =
                 format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
@@ -357,6 +372,10 @@ impl ApiError {
             Self::NotAcceptable(why) => {
                 failure(406, "NotAcceptable", why.to_string(), why.has_details().then(StatusDetails::default))
             }
+            Self::NotCorrupt { namespace, name } => {
+                let words = "unsafe deletion is not allowed because the object is decodable from storage";
+                invalid_object("/registry", namespace, name, words)
+            }
             Self::NotFound { name } => {
                 let message = format!("{RESOURCE}.{GROUP} {} not found", go_quoted(name));
                 failure(404, "NotFound", message, of(name, RESOURCE))
@@ -429,11 +448,9 @@ impl ApiError {
             }
             Self::UidMismatch { namespace, name, requested, found, dry_run } => {
                 let prefix = if *dry_run { "" } else { "/registry" };
-                let message = format!(
-                    "Operation cannot be fulfilled on {RESOURCE}.{GROUP} {}: StorageError: invalid object, Code: 4, Key: {prefix}/leases/{namespace}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {requested}, UID in object meta: {found}",
-                    go_quoted(name)
-                );
-                failure(409, "Conflict", message, of(name, RESOURCE))
+                let words =
+                    format!("Precondition failed: UID in precondition: {requested}, UID in object meta: {found}");
+                invalid_object(prefix, namespace, name, &words)
             }
             Self::UnknownPatchFormat => unknown_format(&PATCH_TYPES.join(", ")),
             Self::UnsupportedMediaType => unknown_format(MEDIA_TYPES),

@@ -23,10 +23,8 @@ pub struct DecodedLease {
 pub struct DeleteOptions {
     /// Seconds before the object goes; the Lease API has no use for it.
     pub grace_period_seconds: Option<i64>,
-    /// Delete only the object of this UID.
-    pub precondition_uid: Option<CompactString>,
-    /// Delete only this version of the object.
-    pub precondition_resource_version: Option<CompactString>,
+    /// What must hold of the object. Options with empty preconditions differ from options without any.
+    pub preconditions: Option<Preconditions>,
     /// The older way to say `propagation_policy`.
     pub orphan_dependents: Option<bool>,
     /// What becomes of dependents.
@@ -35,6 +33,15 @@ pub struct DeleteOptions {
     pub dry_run: Vec<CompactString>,
     /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
     pub ignore_store_read_error: Option<bool>,
+}
+
+/// Preconditions of a `DeleteOptions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preconditions {
+    /// UID of the object.
+    pub uid: Option<CompactString>,
+    /// Version of the object.
+    pub resource_version: Option<CompactString>,
 }
 
 impl DeleteOptions {

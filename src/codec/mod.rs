@@ -19,6 +19,6 @@ pub mod values;
 mod warnings;
 pub mod yaml;
 
-pub use decoded::{DecodedLease, DeleteOptions};
+pub use decoded::{DecodedLease, DeleteOptions, Preconditions};
 pub use format::Format;
 pub use warnings::FieldWarnings;

@@ -2,7 +2,7 @@
 
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
-use crate::codec::DeleteOptions;
+use crate::codec::{DeleteOptions, Preconditions};
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
 
@@ -12,20 +12,40 @@ const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "
 /// The options of a deletion: those of the body if there is one, else those of the query; valid either way.
 ///
 /// # Errors
-/// 400 for a number that cannot be read, 422 for values that the API does not know or that exclude each other.
+/// 400 for a number that does not parse, 422 for unsupported values and for options that exclude each other.
 pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> Result<DeleteOptions, ApiError> {
     let options = body.map_or_else(|| from_query(query), Ok)?;
     valid_or("DeleteOptions", complaints(&options))?;
     Ok(options)
 }
 
+/// [`merge_delete_options`] for a collection.
+///
+/// # Errors
+/// Those of [`merge_delete_options`], and 422 for `ignoreStoreReadErrorWithClusterBreakingPotential`.
+pub fn merge_delete_collection_options(
+    query: &Query<'_>,
+    body: Option<DeleteOptions>,
+) -> Result<DeleteOptions, ApiError> {
+    let options = merge_delete_options(query, body)?;
+    if options.ignore_store_read_error == Some(true) {
+        let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        valid_or("DeleteOptions", vec![ignore_store_read_error_complaint(detail)])?;
+    }
+    Ok(options)
+}
+
 fn from_query(query: &Query<'_>) -> Result<DeleteOptions, ApiError> {
-    let (mut grace, mut uid, mut resource_version, mut orphan, mut policy) = (None, None, None, None, None);
+    let (mut grace, mut orphan, mut policy, mut ignore_store_read_error) = (None, None, None, None);
+    let (mut uid, mut resource_version) = (None, None);
     let mut dry_run = Vec::new();
     for (name, value) in query.pairs() {
         match name.as_ref() {
             "dryRun" => dry_run.push(CompactString::from(value)),
             "gracePeriodSeconds" => keep_first(&mut grace, value),
+            "ignoreStoreReadErrorWithClusterBreakingPotential" => {
+                keep_first(&mut ignore_store_read_error, is_true(&value));
+            }
             "orphanDependents" => keep_first(&mut orphan, is_true(&value)),
             "propagationPolicy" => keep_first(&mut policy, CompactString::from(value)),
             "resourceVersion" => keep_first(&mut resource_version, CompactString::from(value)),
@@ -33,14 +53,17 @@ fn from_query(query: &Query<'_>) -> Result<DeleteOptions, ApiError> {
             _ => {}
         }
     }
+    let preconditions = Preconditions {
+        uid: uid.filter(|uid: &CompactString| !uid.is_empty()),
+        resource_version: resource_version.filter(|version: &CompactString| !version.is_empty()),
+    };
     Ok(DeleteOptions {
         grace_period_seconds: grace.as_deref().map(integer).transpose()?,
-        precondition_uid: uid.filter(|uid| !uid.is_empty()),
-        precondition_resource_version: resource_version.filter(|version| !version.is_empty()),
+        preconditions: Some(preconditions).filter(|preconditions| *preconditions != Preconditions::default()),
         orphan_dependents: orphan,
         propagation_policy: policy,
         dry_run,
-        ..DeleteOptions::default()
+        ignore_store_read_error,
     })
 }
 
@@ -59,7 +82,22 @@ fn complaints(options: &DeleteOptions) -> Vec<FieldError> {
         }
     }
     complaints.extend(dry_run_complaint(&options.dry_run));
+    if options.ignore_store_read_error == Some(true) {
+        let others = [
+            (".propagationPolicy", options.propagation_policy.is_some()),
+            (".orphanDependents", options.orphan_dependents.is_some()),
+            (".gracePeriodSeconds", options.grace_period_seconds.is_some()),
+            (".preconditions", options.preconditions.is_some()),
+        ];
+        for (other, _) in others.into_iter().filter(|&(_, is_set)| is_set) {
+            complaints.push(ignore_store_read_error_complaint(&format!("cannot be set together with {other}")));
+        }
+    }
     complaints
+}
+
+fn ignore_store_read_error_complaint(detail: &str) -> FieldError {
+    FieldError::invalid_unquoted("ignoreStoreReadErrorWithClusterBreakingPotential", true, detail)
 }
 
 #[cfg(test)]
@@ -76,12 +114,12 @@ mod tests {
         let raw = "gracePeriodSeconds=0&uid=u&resourceVersion=5&propagationPolicy=Background&dryRun=All&uid=v";
         let options = merge_delete_options(&Query::new(raw), None).expect("options");
         assert_eq!(options.grace_period_seconds, Some(0));
-        assert_eq!(options.precondition_uid.as_deref(), Some("u"));
-        assert_eq!(options.precondition_resource_version.as_deref(), Some("5"));
+        let preconditions = Preconditions { uid: Some("u".into()), resource_version: Some("5".into()) };
+        assert_eq!(options.preconditions, Some(preconditions));
         assert_eq!(options.propagation_policy.as_deref(), Some("Background"));
         assert_eq!(options.dry_run, ["All"]);
         let orphan = merge_delete_options(&Query::new("orphanDependents&uid="), None).expect("options");
-        assert_eq!((orphan.orphan_dependents, orphan.precondition_uid), (Some(true), None));
+        assert_eq!((orphan.orphan_dependents, orphan.preconditions), (Some(true), None));
     }
 
     #[test]

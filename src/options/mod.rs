@@ -11,7 +11,7 @@ mod query;
 mod timeout;
 mod write;
 
-pub use delete::merge_delete_options;
+pub use delete::{merge_delete_collection_options, merge_delete_options};
 pub use get::GetOptions;
 pub use list::{ListOptions, ResourceVersionMatch};
 pub use query::Query;

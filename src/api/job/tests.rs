@@ -1,7 +1,6 @@
 //! Lists and deletions, a step at a time.
 
 use super::*;
-use crate::api::preconditions::Preconditions;
 use crate::api::token::ContinueToken;
 use crate::api::{Api, Reply};
 use crate::auth::Credentials;
@@ -251,8 +250,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
 fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     let labels = vec!["!absent"; 1000].join(",");
     let selector = Selector { labels: LabelSelector::parse(&labels).expect("a selector"), ..Selector::default() };
-    let deletion =
-        Deletion { propagation: Propagation::default(), preconditions: Preconditions::default(), dry_run: false };
+    let deletion = Deletion { propagation: Propagation::default(), preconditions: None, dry_run: false };
     let now = Now { ms: 0, wall: Time(0) };
     for what in ["list", "page", "deletion"] {
         let mut table = table_of(40);

@@ -3,7 +3,7 @@
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
 use super::type_meta::{TypeMeta, not_registered};
-use crate::codec::DeleteOptions;
+use crate::codec::{DeleteOptions, Preconditions};
 
 const KIND: Field = Field::new(0, "kind", "string");
 const API_VERSION: Field = Field::new(1, "apiVersion", "string");
@@ -42,13 +42,10 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                 }
                 "preconditions" => match value {
                     // A pointer, so that null takes back what came before.
-                    Value::Null => {
-                        options.precondition_uid = None;
-                        options.precondition_resource_version = None;
-                    }
+                    Value::Null => options.preconditions = None,
                     value => {
                         if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {
-                            read_preconditions(&mut reader, members, &mut options);
+                            read_preconditions(&mut reader, members, options.preconditions.get_or_insert_default());
                         }
                     }
                 },
@@ -75,13 +72,13 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
     Ok(options)
 }
 
-fn read_preconditions(reader: &mut FieldReader, members: Members<'_, '_>, options: &mut DeleteOptions) {
+fn read_preconditions(reader: &mut FieldReader, members: Members<'_, '_>, preconditions: &mut Preconditions) {
     let scope = &mut Scope::new("Preconditions", Place::At("preconditions"));
     for (key, value) in members {
         match key {
-            "uid" => reader.optional_text(scope, &PRECONDITION_UID, value, &mut options.precondition_uid),
+            "uid" => reader.optional_text(scope, &PRECONDITION_UID, value, &mut preconditions.uid),
             "resourceVersion" => {
-                let into = &mut options.precondition_resource_version;
+                let into = &mut preconditions.resource_version;
                 reader.optional_text(scope, &PRECONDITION_RESOURCE_VERSION, value, into);
             }
             _ => {}
@@ -120,8 +117,7 @@ mod tests {
             );
             let options = DeleteOptions {
                 grace_period_seconds: Some(5),
-                precondition_uid: Some("u".into()),
-                precondition_resource_version: Some("1".into()),
+                preconditions: Some(Preconditions { uid: Some("u".into()), resource_version: Some("1".into()) }),
                 orphan_dependents: Some(false),
                 propagation_policy: Some("Background".into()),
                 dry_run: vec!["All".into()],
@@ -132,6 +128,8 @@ mod tests {
         for body in ["{}", "null", r#"{"preconditions":{"uid":"u"},"preconditions":null}"#] {
             assert_eq!(decode(body), Ok(DeleteOptions::default()));
         }
+        let empty = DeleteOptions { preconditions: Some(Preconditions::default()), ..DeleteOptions::default() };
+        assert_eq!(decode(r#"{"preconditions":{}}"#), Ok(empty));
     }
 
     #[test]

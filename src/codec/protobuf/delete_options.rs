@@ -3,7 +3,7 @@
 use super::decode::{Unknown, not_registered};
 use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
-use crate::codec::DeleteOptions;
+use crate::codec::{DeleteOptions, Preconditions};
 
 /// Reads the options of a deletion.
 ///
@@ -27,7 +27,10 @@ fn read_delete_options(message: &[u8]) -> Result<DeleteOptions, WireError> {
     while let Some(field) = reader.next()? {
         match field {
             1 => options.grace_period_seconds = Some(reader.int64("GracePeriodSeconds")?),
-            2 => read_preconditions(reader.bytes("Preconditions")?, &mut options)?,
+            2 => {
+                let bytes = reader.bytes("Preconditions")?;
+                read_preconditions(bytes, options.preconditions.get_or_insert_default())?;
+            }
             3 => options.orphan_dependents = Some(reader.boolean("OrphanDependents")?),
             4 => options.propagation_policy = Some(reader.repaired_text("PropagationPolicy")?),
             5 => options.dry_run.push(reader.repaired_text("DryRun")?),
@@ -41,12 +44,12 @@ fn read_delete_options(message: &[u8]) -> Result<DeleteOptions, WireError> {
     Ok(options)
 }
 
-fn read_preconditions(bytes: &[u8], options: &mut DeleteOptions) -> Result<(), WireError> {
+fn read_preconditions(bytes: &[u8], preconditions: &mut Preconditions) -> Result<(), WireError> {
     let mut reader = Reader::new("Preconditions", bytes);
     while let Some(field) = reader.next()? {
         match field {
-            1 => options.precondition_uid = Some(reader.repaired_text("UID")?),
-            2 => options.precondition_resource_version = Some(reader.repaired_text("ResourceVersion")?),
+            1 => preconditions.uid = Some(reader.repaired_text("UID")?),
+            2 => preconditions.resource_version = Some(reader.repaired_text("ResourceVersion")?),
             _ => reader.skip()?,
         }
     }
@@ -79,8 +82,7 @@ mod tests {
         message.put_integer(6, 1);
         let options = DeleteOptions {
             grace_period_seconds: Some(5),
-            precondition_uid: Some("u".into()),
-            precondition_resource_version: Some("1".into()),
+            preconditions: Some(Preconditions { uid: Some("u".into()), resource_version: Some("1".into()) }),
             orphan_dependents: Some(false),
             propagation_policy: Some("Background".into()),
             dry_run: vec!["All".into()],

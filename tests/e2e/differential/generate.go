@@ -249,7 +249,7 @@ func (g *gen) deleting() (body, [][2]string, []string) {
 		options = append(options, option{"preconditions", g.one(`{"resourceVersion":"`+version+`"}`, `{"uid":"`+uid+`"}`, `{"uid":"`+uid+`","resourceVersion":"`+version+`"}`, `{}`, "null", `{"x":1}`), ""})
 	}
 	if g.odds(20) {
-		options = append(options, option{g.one("unknown", "kind", "ignoreStoreReadErrorWithClusterBreakingPotential"), g.one("1", "true", `"x"`, "null"), "true"})
+		options = append(options, option{g.one("unknown", "kind"), g.one("1", "true", `"x"`, "null"), "true"})
 	}
 	if g.odds(3) {
 		var parameters []string
