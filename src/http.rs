@@ -62,6 +62,15 @@ pub fn is_target_well(target: &[u8]) -> bool {
     !has_bad && (!has_escape || is_escaped_well(target))
 }
 
+/// Path and query of a request target; the query is empty if there is none.
+#[must_use]
+pub fn split_query(target: &str) -> (&str, &str) {
+    match memchr(b'?', target.as_bytes()) {
+        Some(at) => (&target[..at], &target[at + 1..]),
+        None => (target, ""),
+    }
+}
+
 fn is_escaped_well(target: &[u8]) -> bool {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     let mut escapes = path.split(|byte| *byte == b'%').skip(1);

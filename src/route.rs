@@ -56,9 +56,14 @@ impl<'a> Target<'a> {
 
     fn of_decoded(path: &'a str) -> Self {
         const GROUP_PREFIX: &str = "/apis/coordination.k8s.io/";
-        let version_and_rest = || path.strip_prefix(GROUP_PREFIX)?.split_once('/');
+        let version_and_rest = || {
+            let path = path.strip_prefix(GROUP_PREFIX)?;
+            ApiVersion::ALL.into_iter().find_map(|version| {
+                let rest = path.strip_prefix(version.name())?.strip_prefix('/')?;
+                Some((version, rest))
+            })
+        };
         if let Some((version, rest)) = version_and_rest()
-            && let Some(version) = ApiVersion::from_name(version)
             && !rest.is_empty()
         {
             return Self { version, route: Route::of_resource(rest) };

@@ -15,6 +15,7 @@ use crate::resource::{ApiVersion, ResourceVersion};
 use crate::selector::Selector;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
+use memchr::memchr;
 use std::borrow::{Borrow, Cow};
 use std::cell::OnceCell;
 use std::fmt;
@@ -47,7 +48,10 @@ impl Key {
     /// Namespace and name.
     #[must_use]
     pub fn parts(&self) -> (&str, &str) {
-        self.0.split_once('/').unwrap_or(("", &self.0))
+        match memchr(b'/', self.0.as_bytes()) {
+            Some(at) => (&self.0[..at], &self.0[at + 1..]),
+            None => ("", &self.0),
+        }
     }
 
     /// Whether this is the key of `namespace` and `name`, without building one.

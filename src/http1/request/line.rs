@@ -1,7 +1,7 @@
 //! Request lines (RFC 9112 §3): method, target and version.
 
 use super::error::RequestError;
-use crate::http::{Method, is_target_well, is_token_byte};
+use crate::http::{Method, is_target_well, is_token_byte, split_query};
 use crate::limits::TARGET_BYTES_MAX;
 use memchr::{memchr, memrchr};
 
@@ -52,10 +52,7 @@ impl<'h> RequestLine<'h> {
             }
             _ => self.target,
         };
-        match memchr(b'?', target.as_bytes()) {
-            Some(at) => (&target[..at], &target[at + 1..]),
-            None => (target, ""),
-        }
+        split_query(target)
     }
 }
 

@@ -41,6 +41,15 @@ struct Awaited {
     owes_continue: bool,
 }
 
+/// Lengths of a head, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct HeadLength {
+    /// The head, with the empty line that ends it.
+    bytes: usize,
+    /// The request line, with its CRLF.
+    line_bytes: usize,
+}
+
 /// How the length of a body is known (RFC 9112 §6.3).
 #[derive(Debug)]
 enum Framing {
@@ -119,24 +128,23 @@ impl RequestParser {
         buf: &mut ByteBuf,
         serve: impl FnOnce(&RequestHead<'_>, &[u8], Persistence) -> (R, Bytes),
     ) -> Result<Step<R>, RequestError> {
-        let head_bytes = match &self.awaited {
+        let head = match &self.awaited {
             Some(awaited) => {
                 if let Framing::Length(length) = awaited.framing
                     && buf.len() < awaited.head_bytes + length
                 {
                     return Ok(self.incomplete());
                 }
-                awaited.head_bytes
+                HeadLength::of(buf.filled(), awaited.head_bytes)
             }
             None => match self.find_head(buf)? {
-                Some(head_bytes) => head_bytes,
+                Some(head) => head,
                 None => return Ok(Step::Incomplete { send_continue: false }),
             },
         };
 
-        let (head, rest) = buf.filled_mut().split_at_mut(head_bytes);
-        let line_bytes = memchr(b'\n', head).map_or(head_bytes, |at| at + 1);
-        let (line, section) = head.split_at(line_bytes);
+        let (line_and_section, rest) = buf.filled_mut().split_at_mut(head.bytes);
+        let (line, section) = line_and_section.split_at(head.line_bytes);
         let line = RequestLine::parse(line)?;
         self.fields.read(section, line.is_1_1)?;
         let said = self.fields.said();
@@ -144,7 +152,7 @@ impl RequestParser {
         let mut awaited = match self.awaited.take() {
             Some(awaited) => awaited,
             None => Awaited {
-                head_bytes,
+                head_bytes: head.bytes,
                 framing: Framing::of(said.body, self.body_bytes_max)?,
                 owes_continue: said.expects_continue,
             },
@@ -168,7 +176,7 @@ impl RequestParser {
                 if !progress.done {
                     self.awaited = Some(awaited);
                     // Everything was read: what is left behind the payload is free.
-                    buf.remove(head_bytes + body_bytes, framed_bytes - body_bytes);
+                    buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                     return Ok(self.incomplete());
                 }
                 (body_bytes, framed_bytes)
@@ -185,14 +193,14 @@ impl RequestParser {
         let (result, bytes) = serve(&request, &rest[..body_bytes], after);
         match bytes {
             Bytes::Consume => {
-                buf.consume(head_bytes + framed_bytes);
+                buf.consume(head.bytes + framed_bytes);
                 self.fields.shrink();
             }
             Bytes::Keep => {
                 // The chunks are decoded: what is left is a body of known length.
-                buf.remove(head_bytes + body_bytes, framed_bytes - body_bytes);
+                buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                 let framing = Framing::Length(body_bytes);
-                self.awaited = Some(Awaited { head_bytes, framing, owes_continue: false });
+                self.awaited = Some(Awaited { head_bytes: head.bytes, framing, owes_continue: false });
             }
         }
         Ok(Step::Served(result))
@@ -240,34 +248,34 @@ impl RequestParser {
         self.awaited.is_some()
     }
 
-    /// Length of the head at the front of `buf`, once it is all there.
-    fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<usize>, RequestError> {
+    /// Lengths of the head at the front of `buf`, once it is all there.
+    fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<HeadLength>, RequestError> {
         // Empty lines before a request line are skipped (RFC 9112 §2.2); a CR alone may be half of one.
         while let [b'\r', b'\n', ..] = buf.filled() {
             buf.consume(2);
             self.scanned_bytes = 0;
         }
         let bytes = buf.filled();
-        let mut end = None;
+        let mut head = None;
         if self.scanned_bytes == 0 {
-            end = self.repeated_head(bytes);
+            head = self.repeated_head(bytes);
         }
-        if end.is_none() {
-            end = find_head_end(bytes, self.scanned_bytes.saturating_sub(3))?;
+        if head.is_none() {
+            head = find_head_end(bytes, self.scanned_bytes.saturating_sub(3))?;
         }
-        let head = &bytes[..end.unwrap_or(bytes.len())];
-        if head.len() > HEAD_BYTES_MAX {
-            return Err(too_large(head));
+        let head_bytes = head.map_or(bytes.len(), |head| head.bytes);
+        if head_bytes > HEAD_BYTES_MAX {
+            return Err(too_large(&bytes[..head_bytes]));
         }
-        self.scanned_bytes = if end.is_some() { 0 } else { bytes.len() };
-        Ok(end)
+        self.scanned_bytes = if head.is_some() { 0 } else { bytes.len() };
+        Ok(head)
     }
 
-    /// Length of the head at the front of `bytes`, if its fields are those of the head before. They hold no other end.
-    fn repeated_head(&self, bytes: &[u8]) -> Option<usize> {
+    /// Lengths of the head at the front of `bytes`, if its fields are those of the head before. They hold no other end.
+    fn repeated_head(&self, bytes: &[u8]) -> Option<HeadLength> {
         let line_bytes = memchr(b'\n', bytes)? + 1;
         let section_bytes = self.fields.prefix_of(&bytes[line_bytes..])?;
-        Some(line_bytes + section_bytes)
+        Some(HeadLength { bytes: line_bytes + section_bytes, line_bytes })
     }
 
     fn incomplete<R>(&mut self) -> Step<R> {
@@ -276,21 +284,28 @@ impl RequestParser {
     }
 }
 
-/// Where the first head of `bytes` ends, of which none does before `from`.
+/// Lengths of the first head of `bytes`, whose end is not before `from`.
 ///
 /// A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2): the first is refused
 /// here, the second where lines are read.
-fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<usize>, RequestError> {
+fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<HeadLength>, RequestError> {
     for at in memchr_iter(b'\n', &bytes[from..]) {
         let at = from + at;
         if at == 0 || bytes[at - 1] != b'\r' {
             return Err(RequestError::Malformed("a line ends without CR"));
         }
         if bytes[at + 1..].starts_with(b"\r\n") {
-            return Ok(Some(at + 3));
+            return Ok(Some(HeadLength::of(bytes, at + 3)));
         }
     }
     Ok(None)
+}
+
+impl HeadLength {
+    /// Lengths of the head of `bytes` bytes at the front of `filled`.
+    fn of(filled: &[u8], bytes: usize) -> Self {
+        Self { bytes, line_bytes: memchr(b'\n', filled).map_or(bytes, |at| at + 1) }
+    }
 }
 
 impl Framing {
