@@ -185,13 +185,12 @@ mod tests {
                     has_waited |= !matches!(waiting.wake_up(), crate::api::waiting::WakeUp::OwnTicket(_));
                     self.turn();
                     self.now.ms += 100;
-                    match self.api.resume(waiting, self.now, || false) {
+                    match self.api.resume(waiting, self.now) {
                         Resumed::Again(again) => {
                             retry = Some(again);
                             break;
                         }
                         Resumed::Reply(reply) => return (reply.status().expect("a response"), has_waited),
-                        Resumed::Refused(refused) => return (refused.error.status().code, has_waited),
                         Resumed::Waits(waiting) => reply = Reply::Waiting(waiting),
                     }
                 }

@@ -65,7 +65,7 @@ use std::fmt;
 pub use storage::Storage;
 use storage::Written;
 use uuid::Uuid;
-use waiting::{Refused, Retry, Until, Waiter, Waiting};
+use waiting::{Retry, Until, Waiting};
 use warnings::Warnings;
 
 /// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
@@ -320,7 +320,10 @@ impl Api {
                 self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
             }
             // These are counted when their responses begin.
-            (None, Reply::Job(job)) => job.set_request(PendingRequest::of(request, kind, version, retry.since_ms)),
+            (None, Reply::Job(job)) => {
+                let query = Query::new(request.query);
+                job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
+            }
             (None, _) => {}
         }
         reply
@@ -338,8 +341,8 @@ impl Api {
                 Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
                 // The journal bounds how many there are.
                 Written::Submitted(ticket) => {
-                    let waiting = Waiting::new(Until::Settled(ticket, answer), Waiter::of(call), None);
-                    Ok(Reply::Waiting(waiting))
+                    let is_shared = self.storage.is_shared();
+                    Ok(Reply::Waiting(Waiting::new(Until::Settled(ticket, answer), call, None, is_shared)))
                 }
             },
             Verdict::Reply(reply) => Ok(*reply),
@@ -369,7 +372,7 @@ impl Api {
             Until::Barrier(_) | Until::VersionIsApplied(_) => &self.freshness_permits,
         };
         let permit = permits.take().ok_or(ApiError::TooManyRequests)?;
-        Ok(Reply::Waiting(Waiting::new(until, Waiter::of(call), Some(permit))))
+        Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
     }
 
     /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.
@@ -387,18 +390,6 @@ impl Api {
         let response = refusal(request, error);
         let kind = RequestKind::of(&route, verb_of(request, &route), request);
         self.metrics.count_request(kind, version, response.status, 0);
-        response
-    }
-
-    /// Answers a request that waited and is refused, and counts it.
-    #[cold]
-    pub fn refuse_waiting(&mut self, request: &RequestHead<'_>, refused: Refused) -> Response {
-        let Refused { error, warnings, waited_ms } = refused;
-        let Target { version, route } = Target::of(request.path);
-        let response = Response { warnings: warnings.into_fields(), ..refusal(request, &error) };
-        let kind = RequestKind::of(&route, verb_of(request, &route), request);
-        self.metrics.count_begin(kind, version, response.status);
-        self.metrics.count_end(kind, version, waited_ms);
         response
     }
 

@@ -21,14 +21,15 @@ pub(super) struct PendingRequest {
 
 impl PendingRequest {
     /// That of a request which was taken in at `taken_ms`.
-    pub(super) fn of(request: &RequestHead<'_>, kind: RequestKind, version: ApiVersion, taken_ms: u64) -> Self {
-        let form_of_error = form_of_error(request, &Query::new(request.query));
-        Self { kind, version, form_of_error, taken_ms }
-    }
-
-    /// That of a request which was taken in at `taken_ms`. An error is written in JSON.
-    pub(super) fn since(taken_ms: u64, kind: RequestKind, version: ApiVersion) -> Self {
-        Self { kind, version, form_of_error: Form::default(), taken_ms }
+    #[inline]
+    pub(super) fn of(
+        request: &RequestHead<'_>,
+        query: &Query<'_>,
+        kind: RequestKind,
+        version: ApiVersion,
+        taken_ms: u64,
+    ) -> Self {
+        Self { kind, version, form_of_error: form_of_error(request, query), taken_ms }
     }
 
     /// What it is answered with if it fails.

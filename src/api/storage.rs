@@ -58,7 +58,8 @@ impl Storage {
     }
 
     /// Number of the last ticket that is settled.
-    pub(super) fn settled(&self) -> u64 {
+    #[must_use]
+    pub fn settled(&self) -> u64 {
         self.journal().map_or(0, Journal::settled)
     }
 

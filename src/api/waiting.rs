@@ -5,8 +5,8 @@
 //! state of that moment, as `GuaranteedUpdate` does (apiserver `storage/etcd3`).
 //!
 //! ```text
-//!   handle ──► Waiting ──► resume ──► Reply       the change is applied
-//!     ▲                       ├─────► Refused     the store had no room, or the wait was too long
+//!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
+//!     ▲                       │
 //!     └───────────────────────┴─────► Again       another write came first, or the reason to wait is gone
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! (apiserver `admission/plugin/namespace/lifecycle`). This server has nobody to ask, so its wait is longer.
 
 use super::answer::Answer;
+use super::gzip;
 use super::pending_request::PendingRequest;
 use super::storage::Storage;
 use super::warnings::Warnings;
@@ -24,29 +25,23 @@ use crate::clock::Now;
 use crate::cluster::Namespaces;
 use crate::journal::{Failure, Outcome, Ticket};
 use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX, WRITE_WAIT_MS_MAX};
-use crate::metrics::RequestKind;
 use crate::permits::Permit;
-use crate::resource::ApiVersion;
 use compact_str::CompactString;
 
-/// A request that waits. Whoever serves the connection keeps the bytes of the request.
+/// A request that waits. Whoever serves the connection keeps the bytes of the request, if they may be needed.
 #[derive(Debug)]
 pub struct Waiting {
     until: Until,
-    of: Waiter,
+    request: PendingRequest,
+    retry: Retry,
     /// When the wait is too long, in ms.
     due_ms: u64,
+    /// Whether the request may have to be served again.
+    needs_request: bool,
+    takes_gzip: bool,
     /// Warnings for the client, beside the answer.
     warnings: Warnings,
     _permit: Option<Permit>,
-}
-
-/// What a wait keeps of a request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiter {
-    pub(super) kind: RequestKind,
-    pub(super) version: ApiVersion,
-    pub(super) retry: Retry,
 }
 
 /// What a request waits for.
@@ -80,25 +75,12 @@ pub struct Retry {
 /// How a request that waited goes on.
 #[derive(Debug)]
 pub enum Resumed {
-    /// The request is to be served again.
+    /// The request is to be served again. Its [bytes](Waiting::needs_request) were needed.
     Again(Retry),
-    /// The answer.
+    /// The answer, which may be an error.
     Reply(Reply),
-    /// The request is to be refused.
-    Refused(Box<Refused>),
     /// The request waits on.
     Waits(Waiting),
-}
-
-/// Why a request that waited is refused. [`Api::refuse_waiting`] makes the response.
-#[derive(Debug)]
-pub struct Refused {
-    /// The error.
-    pub error: ApiError,
-    /// Warnings for the client, beside the error.
-    pub(super) warnings: Warnings,
-    /// Time since the request was served first, in ms.
-    pub(super) waited_ms: u64,
 }
 
 /// The event after which a request that waits can go on.
@@ -115,15 +97,34 @@ pub enum WakeUp {
 }
 
 impl Waiting {
-    pub(super) fn new(until: Until, of: Waiter, permit: Option<Permit>) -> Self {
+    /// A request that waits from its first call on. `is_shared` says whether other processes write to the store.
+    #[inline]
+    pub(super) fn new(until: Until, call: &Call<'_>, permit: Option<Permit>, is_shared: bool) -> Self {
         let wait_ms = match &until {
             Until::NamespaceIsKnown(_) => NAMESPACE_WAIT_MS,
             Until::Barrier(_) => BARRIER_WAIT_MS_MAX,
             Until::VersionIsApplied(_) => VERSION_WAIT_MS_MAX,
             Until::KeyIsFree(_) | Until::Settled(..) => WRITE_WAIT_MS_MAX,
         };
-        let due_ms = of.retry.since_ms.saturating_add(wait_ms);
-        Self { until, of, due_ms, warnings: Warnings::default(), _permit: permit }
+        let is_settling = matches!(until, Until::Settled(..));
+        Self {
+            until,
+            request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
+            retry: call.retry,
+            due_ms: call.retry.since_ms.saturating_add(wait_ms),
+            // Only another writer comes between a request and its change: of this process one change of a Lease at a
+            // time is under way.
+            needs_request: is_shared || !is_settling,
+            takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
+            warnings: Warnings::default(),
+            _permit: permit,
+        }
+    }
+
+    /// Whether the bytes of the request must be kept, since it may have to be served again.
+    #[must_use]
+    pub fn needs_request(&self) -> bool {
+        self.needs_request
     }
 
     pub(super) fn warn(&mut self, warnings: Warnings) {
@@ -158,13 +159,6 @@ impl Waiting {
     }
 }
 
-impl Waiter {
-    #[inline]
-    pub(super) fn of(call: &Call<'_>) -> Self {
-        Self { kind: call.kind, version: call.version, retry: call.retry }
-    }
-}
-
 impl Retry {
     /// That of a request which is served first at `ms`.
     pub(super) fn first(ms: u64) -> Self {
@@ -173,57 +167,53 @@ impl Retry {
 }
 
 impl Api {
-    /// Goes on with a request that waits, if it can. `takes_gzip` says whether the client takes gzip. Only a long
-    /// answer needs it.
-    pub fn resume(&mut self, waiting: Waiting, now: Now, takes_gzip: impl FnOnce() -> bool) -> Resumed {
+    /// Goes on with a request that waits, if it can.
+    pub fn resume(&mut self, waiting: Waiting, now: Now) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
         if !is_over && !is_hopeless && now.ms < waiting.due_ms {
             return Resumed::Waits(waiting);
         }
-        let Waiting { until, of, warnings, .. } = waiting;
-        let waited_ms = now.ms.saturating_sub(of.retry.since_ms);
+        let Waiting { until, request, retry, needs_request, takes_gzip, warnings, .. } = waiting;
         let replied = match until {
-            Until::NamespaceIsKnown(_) => return Resumed::Again(of.retry),
+            Until::NamespaceIsKnown(_) => return Resumed::Again(retry),
             Until::VersionIsApplied(_) => {
-                return Resumed::Again(Retry { has_awaited_version: true, ..of.retry });
+                return Resumed::Again(Retry { has_awaited_version: true, ..retry });
             }
-            Until::Barrier(_) if is_over => return Resumed::Again(Retry { is_current: true, ..of.retry }),
+            Until::Barrier(_) if is_over => return Resumed::Again(Retry { is_current: true, ..retry }),
             Until::Barrier(_) if !self.storage.is_reachable() => Err(ApiError::StoreUnreachable),
             Until::Barrier(_) => Err(ApiError::Timeout),
-            Until::KeyIsFree(_) if is_over => return Resumed::Again(of.retry),
+            Until::KeyIsFree(_) if is_over => return Resumed::Again(retry),
             Until::KeyIsFree(_) => Err(ApiError::Timeout),
             Until::Settled(ticket, answer) => match ticket.take() {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
                 Outcome::Applied(object) => answer.into_reply(&object, now),
-                Outcome::Rejected => {
+                Outcome::Rejected if needs_request => {
                     // The rejected change came after the request, and the table has all that came before it.
-                    return Resumed::Again(Retry { rejections: of.retry.rejections + 1, is_current: true, ..of.retry });
+                    return Resumed::Again(Retry { rejections: retry.rejections + 1, is_current: true, ..retry });
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
                 Outcome::Pending => Err(ApiError::Timeout),
+                Outcome::Rejected => {
+                    debug_assert!(false, "a change was rejected that no other writer could precede");
+                    Err(ApiError::Timeout)
+                }
             },
         };
-        match replied {
-            Ok(mut reply) => {
-                reply.warn(warnings);
-                if reply.may_be_compressed() && takes_gzip() {
-                    reply = self.compress(reply);
-                }
-                match (reply.status(), &mut reply) {
-                    (Some(status), _) => {
-                        self.metrics.count_begin(of.kind, of.version, status);
-                        self.metrics.count_end(of.kind, of.version, waited_ms);
-                    }
-                    // A job is counted when its response begins.
-                    (None, Reply::Job(job)) => {
-                        job.set_request(PendingRequest::since(of.retry.since_ms, of.kind, of.version));
-                    }
-                    (None, _) => {}
-                }
-                Resumed::Reply(reply)
-            }
-            Err(error) => Resumed::Refused(Box::new(Refused { error, warnings, waited_ms })),
+        let mut reply = replied.unwrap_or_else(|error| Reply::Response(request.refusal(&error)));
+        reply.warn(warnings);
+        if takes_gzip && reply.may_be_compressed() {
+            reply = self.compress(reply);
         }
+        match (reply.status(), &mut reply) {
+            (Some(status), _) => {
+                request.count_begin(&mut self.metrics, status);
+                request.count_end(&mut self.metrics, now);
+            }
+            // A job is counted when its response begins.
+            (None, Reply::Job(job)) => job.set_request(request),
+            (None, _) => {}
+        }
+        Resumed::Reply(reply)
     }
 }

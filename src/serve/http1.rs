@@ -2,9 +2,9 @@
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Owner, Served, Service, Turn};
+use crate::api::Reply;
 use crate::api::job::{Job, JobError};
 use crate::api::waiting::{Resumed, Retry, Waiting};
-use crate::api::{Reply, is_gzip_accepted};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
@@ -178,19 +178,11 @@ impl Http1 {
             _ => return,
         }
         let InProgress::Waiting(waiting, after) = std::mem::take(&mut self.in_progress) else { return };
-        let takes_gzip = || self.parser.refused_head(input).is_some_and(|head| is_gzip_accepted(head.fields));
-        self.in_progress = match turn.service.resume(*waiting, turn.from.connection, turn.now, takes_gzip) {
+        self.in_progress = match turn.service.resume(*waiting, turn.from.connection, turn.now) {
             Resumed::Again(retry) => InProgress::Again(retry),
             Resumed::Reply(reply) => {
                 self.parser.consume_kept(input);
                 respond(reply, after, turn)
-            }
-            Resumed::Refused(refused) => {
-                let head = self.parser.refused_head(input);
-                let response = turn.service.refuse_waiting(head.as_ref(), *refused);
-                self.parser.consume_kept(input);
-                push_response(&response, after, turn);
-                InProgress::Nothing
             }
             Resumed::Waits(waiting) => InProgress::Waiting(Box::new(waiting), after),
         };

@@ -6,7 +6,7 @@ use super::waiters::Waiters;
 use super::{Owner, Peer};
 use crate::api::handover::given_back;
 use crate::api::job::Job;
-use crate::api::waiting::{Refused, Resumed, Retry, Waiting, WakeUp};
+use crate::api::waiting::{Resumed, Retry, Waiting, WakeUp};
 use crate::api::{Api, Reply, Storage};
 use crate::api_error::ApiError;
 use crate::auth::Credentials;
@@ -168,31 +168,16 @@ impl Service {
     }
 
     /// Goes on with a request that waits, if it can.
-    pub(super) fn resume(
-        &mut self,
-        waiting: Waiting,
-        connection: Token,
-        now: Now,
-        takes_gzip: impl FnOnce() -> bool,
-    ) -> Resumed {
-        let resumed = self.api.resume(waiting, now, takes_gzip);
+    pub(super) fn resume(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
+        let resumed = self.api.resume(waiting, now);
         match &resumed {
             // One that waits for its own change stays noted until that is settled.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
                 self.note_waiting(waiting, connection);
             }
-            Resumed::Again(_) | Resumed::Refused(_) | Resumed::Reply(_) | Resumed::Waits(_) => {}
+            Resumed::Again(_) | Resumed::Reply(_) | Resumed::Waits(_) => {}
         }
         resumed
-    }
-
-    /// Has the API refuse a request that waited; `None` if its head cannot be read.
-    pub(super) fn refuse_waiting(&mut self, request: Option<&RequestHead<'_>>, refused: Refused) -> Response {
-        self.pace.count(true);
-        match request {
-            Some(request) => self.api.refuse_waiting(request, refused),
-            None => Response::from_error(&refused.error),
-        }
     }
 
     /// Notes that a job on `connection` waits for changes that it has made.

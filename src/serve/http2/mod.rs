@@ -7,12 +7,14 @@ mod long;
 mod receive;
 mod send;
 mod streams;
+mod waiting;
 
 pub(super) use receive::Spare;
 
 use long::Long;
 use receive::Whole;
 use streams::{Source, StreamWork, Work, keep_unsent, work_mut};
+use waiting::WaitingStreams;
 
 use super::http1::Upgrade;
 use super::protocol::body_bytes_max;
@@ -39,8 +41,7 @@ pub struct Http2 {
     jobs: VecDeque<StreamKey>,
     /// Streams with a job, also one that cannot.
     jobs_open: usize,
-    /// Streams whose requests wait; some may have been reset.
-    waiting: Vec<StreamKey>,
+    waiting: WaitingStreams,
     /// Streams whose jobs wait; some may have been reset.
     waiting_jobs: Vec<StreamKey>,
     /// Requests that are to be served, in their order; some may have been reset.
@@ -82,7 +83,7 @@ impl Http2 {
             streams: Vec::new(),
             jobs: VecDeque::new(),
             jobs_open: 0,
-            waiting: Vec::new(),
+            waiting: WaitingStreams::new(),
             waiting_jobs: Vec::new(),
             whole: VecDeque::new(),
             long: Long::default(),

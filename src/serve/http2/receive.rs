@@ -6,14 +6,14 @@
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
+use crate::api::Reply;
 use crate::api::waiting::{Resumed, Retry, Waiting};
-use crate::api::{Reply, is_gzip_accepted};
 use crate::api_error::ApiError;
 use crate::buffer::ByteBuf;
 use crate::clock::Now;
 use crate::form::Response;
 use crate::hpack::{FieldBuf, NameId};
-use crate::http::{FieldLines, Method, RequestHead};
+use crate::http::{FieldLines, Method, RequestHead, split_query};
 use crate::http2::{self, ConnectionError, ErrorCode, Event, StreamKey};
 use crate::limits::LINGER_MS_MAX;
 use crate::serve::{self, Budget, Service, Turn};
@@ -25,8 +25,6 @@ use std::collections::BinaryHeap;
 pub(super) struct Unserved {
     fields: FieldBuf,
     body: Vec<u8>,
-    /// What a request that was served waits for.
-    waiting: Option<Waiting>,
 }
 
 impl Unserved {
@@ -211,17 +209,22 @@ impl Http2 {
 
     /// Serves a request that is whole, and says whether it did: it may have been reset by now.
     pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
-        let Whole { key, head, mut unserved, retry } = whole;
+        let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
         if is_open {
             let Unserved { fields, body, .. } = &*unserved;
-            unserved.waiting = self.dispatch(key, fields, head, body, retry, turn);
-            if unserved.waiting.is_some() {
-                let bytes = unserved.bytes();
-                self.received_bytes -= bytes;
-                self.waiting_bytes += bytes;
-                self.put(key, Work::Waiting(head, unserved));
-                self.waiting.push(key);
+            if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
+                self.waiting.add(key, &waiting);
+                let kept = if waiting.needs_request() {
+                    let bytes = unserved.bytes();
+                    self.received_bytes -= bytes;
+                    self.waiting_bytes += bytes;
+                    Some((head, unserved))
+                } else {
+                    self.give_back(unserved, turn);
+                    None
+                };
+                self.put(key, Work::Waiting(waiting, kept));
                 return true;
             }
         }
@@ -257,7 +260,7 @@ impl Http2 {
             let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
             assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that are not served");
             let waiting = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Waiting(_, unserved) => unserved.bytes(),
+                Work::Waiting(_, Some((_, unserved))) => unserved.bytes(),
                 _ => 0,
             });
             assert_eq!(waiting.sum::<usize>(), self.waiting_bytes, "bytes of requests that wait");
@@ -316,15 +319,20 @@ impl Http2 {
     #[inline(never)]
     fn resume_all(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         self.jobs.extend(self.waiting_jobs.drain(..));
-        let mut waiting = std::mem::take(&mut self.waiting);
-        let mut is_cut_short = false;
-        waiting.retain(|key| {
-            is_cut_short = turn.output.len() >= budget.room;
+        let settled = turn.service.api.storage.settled();
+        while turn.output.len() < budget.room
+            && let Some(key) = self.waiting.pop_settled(settled)
+        {
+            let waits_on = self.resume_one(key, budget, turn);
+            debug_assert!(!waits_on, "a settled change is nothing to wait for");
+        }
+        let mut is_cut_short = self.waiting.has_settled(settled);
+        let mut other = self.waiting.take_other(turn.now.ms);
+        other.retain(|key| {
+            is_cut_short |= turn.output.len() >= budget.room;
             is_cut_short || self.resume_one(*key, budget, turn)
         });
-        // Those that were served again meanwhile may wait again.
-        waiting.append(&mut self.waiting);
-        self.waiting = waiting;
+        self.waiting.put_back(other);
         is_cut_short
     }
 
@@ -332,17 +340,14 @@ impl Http2 {
     fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting(..));
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
-        let Some(StreamWork { work: Work::Waiting(head, mut unserved), .. }) = stream else { return false };
-        let waiting = unserved.waiting.take().expect("a request that waits, waits for something");
-        let lines = Lines { fields: &unserved.fields, head };
-        let takes_gzip = || lines.request().is_some_and(|request| is_gzip_accepted(request.fields));
-        match turn.service.resume(waiting, turn.from.connection, turn.now, takes_gzip) {
+        let Some(StreamWork { work: Work::Waiting(waiting, kept), .. }) = stream else { return false };
+        match turn.service.resume(waiting, turn.from.connection, turn.now) {
             Resumed::Waits(waiting) => {
-                unserved.waiting = Some(waiting);
-                self.put(key, Work::Waiting(head, unserved));
+                self.put(key, Work::Waiting(waiting, kept));
                 return true;
             }
             Resumed::Again(retry) => {
+                let (head, unserved) = kept.expect("a request that is served again is kept");
                 let bytes = unserved.bytes();
                 self.waiting_bytes -= bytes;
                 self.received_bytes += bytes;
@@ -351,14 +356,12 @@ impl Http2 {
             }
             // A write is no HEAD.
             Resumed::Reply(reply) => self.respond(key, reply, false, turn),
-            Resumed::Refused(refused) => {
-                let response = turn.service.refuse_waiting(lines.request().as_ref(), *refused);
-                self.respond(key, Reply::Response(response), false, turn);
-            }
         }
         budget.has_answers = true;
-        self.waiting_bytes -= unserved.bytes();
-        turn.service.scratch.spare.give(unserved);
+        if let Some((_, unserved)) = kept {
+            self.waiting_bytes -= unserved.bytes();
+            turn.service.scratch.spare.give(unserved);
+        }
         false
     }
 
@@ -479,7 +482,7 @@ impl Lines<'_> {
     fn request(&self) -> Option<RequestHead<'_>> {
         let Self { fields, head } = self;
         let target = std::str::from_utf8(head.path(fields)).ok()?;
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let (path, query) = split_query(target);
         let mut request = RequestHead {
             method: Method::from_bytes(head.method(fields)),
             path,

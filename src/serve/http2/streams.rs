@@ -3,6 +3,7 @@
 use super::Http2;
 use super::receive::Unserved;
 use crate::api::job::Job;
+use crate::api::waiting::Waiting;
 use crate::http2::{self, ErrorCode, StreamKey};
 use crate::serve::Service;
 use crate::watch::WatcherKey;
@@ -17,8 +18,8 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request was served and waits; its head and what there is of it.
-    Waiting(http2::RequestHead, Box<Unserved>),
+    /// The request was served and waits; its head and bytes, if it may have to be served again.
+    Waiting(Waiting, Option<(http2::RequestHead, Box<Unserved>)>),
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
@@ -105,7 +106,8 @@ impl Http2 {
                 self.unsent_bytes -= unsent.len();
                 self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
             }
-            Work::Waiting(_, unserved) => self.waiting_bytes -= unserved.bytes(),
+            Work::Waiting(_, Some((_, unserved))) => self.waiting_bytes -= unserved.bytes(),
+            Work::Waiting(_, None) => {}
         }
     }
 

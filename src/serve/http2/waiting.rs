@@ -1,0 +1,69 @@
+//! The streams whose requests wait, and which of them can go on.
+
+use crate::api::waiting::{Waiting, WakeUp};
+use crate::http2::StreamKey;
+use std::collections::VecDeque;
+
+/// Streams whose requests wait. Some may have been reset.
+#[derive(Debug)]
+pub(super) struct WaitingStreams {
+    /// Streams that wait for their own change, with the number of its ticket, in ascending order.
+    own: VecDeque<(u64, StreamKey)>,
+    /// Streams that wait for another event, or whose deadline may have passed.
+    other: Vec<StreamKey>,
+    /// No deadline of `own` is before this time, in ms.
+    own_due_ms_min: u64,
+}
+
+impl WaitingStreams {
+    /// No streams.
+    pub(super) fn new() -> Self {
+        Self { own: VecDeque::new(), other: Vec::new(), own_due_ms_min: u64::MAX }
+    }
+
+    /// Adds a stream whose request waits.
+    pub(super) fn add(&mut self, key: StreamKey, waiting: &Waiting) {
+        match waiting.wake_up() {
+            WakeUp::OwnTicket(number) => {
+                debug_assert!(self.own.back().is_none_or(|(last, _)| *last < number), "tickets in order");
+                self.own.push_back((number, key));
+                self.own_due_ms_min = self.own_due_ms_min.min(waiting.due_ms());
+            }
+            WakeUp::AnyChange | WakeUp::Barrier(_) | WakeUp::OtherTicket(_) => self.other.push(key),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.other.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Whether a stream's own change is among those up to the ticket `settled`.
+    pub(super) fn has_settled(&self, settled: u64) -> bool {
+        self.own.front().is_some_and(|(number, _)| *number <= settled)
+    }
+
+    /// Removes the first stream whose own change is among those up to the ticket `settled`.
+    pub(super) fn pop_settled(&mut self, settled: u64) -> Option<StreamKey> {
+        self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
+    }
+
+    /// Removes the streams of which only a look tells whether they can go on. Once the first deadline has come these
+    /// are all streams: that is rare, since nearly all changes are settled long before.
+    pub(super) fn take_other(&mut self, now_ms: u64) -> Vec<StreamKey> {
+        if now_ms >= self.own_due_ms_min {
+            self.other.extend(self.own.drain(..).map(|(_, key)| key));
+            self.own_due_ms_min = u64::MAX;
+        }
+        std::mem::take(&mut self.other)
+    }
+
+    /// Puts streams back that [`WaitingStreams::take_other`] removed and that wait on.
+    pub(super) fn put_back(&mut self, mut keys: Vec<StreamKey>) {
+        keys.append(&mut self.other);
+        self.other = keys;
+    }
+}
