@@ -54,10 +54,7 @@ pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineErr
         if let Some(info) = taking.info() {
             break info;
         }
-        if taking.is_short() && !taking.step(&table) {
-            return Err(damaged(&to.config.store, "snapshot", "the table has changed on the way"));
-        }
-        if let Some(piece) = taking.piece() {
+        if let Some(piece) = taking.piece(&table) {
             taking.on_durable(to.commit(Commit { piece: Some(piece), ..Commit::default() })?);
         }
     };

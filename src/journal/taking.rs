@@ -9,7 +9,8 @@ use super::retained::Amount;
 use crate::engine::SnapshotId;
 use crate::limits::JOB_KEYS_PER_STEP;
 use crate::table::Table;
-use crate::table::snapshot::{Range, Snapshot, Stepped};
+use crate::table::copy::TableCopy;
+use crate::table::snapshot::Stepped;
 
 /// A snapshot under way.
 #[derive(Debug)]
@@ -17,7 +18,7 @@ pub(super) struct Taking {
     id: SnapshotId,
     /// Format of its chunks.
     format: u8,
-    snapshot: Snapshot,
+    copy: TableCopy,
     applied: Applied,
     /// Records that are not handed over yet.
     records: Vec<u8>,
@@ -46,7 +47,7 @@ impl Taking {
         Self {
             id,
             format,
-            snapshot: Snapshot::now(table, Range::All),
+            copy: table.copy(),
             applied,
             records: Vec::new(),
             record_count: 0,
@@ -78,25 +79,28 @@ impl Taking {
         self.is_read && self.records.is_empty()
     }
 
-    /// Whether a step is needed before there is a piece.
-    pub(super) fn is_short(&self) -> bool {
+    /// Whether Leases must be read before there is a piece.
+    fn is_short(&self) -> bool {
         !self.is_read && self.records.len() < PIECE_BYTES
     }
 
-    /// Reads some Leases. False if that cannot go on.
-    pub(super) fn step(&mut self, table: &Table) -> bool {
-        let Self { snapshot, records, record_count, .. } = self;
-        let stepped = snapshot.next(table, JOB_KEYS_PER_STEP, |object| {
+    /// Reads some Leases.
+    fn step(&mut self, table: &Table) {
+        let Self { copy, records, record_count, .. } = self;
+        let stepped = copy.next(table, JOB_KEYS_PER_STEP, |object| {
             put_record(records, object);
             *record_count += 1;
             records.len() < PIECE_BYTES
         });
-        self.is_read = stepped == Ok(Stepped::Done);
-        stepped.is_ok()
+        self.is_read = stepped == Stepped::Done;
     }
 
-    /// The next piece, if there are records enough for one, or no more than the last.
-    pub(super) fn piece(&mut self) -> Option<Piece> {
+    /// Reads some Leases if that is needed. Gives the next piece, if there are records enough for one, or no more than
+    /// the last.
+    pub(super) fn piece(&mut self, table: &Table) -> Option<Piece> {
+        if self.is_short() {
+            self.step(table);
+        }
         if self.is_short() || self.records.is_empty() {
             return None;
         }
@@ -115,7 +119,7 @@ impl Taking {
     pub(super) fn info(&self) -> Option<SnapshotInfo> {
         self.is_complete().then(|| SnapshotInfo {
             id: self.id,
-            version: self.snapshot.version(),
+            version: self.copy.version(),
             position: self.applied.position,
             entries: self.applied.entries,
             chain: self.applied.chain,

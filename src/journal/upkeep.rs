@@ -18,7 +18,7 @@ use super::applied::Applied;
 use super::config::Config;
 use super::error::unreadable;
 use super::manifest::{Base, Manifest};
-use super::port::{Commit, Piece, StoredManifest};
+use super::port::{Commit, StoredManifest};
 use super::retained::{Amount, Retained};
 use super::stats::{SnapshotStats, Stats};
 use super::taking::Taking;
@@ -214,7 +214,7 @@ impl Upkeep {
         if self.pause_ms.is_some() {
             return None;
         }
-        let piece = self.next_piece(table)?;
+        let piece = self.taking.as_mut()?.piece(table)?;
         self.under_way = Some(Task::Piece);
         Some(Work::Beside(Commit { piece: Some(piece), ..Commit::default() }))
     }
@@ -264,16 +264,6 @@ impl Upkeep {
         // Half of the journal's budget, so that the other half lasts until the snapshot is finished.
         let due = last.max(config.limits.snapshot_bytes_min).min(config.limits.journal_bytes_max / 2);
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
-    }
-
-    fn next_piece(&mut self, table: &Table) -> Option<Piece> {
-        let taking = self.taking.as_mut()?;
-        if taking.is_short() && !taking.step(table) {
-            warn!(snapshot = taking.id().0, "snapshot given up: the table has forgotten what it needs");
-            self.give_up();
-            return None;
-        }
-        self.taking.as_mut()?.piece()
     }
 
     /// Takes in that the commit with what was to be done is durable.

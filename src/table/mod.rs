@@ -7,6 +7,7 @@
 //! exactly one event.
 
 pub mod change;
+pub mod copy;
 pub mod discard;
 pub mod event_log;
 mod history;
@@ -25,6 +26,7 @@ pub use prefetch::{PREFETCH_MAX, PrefetchKey};
 pub use usage::QuotaExceeded;
 
 use change::{Change, Rejected, Target};
+use copy::{Copies, TableCopy};
 use discard::Discard;
 use event_log::{Event, EventLog};
 use history::History;
@@ -50,6 +52,7 @@ pub struct Table {
     usage: Usage,
     log: EventLog,
     history: History,
+    copies: Copies,
     outlived: Outlived,
     discard: Discard,
     shared_texts: SharedTexts,
@@ -66,6 +69,7 @@ impl Table {
             usage: Usage::new(usize::MAX),
             log: EventLog::new(version, events_max, bytes_max),
             history: History::default(),
+            copies: Copies::default(),
             outlived: Outlived::default(),
             discard: Discard::default(),
             shared_texts: SharedTexts::default(),
@@ -95,6 +99,12 @@ impl Table {
     /// [`EventLog::room`] anew.
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
+    }
+
+    /// Begins a copy of all Leases at the present version.
+    #[must_use]
+    pub fn copy(&self) -> TableCopy {
+        self.copies.begin(self.version(), self.discard.clone())
     }
 
     /// States that were kept for lists and watches, and are to be let go of.
@@ -344,6 +354,7 @@ impl Table {
     /// Keeps what a change took away, for those who need it, and appends the event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
+        self.copies.on_change(before.as_ref());
         self.log.append(Event::new(before, after.clone(), deleted));
         self.check_invariants();
     }
