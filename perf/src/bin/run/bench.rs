@@ -132,11 +132,12 @@ impl<'l> Bench<'l> {
                 let measured = of_bench(group, name, &server.name, "request", told);
                 tell(Measurement { bytes_each, ..measured });
             }
-            Kind::Nodes { wire, placement, nodes, period, duration, reads } => {
+            Kind::Nodes { wire, placement, nodes, period, duration, reads, streams } => {
                 let server = self.lab.start_server(*placement, storage)?;
                 let mut arguments: Vec<String> = flags(&[("--nodes", *nodes), ("--watchers", u32::from(*reads))]);
                 arguments.extend(["--period", period, "--duration", duration].map(str::to_owned));
                 arguments.extend(flags(&[("--reads", u32::from(*reads))]));
+                arguments.extend(streams.iter().flat_map(|streams| flags(&[("--streams", *streams)])));
                 let told = self.lab.load_aimed(&server, Aim::All, *wire, &arguments).ok_or("no TLS")??;
                 // Each error is in one row: those of reads in theirs, all others with the renewals.
                 let read_errors = errors_of(&told.json, "read");

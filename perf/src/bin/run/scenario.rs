@@ -65,6 +65,8 @@ pub(crate) enum Kind {
         period: &'static str,
         duration: &'static str,
         reads: bool,
+        /// Requests in flight on one connection at most; as the generator has it if there is none.
+        streams: Option<u32>,
     },
 }
 
@@ -199,6 +201,7 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: if is_quick { "1s" } else { "10s" },
             duration: if is_quick { "1s" } else { "20s" },
             reads: true,
+            streams: None,
         };
         let about = format!(
             "the canonical load, {where_words}: each node renews every 10 s, its Lease is read as often, one watcher of all"
@@ -214,6 +217,8 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: "10s",
             duration: "20s",
             reads: false,
+            // 100,000 renewals a second of 10 ms each are 1,000 in flight.
+            streams: Some(100),
         };
         add("nodes", "nodes-1000000".to_owned(), about, kind);
     }
