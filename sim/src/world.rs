@@ -242,6 +242,8 @@ impl World {
             Fault::Room(node) => self.nodes[node].device.set_faults(|faults| faults.is_full = false),
             Fault::Start(node) => self.start(node),
             Fault::Stop(node) => self.nodes[node].stop(&sim),
+            // The disk of a server that is down is not stuck when it starts.
+            Fault::Stuck(node) if !self.nodes[node].is_up() => {}
             Fault::Stuck(node) => {
                 let is_early = sim.now_us() + LONG_STUCK_US.end < sim.swarm.duration_us + QUIET_US;
                 let is_long = is_early && !self.has_been_stuck && sim.random(fastrand::Rng::bool);
@@ -298,12 +300,14 @@ impl World {
         // In the store itself only after an orderly stop: a damaged page that only the last commit used cannot be told
         // from a torn one after a crash.
         let flips = if is_closed { flips } else { Vec::new() };
+        let whole = self.nodes[node].device.copy();
         flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
         let fate = self.nodes[node].start(&self.sim);
         if let (Fate::Ended(why), false) = (&fate, flips.is_empty()) {
             self.sim.count("stores with flips refused");
-            self.sim.say("fault", || format!("refused: {why}; the bits are flipped back"));
-            flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
+            self.sim.say("fault", || format!("refused: {why}; the file is put back"));
+            // To flip the bits back is not enough: the start has written to the file.
+            self.nodes[node].device.restore(&whole);
             let fate = self.nodes[node].start(&self.sim);
             return self.on_fate(node, fate);
         }

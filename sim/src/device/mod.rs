@@ -151,6 +151,16 @@ impl Device {
         })))
     }
 
+    /// Puts a copy of the file in its place. The bytes have room, and are durable.
+    pub fn restore(&self, copy: &Self) {
+        let bytes = copy.state().cache.clone();
+        let state = &mut *self.state();
+        state.blocks = vec![true; bytes.len().div_ceil(BLOCK_BYTES)];
+        state.unsynced.clear();
+        state.durable.clone_from(&bytes);
+        state.cache = bytes;
+    }
+
     /// Bytes of the file.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -163,7 +173,7 @@ impl Device {
         self.len() == 0
     }
 
-    /// Flips a bit; a second call flips it back.
+    /// Flips a bit.
     pub fn flip(&self, byte: usize, bit: u8) {
         let state = &mut *self.state();
         for bytes in [&mut state.cache, &mut state.durable] {

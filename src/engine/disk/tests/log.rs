@@ -134,6 +134,25 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
 }
 
+/// All but the header of redb, which says that the file is open.
+#[test]
+fn a_store_that_is_refused_stays_as_it_is() {
+    let fake = Fake::default();
+    let mut disk = fake.open();
+    append_each(&mut disk, 3000, 60);
+    let mut damaged = fake.bytes();
+    damaged[0] ^= 1;
+    let refused = Fake::new(damaged.clone());
+    assert!(matches!(refused.try_open(), Err(EngineError::Damaged { .. })));
+    let mut after = refused.bytes();
+    after[0] ^= 1;
+    assert_eq!(positions(&mut Fake::new(after.clone()).open()), (1..=3000).collect::<Vec<_>>());
+    let header = LOG_BYTES..LOG_BYTES + 320;
+    after[0] ^= 1;
+    after[header.clone()].copy_from_slice(&damaged[header]);
+    assert!(after == damaged);
+}
+
 #[test]
 fn a_database_of_another_time_is_refused() {
     let fake = Fake::default();
