@@ -1,8 +1,8 @@
 //! All Leases of the table at one version, read in steps while the table goes on changing, and in no particular order.
 //!
-//! A copy walks the Leases by key. A change of a Lease that the walk has not come to hands the state before to the copy,
-//! which gives that state out instead. So a change costs one more queued state, however many Leases there are. What has
-//! changed since, the walk tells by its version. A list, which must be in order, is a [`Snapshot`].
+//! A copy walks the Leases by key. A change of a Lease ahead of the walk hands the state before to the copy, and the
+//! copy gives that state out instead. So a change costs one more queued state, however many Leases there are. The walk
+//! passes over states of later versions. A list must be in order, and is a [`Snapshot`].
 //!
 //! ```text
 //!   table now:   a  b  c' d  e'        c was at version 5, the copy is of version 7, c' is at version 8
@@ -79,7 +79,7 @@ impl TableCopy {
         self.progress.borrow().version
     }
 
-    /// Gives the next states to `each`, which says whether to go on after each. Looks at no more than about `states_max`
+    /// Gives the next states to `each`, which says whether to go on after each. Looks at no more than `states_max`
     /// states. [`Stepped::Done`] if there are no more.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.progress.borrow_mut();
