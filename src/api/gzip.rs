@@ -21,8 +21,7 @@ use std::io::{self, Write};
 
 /// Whether a client takes gzip. kube-apiserver looks for the bare word in the first field of this name, so that a
 /// quality, be it 1 or 0, means no.
-#[must_use]
-pub fn is_accepted(fields: &dyn FieldLines) -> bool {
+pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     let mut accepted = None;
     fields.for_each(&mut |name, value| {
         if accepted.is_none() && name.eq_ignore_ascii_case(b"accept-encoding") {

@@ -52,7 +52,6 @@ use answer::Answer;
 pub use discovery::health;
 use freshness::names_version;
 use gzip::Gzip;
-pub use gzip::is_accepted as is_gzip_accepted;
 use handover::Handover;
 use health::HealthChecks;
 use identity::Identity;

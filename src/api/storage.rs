@@ -129,7 +129,7 @@ fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> 
 }
 
 #[cold]
-fn unapplied() -> ApiError {
+pub(super) fn unapplied() -> ApiError {
     debug_assert!(false, "a change was rejected by the table that it was made from");
     ApiError::overtaken()
 }

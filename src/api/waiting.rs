@@ -17,7 +17,7 @@
 use super::answer::Answer;
 use super::gzip;
 use super::pending_request::PendingRequest;
-use super::storage::Storage;
+use super::storage::{Storage, unapplied};
 use super::warnings::Warnings;
 use super::{Api, Call, Reply};
 use crate::api_error::ApiError;
@@ -75,7 +75,7 @@ pub struct Retry {
 /// How a request that waited goes on.
 #[derive(Debug)]
 pub enum Resumed {
-    /// The request is to be served again. Its [bytes](Waiting::needs_request) were needed.
+    /// The request is to be served again. [`Waiting::needs_request`] was true, so the caller has its bytes.
     Again(Retry),
     /// The answer, which may be an error.
     Reply(Reply),
@@ -112,8 +112,7 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // Only another writer comes between a request and its change: of this process one change of a Lease at a
-            // time is under way.
+            // Only another writer can overtake a change. This process has one change of a Lease under way.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -194,10 +193,7 @@ impl Api {
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),
                 Outcome::Pending => Err(ApiError::Timeout),
-                Outcome::Rejected => {
-                    debug_assert!(false, "a change was rejected that no other writer could precede");
-                    Err(ApiError::Timeout)
-                }
+                Outcome::Rejected => Err(unapplied()),
             },
         };
         let mut reply = replied.unwrap_or_else(|error| Reply::Response(request.refusal(&error)));

@@ -107,7 +107,7 @@ pub enum ApiError {
     },
     /// No representation of the response suits `Accept`.
     NotAcceptable(Unacceptable),
-    /// A deletion of an object that does not decode names one that does.
+    /// The deletion is only for an object that does not decode, and the Lease decodes.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,

@@ -34,6 +34,19 @@ impl Unserved {
     }
 }
 
+/// A request that waits and may have to be served again.
+#[derive(Debug)]
+pub(super) struct Kept {
+    head: http2::RequestHead,
+    unserved: Box<Unserved>,
+}
+
+impl Kept {
+    fn is_head(&self) -> bool {
+        Method::from_bytes(self.head.method(&self.unserved.fields)) == Method::Head
+    }
+}
+
 /// Memory of requests that are done with, for those that come: of all connections, a few.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
@@ -215,16 +228,16 @@ impl Http2 {
             let Unserved { fields, body, .. } = &*unserved;
             if let Some(waiting) = self.dispatch(key, fields, head, body, retry, turn) {
                 self.waiting.add(key, &waiting);
+                let bytes = unserved.bytes();
+                self.received_bytes -= bytes;
+                self.waiting_bytes += bytes;
                 let kept = if waiting.needs_request() {
-                    let bytes = unserved.bytes();
-                    self.received_bytes -= bytes;
-                    self.waiting_bytes += bytes;
-                    Some((head, unserved))
+                    Some(Box::new(Kept { head, unserved }))
                 } else {
-                    self.give_back(unserved, turn);
+                    turn.service.scratch.spare.give(unserved);
                     None
                 };
-                self.put(key, Work::Waiting(waiting, kept));
+                self.put(key, Work::Waiting { waiting, bytes, kept });
                 return true;
             }
         }
@@ -260,7 +273,7 @@ impl Http2 {
             let whole = self.whole.iter().chain(self.long.iter()).map(|whole| whole.unserved.bytes());
             assert_eq!(receiving.chain(whole).sum::<usize>(), self.received_bytes, "bytes that are not served");
             let waiting = self.streams.iter().flatten().map(|stream| match &stream.work {
-                Work::Waiting(_, Some((_, unserved))) => unserved.bytes(),
+                Work::Waiting { bytes, .. } => *bytes,
                 _ => 0,
             });
             assert_eq!(waiting.sum::<usize>(), self.waiting_bytes, "bytes of requests that wait");
@@ -338,29 +351,31 @@ impl Http2 {
 
     /// Goes on with a request that waits, if it can, and says whether it waits on.
     fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
-        let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting(..));
+        let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting { .. });
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
-        let Some(StreamWork { work: Work::Waiting(waiting, kept), .. }) = stream else { return false };
+        let Some(StreamWork { work: Work::Waiting { waiting, bytes, kept }, .. }) = stream else { return false };
         match turn.service.resume(waiting, turn.from.connection, turn.now) {
             Resumed::Waits(waiting) => {
-                self.put(key, Work::Waiting(waiting, kept));
+                self.put(key, Work::Waiting { waiting, bytes, kept });
                 return true;
             }
             Resumed::Again(retry) => {
-                let (head, unserved) = kept.expect("a request that is served again is kept");
-                let bytes = unserved.bytes();
+                let Kept { head, unserved } = *kept.expect("a request that is served again is kept");
                 self.waiting_bytes -= bytes;
                 self.received_bytes += bytes;
                 self.whole.push_back(Whole { key, head, unserved, retry: Some(retry) });
                 return false;
             }
-            // A write is no HEAD.
-            Resumed::Reply(reply) => self.respond(key, reply, false, turn),
+            Resumed::Reply(reply) => {
+                // A request whose bytes are gone is a write, and no HEAD.
+                let head_only = kept.as_ref().is_some_and(|kept| kept.is_head());
+                self.respond(key, reply, head_only, turn);
+            }
         }
         budget.has_answers = true;
-        if let Some((_, unserved)) = kept {
-            self.waiting_bytes -= unserved.bytes();
-            turn.service.scratch.spare.give(unserved);
+        self.waiting_bytes -= bytes;
+        if let Some(kept) = kept {
+            turn.service.scratch.spare.give(kept.unserved);
         }
         false
     }

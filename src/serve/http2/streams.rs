@@ -1,7 +1,7 @@
 //! What is under way on each stream.
 
 use super::Http2;
-use super::receive::Unserved;
+use super::receive::{Kept, Unserved};
 use crate::api::job::Job;
 use crate::api::waiting::Waiting;
 use crate::http2::{self, ErrorCode, StreamKey};
@@ -18,8 +18,14 @@ pub(super) struct StreamWork {
 
 #[derive(Debug)]
 pub(super) enum Work {
-    /// The request was served and waits; its head and bytes, if it may have to be served again.
-    Waiting(Waiting, Option<(http2::RequestHead, Box<Unserved>)>),
+    /// The request was served and waits.
+    Waiting {
+        waiting: Waiting,
+        /// Bytes of the request, also if they are not kept.
+        bytes: usize,
+        /// The request, if it may have to be served again.
+        kept: Option<Box<Kept>>,
+    },
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
     /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
@@ -106,8 +112,7 @@ impl Http2 {
                 self.unsent_bytes -= unsent.len();
                 self.jobs_open -= usize::from(matches!(source, Source::Job(_)));
             }
-            Work::Waiting(_, Some((_, unserved))) => self.waiting_bytes -= unserved.bytes(),
-            Work::Waiting(_, None) => {}
+            Work::Waiting { bytes, .. } => self.waiting_bytes -= bytes,
         }
     }
 

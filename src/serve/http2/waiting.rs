@@ -51,8 +51,8 @@ impl WaitingStreams {
         self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
     }
 
-    /// Removes the streams of which only a look tells whether they can go on. Once the first deadline has come these
-    /// are all streams: that is rare, since nearly all changes are settled long before.
+    /// Removes the streams that must be looked at one by one. Once a deadline of `own` may have passed, these are all
+    /// streams. That is rare: nearly all changes are settled long before.
     pub(super) fn take_other(&mut self, now_ms: u64) -> Vec<StreamKey> {
         if now_ms >= self.own_due_ms_min {
             self.other.extend(self.own.drain(..).map(|(_, key)| key));
