@@ -1,5 +1,5 @@
-//! The records of a snapshot: a stream of bytes with a record for each Lease, nearly in the order of their keys. The
-//! stream is cut into pieces at any byte.
+//! The records of a snapshot: a stream of bytes with a record for each Lease, in no particular order. The stream is
+//! cut into pieces at any byte.
 //!
 //! ```text
 //!   number   bytes of the record

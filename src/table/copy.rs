@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   table now:   a  b  c' d  e'        c was at version 5, the copy is of version 7, c' is at version 8
-//!                   ^ start            d is the next
+//!                      ^ start         a and b are given out
 //!   overtaken:   c  e
 //! ```
 //!
@@ -31,7 +31,7 @@ struct Progress {
     version: ResourceVersion,
     /// First key that the walk has not come to; none when the walk is done.
     start: Option<String>,
-    /// States that changed before the walk came to them, and are not given out.
+    /// States that a change took away ahead of the walk, not given out yet.
     overtaken: States,
 }
 
@@ -79,8 +79,8 @@ impl TableCopy {
         self.progress.borrow().version
     }
 
-    /// Gives the next states to `each`, which says whether to go on after each. Looks at no more than `states_max`
-    /// states. [`Stepped::Done`] if there are no more.
+    /// Gives the next states to `each`, which says whether to go on after each. Looks at `states_max` states at most.
+    /// [`Stepped::Done`] if there are no more.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.progress.borrow_mut();
         let mut looked_at = 0;
@@ -155,40 +155,79 @@ mod tests {
         }
     }
 
+    /// A copy, the states that it must give out, and those that it has.
+    struct Running {
+        copy: TableCopy,
+        expected: States,
+        given: States,
+    }
+
+    impl Running {
+        /// Takes a step; gives whether the copy is done, and then has given what it must.
+        fn step(&mut self, table: &Table, states_max: usize, mut wanted: u8) -> bool {
+            let Self { copy, expected, given } = self;
+            let stepped = copy.next(table, states_max, |object| {
+                let (key, version) = state(object);
+                assert_eq!(given.insert(key, version), None, "{:?} twice", object.key());
+                wanted = wanted.saturating_sub(1);
+                wanted > 0
+            });
+            if stepped == Stepped::Done {
+                assert_eq!(given, expected);
+            }
+            stepped == Stepped::Done
+        }
+    }
+
     /// Goal: whatever changes between the steps, each copy gives out the states of its version, and each of them once.
     #[test]
     fn a_copy_gives_out_the_states_of_its_version_once() {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
             let mut table = Table::new(ResourceVersion(10), 4, usize::MAX);
-            let mut copies: Vec<(TableCopy, States, States)> = Vec::new();
+            let mut copies: Vec<Running> = Vec::new();
             for _ in 0..200 {
                 match random.u8(..10) {
                     0 if copies.len() < 3 => {
                         let states = table.ordered.values().map(|slot| table.object(*slot));
-                        copies.push((table.copy(), states.map(state).collect(), States::new()));
+                        let expected = states.map(state).collect();
+                        copies.push(Running { copy: table.copy(), expected, given: States::new() });
                     }
-                    1 if !copies.is_empty() => drop(copies.swap_remove(random.usize(..copies.len()))),
                     2..5 if !copies.is_empty() => {
                         let at = random.usize(..copies.len());
-                        let (copy, expected, given) = &mut copies[at];
-                        let mut wanted = random.u8(..5);
-                        let stepped = copy.next(&table, random.usize(1..8), |object| {
-                            let (key, version) = state(object);
-                            assert_eq!(given.insert(key, version), None, "seed {seed}: {:?} twice", object.key());
-                            wanted = wanted.saturating_sub(1);
-                            wanted > 0
-                        });
-                        if stepped == Stepped::Done {
-                            assert_eq!(given, expected, "seed {seed}");
+                        if copies[at].step(&table, random.usize(1..8), random.u8(..5)) {
                             drop(copies.swap_remove(at));
                         }
                     }
                     _ => change_at_random(&mut table, &mut random),
                 }
             }
+            for running in &mut copies {
+                let is_done = (0..NAMES).any(|_| running.step(&table, 8, u8::MAX));
+                assert!(is_done, "seed {seed}: a copy without an end");
+            }
             copies.clear();
             assert!(table.copies.0.borrow().is_empty(), "a copy that has ended is told of changes");
         }
+    }
+
+    #[test]
+    fn what_a_copy_holds_is_let_go_of_in_steps() {
+        let mut table = Table::new(ResourceVersion(10), 4, usize::MAX);
+        let change = |table: &mut Table, name| {
+            let target = table.find("n", &format!("l{name:02}")).map(|(slot, _)| table.target(slot));
+            let lease = Box::new(lease(name, table.version().0));
+            let change = match target {
+                None => Change::Create(lease),
+                Some(target) => Change::Replace(target, lease),
+            };
+            table.apply(change).expect("the present state");
+        };
+        (0..NAMES).for_each(|name| change(&mut table, name));
+        let copy = table.copy();
+        (0..NAMES).for_each(|name| change(&mut table, name));
+        assert_eq!(table.discarded_len(), 0);
+        drop(copy);
+        assert_eq!(table.discarded_len(), 20);
     }
 }

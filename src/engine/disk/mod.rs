@@ -118,16 +118,16 @@ impl Disk {
         let store = Store { name: name.to_owned(), guard: Guard::new(backend) };
         let database = store.open(absent)?;
         let mut disk = Self { store, database: Some(database), next: 1, marks: 0, log: Log::new(0, 0), _lock: lock };
-        if let Err(error) = disk.find_end() {
-            // A store that is refused stays as it is, for whoever mends it: redb would write pages when it closes.
+        if let Err(error) = disk.load() {
+            // A store that the engine refuses stays as it is: redb would write pages when it closes.
             disk.store.guard.retire();
             return Err(error);
         }
         Ok(disk)
     }
 
-    /// Reads the log, and where the store ends.
-    fn find_end(&mut self) -> Result<(), EngineError> {
+    /// Checks the format, and reads the log and the next position.
+    fn load(&mut self) -> Result<(), EngineError> {
         // The rest of a later format may be of any shape.
         self.store.check_format(self.read(Summary::format)?)?;
         let summary = self.read(Summary::of)?;

@@ -49,8 +49,11 @@ impl Store {
         let database = builder
             .create_with_backend(BehindLog(self.guard.clone()))
             .map_err(|error| self.error("cannot open", error.into()))?;
-        if absent == Absent::Create {
-            self.create_tables(&database)?;
+        if absent == Absent::Create
+            && let Err(error) = self.create_tables(&database)
+        {
+            self.guard.retire();
+            return Err(error);
         }
         Ok(database)
     }

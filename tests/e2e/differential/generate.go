@@ -251,6 +251,10 @@ func (g *gen) deleting() (body, [][2]string, []string) {
 	if g.odds(20) {
 		options = append(options, option{g.one("unknown", "kind"), g.one("1", "true", `"x"`, "null"), "true"})
 	}
+	if g.odds(20) {
+		// Kubernetes 1.34 ignores true, and 1.37 and this server do not.
+		options = append(options, option{"ignoreStoreReadErrorWithClusterBreakingPotential", g.one("1", "false", `"x"`, "null"), "false"})
+	}
 	if g.odds(3) {
 		var parameters []string
 		for _, option := range options {

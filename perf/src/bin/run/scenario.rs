@@ -217,7 +217,7 @@ fn add_nodes(is_quick: bool, add: &mut impl FnMut(&'static str, String, String, 
             period: "10s",
             duration: "20s",
             reads: false,
-            // 100,000 renewals a second of 10 ms each are 1,000 in flight.
+            // 8 connections have 800 in flight then, so that each may take 8 ms.
             streams: Some(100),
         };
         add("nodes", "nodes-1000000".to_owned(), about, kind);

@@ -134,7 +134,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
 }
 
-/// All but the header of redb, which says that the file is open.
+/// Goal: a refused open changes nothing but the header of redb, which then says that the file is open.
 #[test]
 fn a_store_that_is_refused_stays_as_it_is() {
     let fake = Fake::default();
