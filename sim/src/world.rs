@@ -300,10 +300,10 @@ impl World {
         // In the store itself only after an orderly stop: a damaged page that only the last commit used cannot be told
         // from a torn one after a crash.
         let flips = if is_closed { flips } else { Vec::new() };
-        let whole = self.nodes[node].device.copy();
+        let whole = (!flips.is_empty()).then(|| self.nodes[node].device.copy());
         flips.iter().for_each(|(byte, bit)| self.nodes[node].device.flip(*byte, *bit));
         let fate = self.nodes[node].start(&self.sim);
-        if let (Fate::Ended(why), false) = (&fate, flips.is_empty()) {
+        if let (Fate::Ended(why), Some(whole)) = (&fate, whole) {
             self.sim.count("stores with flips refused");
             self.sim.say("fault", || format!("refused: {why}; the file is put back"));
             // To flip the bits back is not enough: the start has written to the file.

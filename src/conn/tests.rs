@@ -82,6 +82,23 @@ impl World {
         self.conn.read_ahead(&self.service.table, &mut self.service.pace, &mut self.pool, self.now).is_some()
     }
 
+    /// Speaks HTTP/2 with the settings that the protocol begins with.
+    fn begin_http2(&mut self) {
+        self.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
+        self.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    }
+
+    /// What the peer gets in some turns.
+    fn answers(&mut self) -> String {
+        let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
+        for _ in 0..4 {
+            self.turn();
+            let read = self.peer.read(&mut piece).unwrap_or(0);
+            bytes.extend_from_slice(&piece[..read]);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
     fn turn(&mut self) {
         self.wait();
         self.conn.on_ready(Token(0), &mut self.service, &mut self.pool, self.now);
@@ -204,8 +221,7 @@ fn settled_writes_are_answered_although_the_peer_sends_no_more() {
     let mut world = World::with_journal();
     // A crowd leaves little room.
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    world.begin_http2();
     for n in 0..WRITES {
         world.peer.write_all(&create_lease(2 * n + 1)).expect("room in the kernel");
     }
@@ -230,9 +246,7 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
     let mut world = World::with_journal();
     // All connections together hold so much that this one has little room.
     world.service.received_bytes = RECEIVED_BYTES_TOTAL_HIGH;
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    // SETTINGS, and a window for all bodies.
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    world.begin_http2();
     let mut answers = Vec::new();
     let mut send = |world: &mut World, stream, padding| {
         let (mut rest, mut piece) = (&create_padded_lease(stream, padding)[..], [0; 4096]);
@@ -261,17 +275,10 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
 #[test]
 fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     let mut world = World::with_journal();
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    world.begin_http2();
     // Leases and errors that were answered since the last call.
     let answers = |world: &mut World| {
-        let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
-        for _ in 0..4 {
-            world.turn();
-            let read = world.peer.read(&mut piece).unwrap_or(0);
-            bytes.extend_from_slice(&piece[..read]);
-        }
-        let text = String::from_utf8_lossy(&bytes);
+        let text = world.answers();
         (text.matches(r#""kind":"Lease""#).count(), text.matches(r#""code":504"#).count())
     };
     world.peer.write_all(&create_lease(1)).expect("room");
@@ -304,8 +311,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
 #[test]
 fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
     let mut world = World::with_journal();
-    world.peer.write_all(crate::http2::PREFACE).expect("room in the kernel");
-    world.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
+    world.begin_http2();
     let reset = [0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 8];
     for (sent, waiting) in [(create_lease(1), 1), ([&reset[..], &create_lease(3)].concat(), 2)] {
         world.peer.write_all(&sent).expect("room");
@@ -314,13 +320,7 @@ fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
         }
     }
     world.settle();
-    let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
-    for _ in 0..4 {
-        world.turn();
-        let read = world.peer.read(&mut piece).unwrap_or(0);
-        bytes.extend_from_slice(&piece[..read]);
-    }
-    let text = String::from_utf8_lossy(&bytes);
+    let text = world.answers();
     assert_eq!((text.matches("\"name\":\"lease-1\"").count(), text.matches("\"name\":\"lease-3\"").count()), (0, 1));
     assert_eq!(world.service.table.len(), 2);
 }

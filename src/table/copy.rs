@@ -19,11 +19,11 @@ use crate::table::object::{Key, Object};
 use crate::table::snapshot::Stepped;
 use std::cell::RefCell;
 use std::ops::Bound;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-/// The copies of a table that are under way. A clone is another handle of the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Copies(Rc<RefCell<Vec<Rc<RefCell<Progress>>>>>);
+/// The copies of a table that are under way. Some may have ended since the last change.
+#[derive(Debug, Default)]
+pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 
 /// How far a copy has come.
 #[derive(Debug)]
@@ -37,28 +37,25 @@ struct Progress {
 
 /// A copy under way.
 #[derive(Debug)]
-pub struct TableCopy {
-    copies: Copies,
-    progress: Rc<RefCell<Progress>>,
-}
+pub struct TableCopy(Rc<RefCell<Progress>>);
 
 impl Copies {
     /// Begins a copy of the table at `version`, the present one. What the copy holds ends in `discard`.
     pub(super) fn begin(&self, version: ResourceVersion, discard: Discard) -> TableCopy {
         let progress = Progress { version, start: Some(String::new()), overtaken: States::new(discard) };
         let progress = Rc::new(RefCell::new(progress));
-        self.0.borrow_mut().push(Rc::clone(&progress));
-        TableCopy { copies: self.clone(), progress }
+        self.0.borrow_mut().push(Rc::downgrade(&progress));
+        TableCopy(progress)
     }
 
     /// A change has taken `before` away. To be called for each change.
     #[inline]
-    pub(super) fn on_change(&self, before: Option<&Object>) {
-        let copies = self.0.borrow();
+    pub(super) fn on_change(&mut self, before: Option<&Object>) {
+        let copies = self.0.get_mut();
         if !copies.is_empty()
             && let Some(before) = before
         {
-            copies.iter().for_each(|progress| progress.borrow_mut().on_change(before));
+            copies.retain(|copy| copy.upgrade().inspect(|progress| progress.borrow_mut().on_change(before)).is_some());
         }
     }
 }
@@ -76,13 +73,13 @@ impl TableCopy {
     /// The version of all that comes out.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
-        self.progress.borrow().version
+        self.0.borrow().version
     }
 
     /// Gives the next states to `each`, which says whether to go on after each. Looks at `states_max` states at most.
     /// [`Stepped::Done`] if there are no more.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
-        let Progress { version, start, overtaken } = &mut *self.progress.borrow_mut();
+        let Progress { version, start, overtaken } = &mut *self.0.borrow_mut();
         let mut looked_at = 0;
         let mut is_wanted = true;
         while is_wanted
@@ -113,12 +110,6 @@ impl TableCopy {
             }
         }
         if start.is_none() && overtaken.is_empty() { Stepped::Done } else { Stepped::More }
-    }
-}
-
-impl Drop for TableCopy {
-    fn drop(&mut self) {
-        self.copies.0.borrow_mut().retain(|progress| !Rc::ptr_eq(progress, &self.progress));
     }
 }
 
@@ -207,6 +198,7 @@ mod tests {
                 assert!(is_done, "seed {seed}: a copy without an end");
             }
             copies.clear();
+            (0..50).for_each(|_| change_at_random(&mut table, &mut random));
             assert!(table.copies.0.borrow().is_empty(), "a copy that has ended is told of changes");
         }
     }

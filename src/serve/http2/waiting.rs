@@ -61,9 +61,9 @@ impl WaitingStreams {
         std::mem::take(&mut self.other)
     }
 
-    /// Puts streams back that [`WaitingStreams::take_other`] removed and that wait on.
-    pub(super) fn put_back(&mut self, mut keys: Vec<StreamKey>) {
-        keys.append(&mut self.other);
+    /// Puts streams back that [`WaitingStreams::take_other`] removed and that wait on. None may have been added since.
+    pub(super) fn put_back(&mut self, keys: Vec<StreamKey>) {
+        assert!(self.other.is_empty(), "no request is served while others are resumed");
         self.other = keys;
     }
 }
