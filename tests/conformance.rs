@@ -25,10 +25,8 @@ use trace::replay::{Protocol, Replayer};
 
 /// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
 const TO_COME: &[(&str, &str)] = &[
-    ("bad-metadata", "words for label values and owners"),
     ("delete-options", "400 for options that do not decode"),
     ("finalizers", "causes that stand once"),
-    ("label-selectors", "words for label values"),
     ("merge-patch", "400 for what is no JSON, and causes that stand once"),
 ];
 

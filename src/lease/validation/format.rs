@@ -24,6 +24,10 @@ pub fn is_dns_subdomain(name: &[u8]) -> bool {
 #[cold]
 #[must_use]
 pub fn dns_subdomain_complaints(name: &[u8]) -> Vec<String> {
+    subdomain_complaints(name, too_long)
+}
+
+fn subdomain_complaints(name: &[u8], too_long: fn(usize) -> String) -> Vec<String> {
     let mut complaints = Vec::new();
     if name.len() > SUBDOMAIN_BYTES_MAX {
         complaints.push(too_long(SUBDOMAIN_BYTES_MAX));
@@ -89,7 +93,7 @@ pub fn qualified_name_complaints(key: &str) -> Vec<String> {
         None => key,
         Some((_, rest)) if rest.contains('/') => {
             complaints.push(format!(
-                "a qualified name {QUALIFIED_NAME_MESSAGE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {QUALIFIED_NAME_MESSAGE} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
             ));
             return complaints;
         }
@@ -98,7 +102,7 @@ pub fn qualified_name_complaints(key: &str) -> Vec<String> {
             name
         }
         Some((prefix, name)) => {
-            let of_prefix = dns_subdomain_complaints(prefix.as_bytes());
+            let of_prefix = subdomain_complaints(prefix.as_bytes(), too_many_bytes);
             complaints.extend(of_prefix.into_iter().map(|complaint| format!("prefix part {complaint}")));
             name
         }
@@ -106,7 +110,7 @@ pub fn qualified_name_complaints(key: &str) -> Vec<String> {
     if name.is_empty() {
         complaints.push("name part must be non-empty".to_owned());
     } else if name.len() > LABEL_BYTES_MAX {
-        complaints.push(format!("name part {}", too_long(LABEL_BYTES_MAX)));
+        complaints.push(format!("name part {}", too_many_bytes(LABEL_BYTES_MAX)));
     }
     if !has_name_form(name.as_bytes()) {
         complaints.push(format!("name part {QUALIFIED_NAME_MESSAGE}"));
@@ -126,7 +130,7 @@ pub fn is_label_value(value: &str) -> bool {
 pub fn label_value_complaints(value: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if value.len() > LABEL_BYTES_MAX {
-        complaints.push(too_long(LABEL_BYTES_MAX));
+        complaints.push(too_many_bytes(LABEL_BYTES_MAX));
     }
     if !value.is_empty() && !has_name_form(value.as_bytes()) {
         complaints.push(LABEL_VALUE_MESSAGE.to_owned());
@@ -152,8 +156,14 @@ pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
     forbidden.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-fn too_long(bytes_max: usize) -> String {
-    format!("must be no more than {bytes_max} characters")
+/// Of the name of an object or a namespace.
+fn too_long(characters_max: usize) -> String {
+    format!("must be no more than {characters_max} characters")
+}
+
+/// Of a label key, with its prefix, or a label value.
+fn too_many_bytes(bytes_max: usize) -> String {
+    format!("must be no more than {bytes_max} bytes")
 }
 
 /// Labels joined by dots, at any length. `fold` takes upper case for lower.
@@ -257,10 +267,13 @@ mod tests {
         let complaints = qualified_name_complaints(&format!("P/{}", "-".repeat(64)));
         assert_eq!(complaints.len(), 3);
         assert!(complaints[0].starts_with("prefix part a lowercase RFC 1123 subdomain"));
-        assert_eq!(complaints[1], "name part must be no more than 63 characters");
+        assert_eq!(complaints[1], "name part must be no more than 63 bytes");
         assert!(complaints[2].starts_with("name part must consist of"));
         assert_eq!(qualified_name_complaints("/a"), ["prefix part must be non-empty"]);
-        assert!(qualified_name_complaints("a/b/c")[0].starts_with("a qualified name must consist of"));
+        let long_prefix = format!("{}/a", "p".repeat(254));
+        assert_eq!(qualified_name_complaints(&long_prefix), ["prefix part must be no more than 253 bytes"]);
+        assert_eq!(dns_subdomain_complaints(&[b'p'; 254]), ["must be no more than 253 characters"]);
+        assert!(qualified_name_complaints("a/b/c")[0].starts_with("a valid label key must consist of"));
         assert!(qualified_name_complaints("a/b/c")[0].ends_with("and '/' (e.g. 'example.com/MyName')"));
     }
 

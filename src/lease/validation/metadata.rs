@@ -192,27 +192,26 @@ fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
 }
 
 fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complaints) {
-    const FIELD: &str = "metadata.ownerReferences";
     let mut controller: Option<&OwnerReference> = None;
-    for owner in owners {
+    for (index, owner) in owners.iter().enumerate() {
         if complaints.is_full() {
             return;
         }
+        let parts =
+            [("apiVersion", &*owner.api_version), ("kind", &*owner.kind), ("name", &*owner.name), ("uid", &*owner.uid)];
         let (group, version) = group_and_version(&owner.api_version);
-        let rules = [
-            (version, "apiVersion", owner.api_version.as_str(), "version must not be empty"),
-            (owner.kind.as_str(), "kind", "", "must not be empty"),
-            (owner.name.as_str(), "name", "", "must not be empty"),
-            (owner.uid.as_str(), "uid", "", "must not be empty"),
-        ];
-        for (part, field, value, detail) in rules {
-            if part.is_empty() {
-                complaints.push(FieldError::invalid(format!("{FIELD}.{field}"), value, detail));
+        for (name, value) in parts {
+            let field = || format!("metadata.ownerReferences[{index}].{name}");
+            if value.is_empty() {
+                complaints.push(FieldError::required(field(), "must not be empty"));
+            } else if name == "apiVersion" && version.is_empty() {
+                complaints.push(FieldError::invalid(field(), value, "must be <group>/<version> or <version>"));
             }
         }
         if (group, version, owner.kind.as_str()) == ("", "v1", "Event") {
+            let field = format!("metadata.ownerReferences[{index}]");
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            complaints.push(FieldError::invalid_unquoted(FIELD, json_owner(owner), detail));
+            complaints.push(FieldError::invalid_unquoted(field, json_owner(owner), detail));
         }
         if owner.controller == Some(true) {
             if let Some(first) = controller {
@@ -220,7 +219,8 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
                     "Only one reference can have Controller set to true. Found \"true\" in references for {}/{} and {}/{}",
                     first.kind, first.name, owner.kind, owner.name
                 );
-                complaints.push(FieldError::invalid_unquoted(FIELD, json_owners(owners), detail));
+                let value = json_owners(owners);
+                complaints.push(FieldError::invalid_unquoted("metadata.ownerReferences", value, detail));
             } else {
                 controller = Some(owner);
             }
@@ -334,7 +334,7 @@ mod tests {
         for (key, value, shown, detail) in [
             ("a b", "c", "a b", NAME),
             ("a", "b c", "b c", VALUE),
-            ("a", long.as_str(), long.as_str(), "must be no more than 63 characters"),
+            ("a", long.as_str(), long.as_str(), "must be no more than 63 bytes"),
             ("/a", "b", "/a", "prefix part must be non-empty"),
         ] {
             let expected = one(format!("metadata.labels: Invalid value: \"{shown}\": {detail}"));
@@ -358,22 +358,23 @@ mod tests {
         let owners = |owners: Vec<OwnerReference>| create(|l| l.metadata.owner_references = owners);
         assert_eq!(
             owners(vec![owner("v1", "Node", "n", "", None)]),
-            one("metadata.ownerReferences.uid: Invalid value: \"\": must not be empty")
+            one("metadata.ownerReferences[0].uid: Required value: must not be empty")
         );
-        let expected = "[metadata.ownerReferences.apiVersion: Invalid value: \"\": version must not be empty, metadata.ownerReferences.kind: Invalid value: \"\": must not be empty, metadata.ownerReferences.name: Invalid value: \"\": must not be empty, metadata.ownerReferences.uid: Invalid value: \"\": must not be empty]";
+        let expected = "[metadata.ownerReferences[0].apiVersion: Required value: must not be empty, metadata.ownerReferences[0].kind: Required value: must not be empty, metadata.ownerReferences[0].name: Required value: must not be empty, metadata.ownerReferences[0].uid: Required value: must not be empty]";
         assert_eq!(owners(vec![owner("", "", "", "", None)]), (expected.to_owned(), 4));
         for api_version in ["a/", "/", "a/b/c"] {
             let expected = format!(
-                "metadata.ownerReferences.apiVersion: Invalid value: \"{api_version}\": version must not be empty"
+                "metadata.ownerReferences[1].apiVersion: Invalid value: \"{api_version}\": must be <group>/<version> or <version>"
             );
-            assert_eq!(owners(vec![owner(api_version, "k", "n", "u", None)]), one(expected));
+            let two = vec![owner("v1", "Node", "n", "u", None), owner(api_version, "k", "n", "u", None)];
+            assert_eq!(owners(two), one(expected));
         }
     }
 
     #[test]
     fn an_event_owns_nothing_and_only_one_owner_controls() {
         let owners = |owners: Vec<OwnerReference>| create(|l| l.metadata.owner_references = owners);
-        let expected = "metadata.ownerReferences: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"n\",\"uid\":\"u\"}: /v1, Kind=Event is disallowed from being an owner";
+        let expected = "metadata.ownerReferences[0]: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"n\",\"uid\":\"u\"}: /v1, Kind=Event is disallowed from being an owner";
         assert_eq!(owners(vec![owner("v1", "Event", "n", "u", None)]), one(expected));
         assert_eq!(owners(vec![owner("events.k8s.io/v1", "Event", "n", "u", None)]).1, 0);
         let expected = "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"n\",\"uid\":\"u\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"m\",\"uid\":\"v\",\"controller\":true}]: Only one reference can have Controller set to true. Found \"true\" in references for Pod/n and Pod/m";

@@ -303,7 +303,7 @@ mod tests {
             (
                 &format!("set={long}"),
                 format!(
-                    "unable to parse requirement: values[0][set]: Invalid value: \"{long}\": must be no more than 63 characters"
+                    "unable to parse requirement: values[0][set]: Invalid value: \"{long}\": must be no more than 63 bytes"
                 ),
             ),
             (
