@@ -39,6 +39,18 @@ impl Complaints {
         self.all.push(complaint);
     }
 
+    /// The complaints, each once, where it stands first. So kube-apiserver has those of an object, and not those of
+    /// options (apimachinery `util/validation/field`, `ErrorList.Filter`).
+    pub(crate) fn into_distinct(self) -> Vec<FieldError> {
+        let mut distinct = Vec::new();
+        for complaint in self.all {
+            if !distinct.contains(&complaint) {
+                distinct.push(complaint);
+            }
+        }
+        distinct
+    }
+
     /// One `Invalid value` for each of `details`.
     #[cold]
     pub(crate) fn push_invalid(&mut self, field: &str, value: &str, details: Vec<String>) {
@@ -62,6 +74,23 @@ mod tests {
             complaints.push(FieldError::forbidden("a", "no"));
         }
         assert_eq!(complaints.all.len(), Complaints::COUNT_MAX);
+    }
+
+    #[test]
+    fn each_complaint_is_given_once_in_the_place_of_its_first() {
+        let mut complaints = Complaints::default();
+        for field in ["a", "b", "a", "c", "b"] {
+            complaints.push(FieldError::forbidden(field, "no"));
+        }
+        complaints.push(FieldError::forbidden("a", "never"));
+        let told = complaints
+            .into_distinct()
+            .into_iter()
+            .map(|complaint| format!("{}: {}", complaint.field, complaint.body()));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            ["a: Forbidden: no", "b: Forbidden: no", "c: Forbidden: no", "a: Forbidden: never"]
+        );
     }
 
     #[test]
