@@ -25,7 +25,6 @@ use trace::replay::{Protocol, Replayer};
 
 /// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
 const TO_COME: &[(&str, &str)] = &[
-    ("delete-options", "400 for options that do not decode"),
     ("merge-patch", "400 for what is no JSON, and causes that stand once"),
 ];
 

@@ -104,7 +104,7 @@ impl Api {
         let options = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_delete_options(body)?,
             Format::Yaml => {
-                let unread = |message| ApiError::Unclassified { message };
+                let unread = |message| ApiError::BadRequest { message };
                 self.decoder.decode_delete_options(&json_of_yaml(body, unread)?.0)?
             }
             Format::Protobuf => protobuf::decode_delete_options(body)?,

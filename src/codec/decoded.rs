@@ -47,5 +47,5 @@ pub struct Preconditions {
 impl DeleteOptions {
     /// Where Go has the kind registered, for no version in particular: any version will do, and clients send `v1`,
     /// `meta.k8s.io/v1`, and that of the object.
-    pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:110";
+    pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

@@ -95,12 +95,12 @@ impl Decoder {
     /// Reads the options of a deletion.
     ///
     /// # Errors
-    /// What kube-apiserver answers: all that is wrong with these options is a 500.
+    /// 400, in the words of kube-apiserver.
     pub fn decode_delete_options(&mut self, body: &[u8]) -> Result<DeleteOptions, ApiError> {
         self.read(body, |root| read_delete_options(root, body))
             .map_err(|words| unread_syntax(&words))
             .flatten()
-            .map_err(|message| ApiError::Unclassified { message })
+            .map_err(|message| ApiError::BadRequest { message })
     }
 
     /// A Lease, of `wanted` if it does not say.

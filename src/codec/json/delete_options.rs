@@ -98,7 +98,7 @@ mod tests {
 
     fn refusal(body: &str) -> String {
         match decode(body) {
-            Err(ApiError::Unclassified { message }) => message,
+            Err(ApiError::BadRequest { message }) => message,
             other => panic!("{body}: {other:?}"),
         }
     }
@@ -137,7 +137,7 @@ mod tests {
         for (body, words) in [
             (
                 r#"{"kind":"Pod","apiVersion":"v1"}"#,
-                r#"no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:110""#,
+                r#"no kind "Pod" is registered for version "v1" in scheme "pkg/runtime/scheme.go:111""#,
             ),
             ("{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
             (

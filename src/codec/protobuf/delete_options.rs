@@ -8,7 +8,7 @@ use crate::codec::{DeleteOptions, Preconditions};
 /// Reads the options of a deletion.
 ///
 /// # Errors
-/// What kube-apiserver answers: all that is wrong with these options is a 500.
+/// 400, in the words of kube-apiserver.
 pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
     let read = || {
         let unknown = Unknown::read(body)?;
@@ -18,7 +18,7 @@ pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
         }
         read_delete_options(unknown.raw).map_err(|error| error.to_string())
     };
-    read().map_err(|message| ApiError::Unclassified { message })
+    read().map_err(|message| ApiError::BadRequest { message })
 }
 
 fn read_delete_options(message: &[u8]) -> Result<DeleteOptions, WireError> {
@@ -102,12 +102,12 @@ mod tests {
         for (body, words) in [
             (
                 body("v1", "Pod", &[]),
-                "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:110\"",
+                "no kind \"Pod\" is registered for version \"v1\" in scheme \"pkg/runtime/scheme.go:111\"",
             ),
             (body("v1", "DeleteOptions", &[0x0a, 0]), "proto: wrong wireType = 2 for field GracePeriodSeconds"),
             (b"{}".to_vec(), "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"),
         ] {
-            assert_eq!(decode_delete_options(&body), Err(ApiError::Unclassified { message: words.into() }));
+            assert_eq!(decode_delete_options(&body), Err(ApiError::BadRequest { message: words.into() }));
         }
     }
 }
