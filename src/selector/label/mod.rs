@@ -208,6 +208,8 @@ mod tests {
             matches("a in (b,,c)", &[("a", "")])
                 && matches("a in (b,,c)", &[("a", "c")])
                 && matches("a in ()", &[("a", "")])
+                && matches("a in (,,)", &[("a", "")])
+                && matches("a in (b,,)", &[("a", "")])
         );
         assert!(!matches("a!=", &[("a", "")]) && !matches("a notin ()", &[("a", "")]));
         assert!(matches("a=,b=1", &[("a", ""), ("b", "1")]));

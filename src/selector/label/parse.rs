@@ -207,8 +207,6 @@ impl<'a> Parser<'a> {
                         Kind::ClosedParenthesis => _ = values.insert(""),
                         Kind::Comma => {
                             values.insert("");
-                            // The second comma is read with the first, so `(,,)` is an error and `(,,a)` is not.
-                            self.consume();
                             continue;
                         }
                         _ => continue,
@@ -328,7 +326,6 @@ mod tests {
             ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'".to_owned()),
             ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'".to_owned()),
             ("a in (b,", "unable to parse requirement: found '', expected: ',', or identifier".to_owned()),
-            ("a in (,,)", "unable to parse requirement: found ')', expected: ',', or identifier".to_owned()),
             ("a in (=)", "unable to parse requirement: found '=', expected: ',', ')' or identifier".to_owned()),
         ] {
             assert_eq!(refusal(text), message, "{text}");
