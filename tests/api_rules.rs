@@ -272,6 +272,43 @@ fn patches_are_read_as_go_reads_them() {
 }
 
 #[test]
+fn a_patch_that_is_no_json_is_refused_for_that_before_all_else() {
+    let invalid = "invalid JSON patch";
+    let (absent, unnamed) = (lease::path("malformed", "absent"), lease::path("malformed", "a%25b"));
+    for media_type in ["merge-patch", "strategic-merge-patch", "json-patch"] {
+        let fields = format!("Content-Type: application/{media_type}+json\r\n");
+        for target in [&absent, &unnamed, &format!("{absent}?fieldValidation=Ignore")] {
+            for body in ["", "{", "[1,]", "x"] {
+                let refused = send("PATCH", target, &fields, body).expect_failure(400, "BadRequest", body);
+                assert_eq!(message(&refused), invalid, "{media_type} {target}");
+            }
+        }
+        let json = send("PATCH", &absent, &fields, "7").expect_status(404, "JSON of another kind");
+        assert_eq!(message(&json), "leases.coordination.k8s.io \"absent\" not found");
+    }
+}
+
+#[test]
+fn an_applied_configuration_is_refused_before_or_after_the_name_by_how_it_begins() {
+    let apply = "Content-Type: application/apply-patch+yaml\r\n";
+    let (named, unnamed) = (lease::path("malformed", "a"), lease::path("malformed", "a%25b"));
+    let name = "Name parameter invalid: \"a%b\": may not contain '%'";
+    let no_map = "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array into Go value of type map[string]interface {}";
+    for (body, words, of_unnamed) in [
+        ("a: [", "error encoding patch: yaml: ", None),
+        ("[1,,]", "error encoding patch: yaml: ", None),
+        (" {\"a\":", "error decoding patch: error converting YAML to JSON: yaml: ", Some(name)),
+        ("[]", no_map, Some(name)),
+    ] {
+        for (path, words) in [(&named, words), (&unnamed, of_unnamed.unwrap_or(words))] {
+            let target = format!("{path}?fieldManager=m");
+            let refused = send("PATCH", &target, apply, body).expect_failure(400, "BadRequest", body);
+            assert!(message(&refused).starts_with(words), "{body}: {}", message(&refused));
+        }
+    }
+}
+
+#[test]
 fn numbers_are_shown_as_they_were_written() {
     let body = r#"{"metadata":{"name":"a"},"spec":{"leaseDurationSeconds":1E+1}}"#;
     let refused = call("POST", &lease::collection("numbers"), body).expect_status(400, body);

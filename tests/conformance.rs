@@ -24,9 +24,7 @@ use trace::format::Trace;
 use trace::replay::{Protocol, Replayer};
 
 /// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
-const TO_COME: &[(&str, &str)] = &[
-    ("merge-patch", "400 for what is no JSON, and causes that stand once"),
-];
+const TO_COME: &[(&str, &str)] = &[];
 
 /// Steps of traces in which this server answers otherwise, with the reason; `docs/compatibility.md` lists them. One that
 /// is answered as it was recorded must leave the list: its test says so.

@@ -103,7 +103,7 @@ fn fields_that_stand_twice_in_an_applied_configuration_are_told_of_with_their_li
         }
         let strict = patch(&server, "?fieldManager=m&fieldValidation=Strict", APPLY, body);
         let strict = strict.expect_failure(400, "BadRequest", body).json();
-        let prefix = "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
+        let prefix = "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  ";
         assert_eq!(strict["message"], format!("{prefix}{words}"));
         // With what is wrong after the merge too, but not with a configuration that cannot be merged.
         let wrong = body.replace('3', "-3");

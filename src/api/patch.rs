@@ -15,7 +15,7 @@ use crate::lease::validation::validate_entry_count;
 use crate::options::{FieldValidation, WriteOptions, parse_object_resource_version};
 use crate::patch::{
     PatchType, apply_json_patch, apply_merge_patch, apply_strategic_merge_patch, check_values,
-    decode_strategic_merge_patch,
+    decode_strategic_merge_patch, is_json,
 };
 use crate::table::Table;
 use compact_str::CompactString;
@@ -35,16 +35,29 @@ impl Api {
         let patch_type = PatchType::from_content_type(&content_type)?;
         let form = call.form(false)?;
         let options = WriteOptions::parse_patch(&call.query, patch_type)?;
-        check_key(namespace, name)?;
+        let key = (namespace, name);
         if patch_type == PatchType::Apply {
-            return self.apply(
-                table,
-                body,
-                (namespace, name),
-                call,
-                &Write::new(call, WriteKind::Apply, &options, form),
-            );
+            return self.apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
+        let write = Write::new(call, WriteKind::Update, &options, form);
+        // kube-apiserver looks for this first. What is applied is JSON, so only what is refused is looked at again.
+        self.patch_json(table, body, key, call, patch_type, &write).map_err(|why| {
+            if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
+        })
+    }
+
+    /// Changes a Lease by a patch of any kind but an apply.
+    fn patch_json(
+        &mut self,
+        table: &mut Table,
+        body: &[u8],
+        (namespace, name): (&str, &str),
+        call: &Call<'_>,
+        patch_type: PatchType,
+        write: &Write<'_>,
+    ) -> Result<Verdict, ApiError> {
+        let options = write.options;
+        check_key(namespace, name)?;
         let (_, current) = table.find(namespace, name).ok_or_else(|| ApiError::NotFound { name: name.to_owned() })?;
         check_values(body)?;
         let is_checked = options.field_validation != FieldValidation::Ignore;
@@ -53,30 +66,30 @@ impl Api {
         let mut lease = match patch_type {
             PatchType::Json => {
                 let patched = apply_json_patch(&json, body, is_checked)?;
-                let complaints = self.complaints(patch_type, body, &options);
-                self.decode_patched(call, patched, complaints, &options)?
+                let complaints = self.complaints(patch_type, body, options);
+                self.decode_patched(call, patched, complaints, options)?
             }
             PatchType::Merge => {
                 let patched = apply_merge_patch(&json, body, is_checked)?;
-                let complaints = self.complaints(patch_type, body, &options);
-                self.decode_patched(call, patched, complaints, &options)?
+                let complaints = self.complaints(patch_type, body, options);
+                self.decode_patched(call, patched, complaints, options)?
             }
             PatchType::Apply | PatchType::StrategicMerge => {
                 let patch = decode_strategic_merge_patch(body)?;
                 valid(name, validate_entry_count(entries_in(&patch)))?;
                 let patched = apply_strategic_merge_patch(&json, patch)?;
-                let complaints = self.complaints(patch_type, body, &options);
-                let converted = converted(call, &patched, complaints, &options);
+                let complaints = self.complaints(patch_type, body, options);
+                let converted = converted(call, &patched, complaints, options);
                 let lease =
                     converted.or_else(|why| Err(unfit(&go_value(&decode_strategic_merge_patch(body)?), why)))?;
                 check_entries(&lease.metadata)?;
                 lease
             }
         };
-        track(Some(&current.lease()), &mut lease, &writer(call, &options, &mut CompactString::default()));
+        track(Some(&current.lease()), &mut lease, &writer(call, options, &mut CompactString::default()));
         take_namespace(&mut lease.metadata, namespace)?;
         check_name(&lease.metadata, name)?;
-        self.replace(table, lease, name, &Write::new(call, WriteKind::Update, &options, form))
+        self.replace(table, lease, name, write)
     }
 
     /// Puts an applied configuration over what is there, or over nothing.
@@ -89,7 +102,14 @@ impl Api {
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
         let options = write.options;
-        let (config, duplicates) = self.decode_configuration(body, options)?;
+        let decoded = self.decode_configuration(body, options);
+        // Of what begins as JSON kube-apiserver finds out later that it is none.
+        if !begins_as_json(body) {
+            decoded.as_ref().map_err(ApiError::clone)?;
+        }
+        check_key(namespace, name)?;
+        let (config, duplicates) = decoded?;
+        check_kind(&config)?;
         valid(name, validate_entry_count(entries_in(&config)))?;
         let found = table.find(namespace, name).map(|(_, object)| (object.lease(), object.version));
         let live = found.as_ref().map(|(lease, version)| (&**lease, *version));
@@ -108,7 +128,7 @@ impl Api {
         if options.field_validation == FieldValidation::Strict && !duplicates.is_empty() {
             let words = duplicates.join("\n  ");
             let message = format!(
-                "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n  {words}"
+                "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {words}"
             );
             return Err(ApiError::BadRequest { message });
         }
@@ -131,33 +151,26 @@ impl Api {
     /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored.
     /// It is told only if the apply itself succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
-        let bad = |why: String| ApiError::BadRequest { message: format!("error decoding YAML: {why}") };
-        let unread = |why: String| bad(format!("error converting YAML to JSON: {why}"));
+        let unread = |why: String| {
+            let step =
+                if begins_as_json(body) { "decoding patch: error converting YAML to JSON" } else { "encoding patch" };
+            ApiError::BadRequest { message: format!("error {step}: {why}") }
+        };
         let is_checked = options.field_validation != FieldValidation::Ignore;
         // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line,
         // and what holds too much has the bound of YAML.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
-        let (value, duplicates) = match json {
+        match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
                 yaml::check_json(body).map_err(unread)?;
                 yaml::normalize_numbers(&mut value);
-                (value, Vec::new())
+                Ok((value, Vec::new()))
             }
             _ => {
                 let document = read_yaml(body, unread)?;
-                (document.value, if is_checked { document.duplicates } else { Vec::new() })
+                Ok((document.value, if is_checked { document.duplicates } else { Vec::new() }))
             }
-        };
-        let kind = match &value {
-            Value::Null | Value::Object(_) => return Ok((value, duplicates)),
-            Value::Array(_) => "array",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-        };
-        Err(bad(format!(
-            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
-        )))
+        }
     }
 
     /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
@@ -190,6 +203,26 @@ impl Api {
         valid(&lease.metadata.name, validate_entry_count(entries))?;
         Ok(lease)
     }
+}
+
+/// Whether kube-apiserver takes an applied configuration for JSON, since that is how it begins.
+fn begins_as_json(body: &[u8]) -> bool {
+    body.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{'))
+}
+
+/// Refuses an applied configuration that is no object.
+fn check_kind(config: &Value) -> Result<(), ApiError> {
+    let kind = match config {
+        Value::Null | Value::Object(_) => return Ok(()),
+        Value::Array(_) => "array",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+    };
+    let message = format!(
+        "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"
+    );
+    Err(ApiError::BadRequest { message })
 }
 
 /// Entries of the metadata of an applied configuration or a strategic merge patch.

@@ -15,6 +15,7 @@ mod merge_patch;
 mod strategic;
 mod values;
 
+pub use decode::is_json;
 pub use json_patch::apply_json_patch;
 pub use merge_patch::apply_merge_patch;
 pub use strategic::{apply_strategic_merge_patch, decode_strategic_merge_patch};
