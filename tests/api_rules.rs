@@ -41,16 +41,28 @@ fn warnings_are_told_with_errors_too() {
 }
 
 #[test]
-fn a_creation_by_put_keeps_the_marks_of_a_deletion_and_the_next_update_deletes() {
+fn a_creation_drops_the_marks_of_a_deletion_whichever_way_it_comes() {
     let path = lease::path("marked", "a");
-    let marked = json!({"metadata": {"name": "a", "deletionTimestamp": "2020-01-02T03:04:05Z"}, "spec": {}});
-    let made = call("PUT", &path, &marked.to_string()).expect_status(201, "PUT").json();
-    assert_eq!(made["metadata"]["deletionTimestamp"], "2020-01-02T03:04:05Z");
-    call("PUT", &path, &made.to_string()).expect_status(200, "an update of what is being deleted");
-    call("GET", &path, "").expect_status(404, "GET");
-
-    let made = call("POST", &lease::collection("marked"), &marked.to_string()).expect_status(201, "POST").json();
-    assert_eq!(made["metadata"]["deletionTimestamp"], Value::Null);
+    let marks = r#""deletionTimestamp":"2020-01-02T03:04:05Z","deletionGracePeriodSeconds":5,"selfLink":"/x""#;
+    let body = format!(
+        r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"a",{marks}}},"spec":{{}}}}"#
+    );
+    let apply = "Content-Type: application/apply-patch+yaml\r\n";
+    for (method, target, fields) in [
+        ("POST", lease::collection("marked"), ""),
+        ("PUT", path.clone(), ""),
+        ("PATCH", format!("{path}?fieldManager=m"), apply),
+    ] {
+        let dry_run = format!("{target}{}dryRun=All", if target.contains('?') { '&' } else { '?' });
+        for target in [dry_run, target] {
+            let made = send(method, &target, fields, &body).expect_status(201, method).json();
+            for mark in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+                assert_eq!(made["metadata"][mark], Value::Null, "{method} {target}");
+            }
+        }
+        call("PUT", &path, &call("GET", &path, "").json().to_string()).expect_status(200, "it stays");
+        call("DELETE", &path, "").expect_status(200, method);
+    }
 }
 
 #[test]

@@ -14,7 +14,9 @@ use crate::codec::protobuf::{self, lease_len, lease_len_max};
 use crate::codec::{FieldWarnings, Format};
 use crate::form::{Form, Response, State};
 use crate::lease::managed_fields::{ManagedFields, Writer, manager_of_user_agent, settle_times, track};
-use crate::lease::strategy::{self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update};
+use crate::lease::strategy::{
+    self, generated_name, is_finalized_by_update, prepare_for_create, prepare_for_update, wipe_system_fields,
+};
 use crate::lease::validation::{entry_count, validate_create, validate_entry_count, validate_update};
 use crate::lease::{Lease, ObjectMeta};
 use crate::limits::{NAMESPACE_WAIT_MS, OBJECT_BYTES_MAX, OBJECT_BYTES_SENT_MAX};
@@ -41,6 +43,7 @@ impl Api {
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut lease = self.decode_lease(call, &options, body)?;
+        // Before anybody owns it.
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -179,7 +182,6 @@ impl Api {
                 // Only storing it would take away the version that the client named.
                 return write.reply(201, State::Loose(&lease, named_version));
             }
-            lease.metadata.self_link = CompactString::default();
             fit_size(&mut lease, write.kind)?;
             check_outlived(table, None, &lease)?;
             return Ok(Verdict::Write(Change::Create(Box::new(lease)), write.answer(201)));
@@ -336,15 +338,6 @@ pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'
         manager = made_up;
     }
     Writer { manager, api_version: call.version.group_version(), now: call.now.wall }
-}
-
-/// What a creation may bring of what the server sets is forgotten before anybody owns it.
-fn wipe_system_fields(meta: &mut ObjectMeta) {
-    meta.creation_timestamp = None;
-    meta.uid = CompactString::default();
-    meta.deletion_timestamp = None;
-    meta.deletion_grace_period_seconds = None;
-    meta.self_link = CompactString::default();
 }
 
 /// Lets each owner stand once and tells the client of it in `words`.

@@ -19,10 +19,19 @@ const ORPHAN: &str = "orphan";
 /// See [`ORPHAN`].
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Sets what the server owns of a new object. `uid` is fresh. The marks of a deletion stay if the client sent them: a
-/// creation by POST has dropped them before, one by PUT keeps them there too.
+/// Forgets what a creation may bring of what the server sets.
+pub fn wipe_system_fields(meta: &mut ObjectMeta) {
+    meta.creation_timestamp = None;
+    meta.uid = CompactString::default();
+    meta.deletion_timestamp = None;
+    meta.deletion_grace_period_seconds = None;
+    meta.self_link = CompactString::default();
+}
+
+/// Sets what the server owns of a new object. `uid` is fresh.
 pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     let meta = &mut lease.metadata;
+    wipe_system_fields(meta);
     meta.uid = uid;
     meta.creation_timestamp = Some(now);
     meta.resource_version = CompactString::default();
