@@ -133,8 +133,8 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
 
 /// The list after any write: what changed goes over to the writer, what is gone is nobody's.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // kube-apiserver drops a list that it cannot go on from.
-    let Ok(mut managers) = Managers::read(list) else { return ManagedFields::ABSENT };
+    // From a list that kube-apiserver cannot go on from it goes back to the stored one.
+    let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
     managers.drop_empty();
@@ -317,7 +317,7 @@ mod tests {
         let none: [&str; 0] = [];
         assert_eq!(edited("{}", API_VERSION), none);
         assert_eq!(edited(r#"{"f:spec":{}}"#, "apps/v1"), none);
-        assert_eq!(edited(r#"{"f:spec":{}}"#, "a/b/c"), none);
+        assert_eq!(edited(r#"{"f:spec":{}}"#, "a/b/c"), [format!("kubelet Update 100 {KUBELET}")]);
     }
 
     fn random_lease(rng: &mut fastrand::Rng) -> Lease {
