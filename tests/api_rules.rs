@@ -173,9 +173,12 @@ fn options_of_a_list_are_looked_at_in_order() {
     let bad = "Accept: application/json;as=Bad;v=v1;g=meta.k8s.io\r\n";
     for (query, fields, status) in [
         ("resourceVersionMatch=Exact", "Accept: text/html\r\n", 406),
-        ("resourceVersionMatch=Exact", bad, 422),
+        ("resourceVersionMatch=Exact", bad, 406),
+        ("resourceVersionMatch=Exact", "", 422),
         ("fieldSelector=spec.x=1", bad, 406),
-        ("limit=x", bad, 400),
+        ("fieldSelector=spec.x=1", "", 400),
+        ("limit=x", bad, 406),
+        ("limit=x&resourceVersionMatch=Exact", "", 400),
     ] {
         for target in [&collection, "/apis/coordination.k8s.io/v1/watch/namespaces/ordered/leases"] {
             let target = format!("{target}?{query}");

@@ -5,7 +5,7 @@ use super::job::Job;
 use super::key::check_key;
 use super::token::ContinueToken;
 use super::{Call, Reply};
-use crate::api_error::{ApiError, Unacceptable};
+use crate::api_error::ApiError;
 use crate::form::{Form, State};
 use crate::limits::WATCH_SECONDS_MIN;
 use crate::options::{
@@ -52,7 +52,8 @@ pub(super) fn list(
     namespace: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    let (options, form) = options_and_form(call)?;
+    let form = call.form(true)?;
+    let options = ListOptions::parse(&call.query)?;
     let range = range_of(namespace, &options.selector);
     if options.watch {
         return watch(table, call, options, range, form, rng);
@@ -61,16 +62,6 @@ pub(super) fn list(
     call.check_options_of(form)?;
     form.representation.check_list().map_err(ApiError::NotAcceptable)?;
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
-}
-
-/// The options of a list or a watch, and the form of the answer.
-fn options_and_form(call: &Call<'_>) -> Result<(ListOptions, Form), ApiError> {
-    // The router looks at what the client accepts before anything else does, the handler only here and there.
-    let form = call.form(true);
-    if let Err(refusal @ ApiError::NotAcceptable(Unacceptable::Route { .. })) = form {
-        return Err(refusal);
-    }
-    ListOptions::parse_and(&call.query, || form)
 }
 
 /// Changes of what a path below `/watch/` names. It is a watch whatever the query says, but its options are checked as
@@ -82,7 +73,8 @@ pub(super) fn watch_by_path(
     name: Option<&str>,
     rng: &mut fastrand::Rng,
 ) -> Result<Reply, ApiError> {
-    let (options, form) = options_and_form(call)?;
+    let form = call.form(true)?;
+    let options = ListOptions::parse(&call.query)?;
     let fields = &options.selector.fields;
     if let Some(name) = name
         && !fields.is_everything()

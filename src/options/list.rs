@@ -69,19 +69,8 @@ impl ListOptions {
     /// 400 for a number or selector that cannot be read, 422 for options that do not go together. Of several mistakes
     /// the one is told that kube-apiserver sees first: numbers, labels, form of the fields, validation, unknown fields.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
-        Ok(Self::parse_and(query, || Ok(()))?.0)
-    }
-
-    /// The same, with what `between` does when the options are valid and it is not yet known whether their fields are.
-    ///
-    /// # Errors
-    /// Those of [`ListOptions::parse`] and of `between`.
-    pub fn parse_and<T>(
-        query: &Query<'_>,
-        between: impl FnOnce() -> Result<T, ApiError>,
-    ) -> Result<(Self, T), ApiError> {
         if query.is_empty() {
-            return Ok((Self::default(), between()?));
+            return Ok(Self::default());
         }
         let raw = Raw::collect(query);
         let timeout_seconds = raw.timeout_seconds.as_deref().map(integer).transpose()?;
@@ -101,8 +90,7 @@ impl ListOptions {
         let given = Given { version, version_match, token: text_or_empty(&raw.token), send_initial_events };
         valid_or("ListOptions", if watch { given.watch_complaints() } else { given.list_complaints() })?;
 
-        let done = between()?;
-        let options = Self {
+        Ok(Self {
             selector: Selector { labels, fields: field_terms.into_selector()? },
             watch,
             allow_watch_bookmarks: raw.allow_watch_bookmarks.unwrap_or_default(),
@@ -112,8 +100,7 @@ impl ListOptions {
             limit,
             send_initial_events,
             continue_token: raw.token.map(Cow::into_owned).unwrap_or_default(),
-        };
-        Ok((options, done))
+        })
     }
 }
 
