@@ -7,7 +7,7 @@ use std::env::consts::{ARCH, OS};
 use std::sync::LazyLock;
 
 /// The Kubernetes version whose Lease API this is, with the version of this program as build metadata.
-const GIT_VERSION: &str = concat!("v1.34.4+coordination-apiserver-", env!("CARGO_PKG_VERSION"));
+const GIT_VERSION: &str = concat!("v1.37.2+coordination-apiserver-", env!("CARGO_PKG_VERSION"));
 
 /// `version.Info` of apimachinery, in its order.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -67,11 +67,11 @@ impl BuildInfo {
         });
         Self {
             major: "1",
-            minor: "34",
+            minor: "37",
             emulation_major: "1",
-            emulation_minor: "34",
+            emulation_minor: "37",
             min_compatibility_major: "1",
-            min_compatibility_minor: "33",
+            min_compatibility_minor: "36",
             git_version: GIT_VERSION,
             git_commit,
             git_tree_state: if git_commit.is_empty() { "" } else { "clean" },

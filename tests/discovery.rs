@@ -186,6 +186,22 @@ fn openapi_v3_is_found_by_its_index_and_may_be_kept() {
     let renew_time =
         &document["components"]["schemas"]["io.k8s.api.coordination.v1.LeaseSpec"]["properties"]["renewTime"];
     assert_eq!(renew_time["allOf"][0]["$ref"], "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime");
+    // Only what is an object's own member has a default.
+    let member = |kind: &str, name: &str| {
+        document["components"]["schemas"][format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")]["properties"][name]
+            .clone()
+    };
+    assert_eq!(member("ObjectMeta", "finalizers")["items"], json!({"type": "string"}));
+    assert_eq!(member("ObjectMeta", "labels")["additionalProperties"], json!({"type": "string"}));
+    let owner = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.OwnerReference";
+    assert_eq!(member("ObjectMeta", "ownerReferences")["items"], json!({"$ref": owner}));
+    assert_eq!(member("OwnerReference", "uid")["default"], "");
+    assert_eq!(member("ShardInfo", "selector")["default"], "");
+    for (path, method) in [("leases", "get"), ("namespaces/{namespace}/leases", "delete"), ("watch/leases", "get")] {
+        let operation = &document["paths"][format!("/apis/coordination.k8s.io/v1/{path}")][method];
+        let parameters = operation["parameters"].as_array().expect("parameters");
+        assert!(parameters.iter().any(|parameter| parameter["name"] == "shardSelector"), "{method} {path}");
+    }
 }
 
 #[test]
@@ -240,7 +256,7 @@ fn the_version_is_kubernetes_with_ours_behind_it() {
     ];
     all.sort_unstable();
     assert_eq!(names, all);
-    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.34.4+coordination-apiserver-"), "{version}");
+    assert!(version["gitVersion"].as_str().unwrap().starts_with("v1.37.2+coordination-apiserver-"), "{version}");
 }
 
 /// The text without the check that only servers with a journal have.

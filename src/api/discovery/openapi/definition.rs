@@ -320,7 +320,19 @@ pub(super) const DEFINITIONS: &[Definition] = &[
             ),
             property("resourceVersion", Type::String, Optional, "Version of the list, from which a watch can go on."),
             property("selfLink", Type::String, Optional, "Of no use any more; the server leaves it out."),
+            property(
+                "shardInfo",
+                Type::Optional("meta.ShardInfo"),
+                Optional,
+                "Which part of the objects the list has. The server leaves it out, and gives all.",
+            ),
         ]),
+    },
+    Definition {
+        name: "meta.ShardInfo",
+        description: "ShardInfo says that a list has a part of the objects, and which.",
+        kind: Kind::Part,
+        shape: Shape::Object(&[property("selector", Type::String, Required, "The shardSelector of the request.")]),
     },
     Definition {
         name: "meta.DeleteOptions",

@@ -101,6 +101,11 @@ const SEND_INITIAL_EVENTS: Parameter = query(
     "boolean",
     "Of a watch: whether it begins with all that is there, as ADDED events and a bookmark after them.",
 );
+const SHARD_SELECTOR: Parameter = query(
+    "shardSelector",
+    "string",
+    "Only objects whose UIDs or namespaces have hashes in these ranges. Of no effect here.",
+);
 const TIMEOUT_SECONDS: Parameter = query("timeoutSeconds", "integer", "Seconds after which a watch or list ends.");
 const WATCH: Parameter = query("watch", "boolean", "Asks for changes as they come in place of a list.");
 
@@ -113,6 +118,7 @@ const LIST_PARAMETERS: &[Parameter] = &[
     RESOURCE_VERSION,
     RESOURCE_VERSION_MATCH,
     SEND_INITIAL_EVENTS,
+    SHARD_SELECTOR,
     TIMEOUT_SECONDS,
     WATCH,
 ];
@@ -128,6 +134,7 @@ const WATCHED: &[Parameter] = &[
     RESOURCE_VERSION,
     RESOURCE_VERSION_MATCH,
     SEND_INITIAL_EVENTS,
+    SHARD_SELECTOR,
     TIMEOUT_SECONDS,
     WATCH,
 ];
@@ -249,6 +256,7 @@ const PATHS: &[Path] = &[
                     RESOURCE_VERSION,
                     RESOURCE_VERSION_MATCH,
                     SEND_INITIAL_EVENTS,
+                    SHARD_SELECTOR,
                     TIMEOUT_SECONDS,
                 ],
                 body: Body::Optional("meta.DeleteOptions"),

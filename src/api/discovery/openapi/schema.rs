@@ -107,7 +107,7 @@ impl Property {
 }
 
 impl Type {
-    /// Its schema. In 3.0, what is always there has a default.
+    /// Its schema. In 3.0, what is always there has a default, but for what is within a list or a map.
     fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
@@ -121,7 +121,7 @@ impl Type {
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),
             (Dialect::V3, true) => json!({"allOf": [reference(name, version, dialect)], "default": {}}),
         };
-        let string = || Self::String.schema(version, dialect, true);
+        let string = || Self::String.schema(version, dialect, false);
         match self {
             Self::Boolean => scalar(json!({"type": "boolean"}), false.into()),
             Self::Int32 => scalar(json!({"type": "integer", "format": "int32"}), 0.into()),
@@ -131,7 +131,7 @@ impl Type {
             Self::StringMap => json!({"type": "object", "additionalProperties": string()}),
             Self::Value(name) => other(name, true),
             Self::Optional(name) => other(name, false),
-            Self::List(name) => json!({"type": "array", "items": other(name, true)}),
+            Self::List(name) => json!({"type": "array", "items": reference(name, version, dialect)}),
         }
     }
 }
