@@ -195,6 +195,9 @@ fn the_form_of_rows_is_looked_at_when_the_work_is_done() {
     let table = "Content-Type: application/json\r\nAccept: application/json;as=Table;v=v1;g=meta.k8s.io\r\n";
     let target = format!("{}?includeObject=Nonsense", lease::collection("rows"));
     send("POST", &target, table, &lease::new("a")).expect_status(400, "POST");
+    // Nobody has read what was made, in whatever format, when this is compared with it.
+    let yaml = "Content-Type: application/yaml\r\n";
+    send("PUT", &lease::path("rows", "a"), yaml, "{metadata: {name: a}}").expect_status(422, "PUT without a version");
     call("GET", &lease::path("rows", "a"), "").expect_status(200, "it was made all the same");
 }
 

@@ -329,7 +329,11 @@ impl Object {
 
     #[inline]
     fn template(&self, format: Format) -> &Template {
-        self.base.template.get_or_init(|| Template::new(format, &self.lease(), self.values()))
+        self.base.template.get_or_init(|| {
+            // YAML is made of JSON.
+            let format = if format == Format::Yaml { Format::Json } else { format };
+            Template::new(format, &self.lease(), self.values())
+        })
     }
 
     #[inline]
