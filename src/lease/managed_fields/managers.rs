@@ -302,7 +302,7 @@ mod tests {
         assert_eq!((text(&bucket.set).as_str(), bucket.entry.time), (r#"{"f:old":{},"f:x":{}}"#, Some(Time(10))));
     }
 
-    /// As kube-apiserver 1.34 answers to thirteen managers that come within one second.
+    /// As kube-apiserver answers to thirteen managers that come within one second.
     #[test]
     fn the_oldest_stays_beside_a_bucket_that_is_there() {
         let mut managers = Managers::default();

@@ -54,7 +54,7 @@ fn directives_of_lists() {
     assert_eq!(ordered["ownerReferences"], json!([{"uid": "2"}, {"uid": "3"}, {"uid": "1"}]));
 }
 
-/// As kube-apiserver 1.34 answers.
+/// As kube-apiserver answers.
 #[test]
 fn new_elements_beside_an_empty_order() {
     let list = |letters: &str| letters.chars().map(String::from).collect::<Vec<_>>();
