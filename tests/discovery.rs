@@ -380,6 +380,7 @@ fn metrics_count_what_was_done() {
         ("coordination_watches_ended_total{reason=\"closed\"}", 0.0),
         ("coordination_event_log_events", 3.0),
         ("apiserver_storage_objects{resource=\"leases.coordination.k8s.io\"}", 3.0),
+        ("apiserver_resource_objects{group=\"coordination.k8s.io\",resource=\"leases\"}", 3.0),
     ] {
         assert_eq!(after.value(series), value, "{series}");
     }

@@ -277,8 +277,11 @@ impl Metrics {
     }
 
     fn encode_table(&self, out: &mut Exposition, table: &Table) {
+        // Kubernetes has hidden the older name; here it was promised to stay.
         out.gauge("apiserver_storage_objects", "Objects in the table.");
         out.sample("apiserver_storage_objects", &[("resource", "leases.coordination.k8s.io")], table.len());
+        out.gauge("apiserver_resource_objects", "Objects in the table.");
+        out.sample("apiserver_resource_objects", &[("group", GROUP), ("resource", RESOURCE)], table.len());
         out.single_gauge("coordination_leases", "Leases in the table.", table.len());
         if let Some(known) = self.expired.known() {
             out.single_gauge(
