@@ -14,8 +14,8 @@ use super::replay::Numbers;
 use super::ticket::{Failure, Outcome, Settle, Ticket, Tickets};
 use crate::engine::Position;
 use crate::resource::ResourceVersion;
-use crate::table::Table;
 use crate::table::change::Change;
+use crate::table::{PREFETCH_MAX, Table};
 use crate::timestamp::MicroTime;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
@@ -276,6 +276,9 @@ impl Batches {
         let Some(applying) = &mut self.applying else { return 0 };
         let mut count = 0;
         while count < changes_max {
+            if count.is_multiple_of(PREFETCH_MAX) {
+                table.prefetch_targets(applying.changes.iter().filter_map(|one| one.change.target()));
+            }
             let Some(Submitted { change, ticket, key, reserved }) = applying.changes.pop_front() else { break };
             let result = match &mut numbers {
                 None => table.apply(change),

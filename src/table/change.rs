@@ -22,6 +22,17 @@ pub enum Change {
     Delete(Target),
 }
 
+impl Change {
+    /// The state that the change was made from; none for a creation.
+    #[must_use]
+    pub fn target(&self) -> Option<Target> {
+        match self {
+            Self::Create(_) => None,
+            Self::Replace(target, _) | Self::Renew(target, _) | Self::Delete(target) => Some(*target),
+        }
+    }
+}
+
 /// The state that a change was made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {

@@ -6,6 +6,7 @@
 //! the processor waits for many at a time; and likewise for the events that a full log will let go. Nothing comes of it
 //! but that the caches have what is needed next: if it is wrong, or superfluous, no harm is done.
 
+use super::change::Target;
 use super::key_index::KeyHash;
 use super::object::Object;
 use super::{Slot, Table};
@@ -36,5 +37,11 @@ impl Table {
         black_box(objects().map(|object| object.version.0).fold(0, u64::wrapping_add));
         black_box(objects().map(Object::touch).fold(0, usize::wrapping_add));
         black_box(self.log.touch_oldest(hashes.iter().flatten().count()));
+    }
+
+    /// Brings to the caches the states in the slots of the first [`PREFETCH_MAX`] targets. Answers need them too.
+    pub fn prefetch_targets(&self, targets: impl Iterator<Item = Target>) {
+        let objects = targets.take(PREFETCH_MAX).filter_map(|target| self.entries.get(target.slot.0 as usize));
+        black_box(objects.map(Object::touch).fold(0, usize::wrapping_add));
     }
 }

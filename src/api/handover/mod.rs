@@ -159,8 +159,12 @@ impl Handover {
     /// Whether a write that led to `applied` may be acknowledged. One that was decided before the freeze may have been
     /// applied behind it, and then built-in storage does not have it.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
+        if self.state.mode() != Mode::Frozen {
+            return true;
+        }
+        // Only here: the key is a cache miss.
         let (namespace, name) = applied.key().parts();
-        self.state.mode() != Mode::Frozen || is_lease(namespace, name)
+        is_lease(namespace, name)
     }
 
     /// Takes in what the Lease says. To be called before requests are answered whose changes were applied.
