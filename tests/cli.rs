@@ -217,6 +217,51 @@ mod running {
     }
 
     #[test]
+    fn a_change_of_holder_is_logged_with_both_holders_and_its_author() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let port = free_port();
+        let args = [format!("--insecure-port={port}"), "--secure-port=0".to_owned()];
+        let mut server = Running::start(dir.path(), &args.each_ref().map(String::as_str));
+        let call = |method: &str, path: &str, version: &str, holder: &str| {
+            let metadata = format!(r#"{{"name":"lock","resourceVersion":"{version}"}}"#);
+            let spec = format!(r#"{{"holderIdentity":"{holder}"}}"#);
+            let body = format!(
+                r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{metadata},"spec":{spec}}}"#
+            );
+            let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+            let head = format!("{method} /apis/coordination.k8s.io/v1/namespaces/default/leases{path} HTTP/1.1");
+            let fields =
+                "Host: x\r\nUser-Agent: taker/1.0 \"x\"\r\nConnection: close\r\nContent-Type: application/json";
+            let request = format!("{head}\r\n{fields}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(request.as_bytes()).expect("sent");
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).expect("an answer");
+            answer
+        };
+        let created = call("POST", "", "", "first");
+        assert!(created.starts_with("HTTP/1.1 201"), "{created}");
+        let (_, version) = created.split_once(r#""resourceVersion":""#).expect("a version");
+        let version = version.split('"').next().unwrap_or_default();
+        let updated = call("PUT", "/lock", version, "second");
+        assert!(updated.starts_with("HTTP/1.1 200"), "{updated}");
+        server.read_until(r#"from="first""#);
+        let line = server.started.lines().last().expect("a line");
+        for part in [
+            "INFO",
+            "holder of a Lease changed",
+            r#"namespace="default""#,
+            r#"name="lock""#,
+            r#"to="second""#,
+            r#"user="system:unsecured""#,
+            r#"user_agent="taker/1.0 \"x\"""#,
+        ] {
+            assert!(line.contains(part), "{part}: {line}");
+        }
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().code(), Some(0));
+    }
+
+    #[test]
     fn it_makes_no_certificate_for_an_admin_whom_it_would_not_let_in() {
         let dir = tempfile::tempdir().expect("a folder");
         let (port, cluster) = (free_port(), dir.path().join("cluster.kubeconfig"));

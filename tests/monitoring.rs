@@ -61,6 +61,52 @@ fn every_metric_of_a_server_is_documented_with_its_type() {
 }
 
 #[test]
+fn leases_and_changes_of_holder_are_counted_by_namespace() {
+    let server = TestServer::start();
+    let mut client = server.client();
+    let mut call = |method, target: &str, body: &str, status| {
+        let answer = client.call(method, target, body).expect_status(status, target);
+        String::from_utf8(answer.body).expect("UTF-8")
+    };
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let lease = |holder: &str, duration: i32| {
+        let spec = format!(
+            r#"{{"holderIdentity":"{holder}","leaseDurationSeconds":{duration},"renewTime":"2020-01-01T00:00:00.000000Z"}}"#
+        );
+        format!(
+            r#"{{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{{"name":"{holder}"}},"spec":{spec}}}"#
+        )
+    };
+    call("POST", leases, &lease("a", 10), 201);
+    call("POST", leases, &lease("b", i32::MAX), 201);
+    call("POST", leases, &lease("c", 10), 201);
+    let of = |name: &str| format!("{leases}/{name}");
+    // A write that leaves the holder, one that changes it, one that gives it up, and one that deletes it.
+    let merge = r#"{"spec":{"leaseTransitions":1}}"#;
+    let patch = |target: &str, body: &str| {
+        let mut client = server.client();
+        client.send(format!(
+            "PATCH {target} HTTP/1.1\r\nHost: x\r\nContent-Type: application/merge-patch+json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        ));
+        client.recv_final("PATCH").expect_status(200, target);
+    };
+    patch(&of("a"), merge);
+    patch(&of("a"), r#"{"spec":{"holderIdentity":"other"}}"#);
+    patch(&of("a"), r#"{"spec":{"holderIdentity":""}}"#);
+    call("DELETE", &of("c"), "", 200);
+    let text = call("GET", "/metrics", "", 200);
+    for (series, value) in [
+        ("coordination_lease_holder_changes_total{namespace=\"default\"}", 6),
+        ("coordination_namespace_leases{namespace=\"default\",state=\"held\"}", 1),
+        ("coordination_namespace_leases{namespace=\"default\",state=\"expired\"}", 0),
+        ("coordination_namespace_leases{namespace=\"default\",state=\"unheld\"}", 1),
+    ] {
+        assert!(text.contains(&format!("\n{series} {value}\n")), "{series} {value}\n{text}");
+    }
+}
+
+#[test]
 fn every_documented_metric_is_in_the_sources() {
     let mut sources = String::new();
     let mut folders = vec![PathBuf::from("src/metrics")];

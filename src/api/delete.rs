@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::deletion::{Deletion, Fate};
+use super::holder_log::user_name;
 use super::job::Job;
 use super::key::check_key;
 use super::negotiate::{format_of_body, json_of_yaml};
@@ -92,7 +93,13 @@ impl Api {
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
         // All pages are of the first one's version, and so one snapshot here.
         let limit = if is_paged { 0 } else { limit };
-        let job = Job::delete_collection(snapshot, list.selector, limit, Deletion::of(&options), form);
+        let deletion = Deletion::of(&options);
+        if !deletion.dry_run {
+            let user = user_name(call.caller);
+            let user_agent = &*String::from_utf8_lossy(call.head.user_agent.unwrap_or_default());
+            tracing::info!(namespace, user, user_agent, "deletion of a collection of Leases begins");
+        }
+        let job = Job::delete_collection(snapshot, list.selector, limit, deletion, form);
         Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 

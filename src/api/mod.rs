@@ -11,6 +11,7 @@ mod discovery;
 mod freshness;
 mod gzip;
 pub mod handover;
+mod holder_log;
 pub mod identity;
 pub mod job;
 mod key;
@@ -34,6 +35,7 @@ use crate::cluster::Namespaces;
 use crate::codec::json::Decoder;
 use crate::form::{Form, Response, State};
 use crate::http::{Method, RequestHead};
+use crate::journal::Journal;
 use crate::limits::{
     GZIP_BYTES_MIN, GZIP_JOBS_MAX, JOB_KEYS_PER_STEP, LONG_JOBS_MAX, STATES_DISCARDED_MAX, WAITING_FOR_KEY_MAX,
     WAITING_FOR_NAMESPACE_MAX, WAITING_TO_CATCH_UP_MAX, WRITE_ATTEMPTS_MAX,
@@ -46,6 +48,7 @@ use crate::resource::ApiVersion;
 use crate::route::{Route, Target};
 use crate::table::Table;
 use crate::table::change::Change;
+use crate::table::holder::HolderChange;
 use crate::verb::Verb;
 use crate::watch::{WatchSpec, WatchStart};
 use answer::Answer;
@@ -54,6 +57,7 @@ use freshness::names_version;
 use gzip::Gzip;
 use handover::Handover;
 use health::HealthChecks;
+use holder_log::{HolderLog, user_name};
 use identity::Identity;
 use job::Job;
 use key::NO_NAMESPACE;
@@ -94,6 +98,7 @@ pub struct Api {
     pub handover: Handover,
     /// Who may create what was held before the start.
     pub reclaim: Reclaim,
+    holder_log: HolderLog,
     /// What `/metrics` tells.
     pub metrics: Metrics,
     /// What `/healthz` and its kin tell.
@@ -264,6 +269,7 @@ impl Api {
             identity: None,
             handover: Handover::default(),
             reclaim: Reclaim::new(0),
+            holder_log: HolderLog::default(),
             metrics: Metrics::new(),
             health: HealthChecks::new(),
         }
@@ -335,7 +341,7 @@ impl Api {
     #[inline]
     fn conclude(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
-            Verdict::Write(change, answer) => match self.write(table, change, call.now)? {
+            Verdict::Write(change, answer) => match self.write(table, change, call)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
                 Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
                 // The journal bounds how many there are.
@@ -354,9 +360,29 @@ impl Api {
     /// # Errors
     /// As those of [`Storage::write`], and 429 during a hand-over.
     #[inline]
-    fn write(&mut self, table: &mut Table, change: Change, now: Now) -> Result<Written, ApiError> {
+    fn write(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         self.handover.admit(table, &change)?;
-        self.storage.write(table, change, now.ms)
+        let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
+        let holder_change = HolderChange::of(table, &change, author);
+        // Without a journal the change is applied at once.
+        let told = if self.storage.journal().is_none() { holder_change.clone() } else { None };
+        let written = self.storage.write_with(table, change, holder_change, call.now.ms)?;
+        if let Some(told) = told {
+            self.tell_holder_change(&told, call.now);
+        }
+        Ok(written)
+    }
+
+    /// Counts and logs the changes of holder that the journal has applied.
+    pub fn tell_holder_changes(&mut self, now: Now) {
+        let changes = self.storage.journal_mut().map(Journal::take_holder_changes).unwrap_or_default();
+        changes.iter().for_each(|change| self.tell_holder_change(change, now));
+    }
+
+    #[cold]
+    fn tell_holder_change(&mut self, change: &HolderChange, now: Now) {
+        self.metrics.count_holder_change(&change.namespace);
+        self.holder_log.log(change, now.ms);
     }
 
     /// Lets a request wait.

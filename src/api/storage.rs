@@ -4,6 +4,7 @@ use crate::api_error::ApiError;
 use crate::journal::{Journal, Refusal, Ticket};
 use crate::table::Table;
 use crate::table::change::{Change, Rejected};
+use crate::table::holder::HolderChange;
 use crate::table::object::Object;
 
 /// What keeps the Leases.
@@ -105,19 +106,41 @@ impl Storage {
     /// 429 if too many changes are under way, 507 if the store has no room.
     #[inline]
     pub(super) fn write(&mut self, table: &mut Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
+        self.write_with(table, change, None, now_ms)
+    }
+
+    /// Takes a change. A journal keeps `holder_change` until the change is applied
+    /// ([`Journal::take_holder_changes`]).
+    ///
+    /// # Errors
+    /// As those of [`Storage::write`].
+    #[inline]
+    pub(super) fn write_with(
+        &mut self,
+        table: &mut Table,
+        change: Change,
+        holder_change: Option<Box<HolderChange>>,
+        now_ms: u64,
+    ) -> Result<Written, ApiError> {
         match self {
             Self::Memory => match table.apply(change) {
                 Ok(object) => Ok(Written::Applied(object)),
                 // The change was made from this very table.
                 Err(Rejected) => Err(unapplied()),
             },
-            Self::Journal(journal) => submit(journal, table, change, now_ms),
+            Self::Journal(journal) => submit(journal, table, change, holder_change, now_ms),
         }
     }
 }
 
-fn submit(journal: &mut Journal, table: &Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
-    match journal.submit(table, change, now_ms) {
+fn submit(
+    journal: &mut Journal,
+    table: &Table,
+    change: Change,
+    holder_change: Option<Box<HolderChange>>,
+    now_ms: u64,
+) -> Result<Written, ApiError> {
+    match journal.submit_with(table, change, holder_change, now_ms) {
         Ok(ticket) => Ok(Written::Submitted(ticket)),
         Err(Refusal::Busy(ticket)) => Ok(Written::Busy(ticket)),
         Err(Refusal::Full) => Err(ApiError::TooManyRequests),

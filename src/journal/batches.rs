@@ -15,6 +15,7 @@ use super::ticket::{Failure, Outcome, Settle, Ticket, Tickets};
 use crate::engine::Position;
 use crate::resource::ResourceVersion;
 use crate::table::change::Change;
+use crate::table::holder::HolderChange;
 use crate::table::{PREFETCH_MAX, Table};
 use crate::timestamp::MicroTime;
 use foldhash::fast::FixedState;
@@ -26,6 +27,7 @@ use std::hash::{BuildHasher, Hasher};
 #[derive(Debug)]
 struct Submitted {
     change: Change,
+    holder_change: Option<Box<HolderChange>>,
     ticket: Settle,
     key: u64,
     /// Bytes of the quota that the change takes.
@@ -58,6 +60,8 @@ pub(super) struct Batches {
     /// Number of the last ticket that is settled.
     settled: u64,
     reserved: usize,
+    /// Changes of holder that were applied and not taken yet.
+    holder_changes: Vec<HolderChange>,
 }
 
 /// A batch that the worker has.
@@ -110,6 +114,7 @@ impl Batches {
             submitted: 0,
             settled: 0,
             reserved: 0,
+            holder_changes: Vec::new(),
         }
     }
 
@@ -193,7 +198,12 @@ impl Batches {
     /// # Errors
     /// Number of the ticket of the change in flight.
     #[inline]
-    pub(super) fn submit(&mut self, table: &Table, change: Change) -> Result<Ticket, u64> {
+    pub(super) fn submit(
+        &mut self,
+        table: &Table,
+        change: Change,
+        holder_change: Option<Box<HolderChange>>,
+    ) -> Result<Ticket, u64> {
         let (namespace, name) = table.names_of(&change);
         let key = self.hash(namespace, name);
         if let Some(ticket) = self.ticket_of(key) {
@@ -206,7 +216,7 @@ impl Batches {
         self.waiting_bytes += estimate(&change);
         self.waiting_others += usize::from(!is_renewal(&change));
         let (ticket, settle) = self.tickets.make(self.submitted);
-        self.waiting.push_back(Submitted { change, ticket: settle, key, reserved });
+        self.waiting.push_back(Submitted { change, holder_change, ticket: settle, key, reserved });
         Ok(ticket)
     }
 
@@ -279,13 +289,18 @@ impl Batches {
             if count.is_multiple_of(PREFETCH_MAX) {
                 table.prefetch_targets(applying.changes.iter().filter_map(|one| one.change.target()));
             }
-            let Some(Submitted { change, ticket, key, reserved }) = applying.changes.pop_front() else { break };
+            let Some(Submitted { change, holder_change, ticket, key, reserved }) = applying.changes.pop_front() else {
+                break;
+            };
             let result = match &mut numbers {
                 None => table.apply(change),
                 Some(numbers) => numbers.apply(table, change),
             };
             let outcome = match result {
-                Ok(object) => Outcome::Applied(object),
+                Ok(object) => {
+                    self.holder_changes.extend(holder_change.map(|change| *change));
+                    Outcome::Applied(object)
+                }
                 Err(_) => {
                     applying.rejections.push(applying.index);
                     Outcome::Rejected
@@ -307,6 +322,11 @@ impl Batches {
         }
         self.check_invariants();
         count
+    }
+
+    /// Changes of holder that were applied since the last call.
+    pub(super) fn take_holder_changes(&mut self) -> Vec<HolderChange> {
+        std::mem::take(&mut self.holder_changes)
     }
 
     /// Lets all changes fail: the batch that was sent found no room, and what waits would not fare better.

@@ -73,6 +73,7 @@ use crate::engine::{EngineError, Entry};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 use crate::table::change::Change;
+use crate::table::holder::HolderChange;
 use applied::Applied;
 use barriers::Barriers;
 use batches::Batches;
@@ -461,6 +462,21 @@ impl Journal {
     /// [`Refusal`]; the change is dropped.
     #[inline]
     pub fn submit(&mut self, table: &Table, change: Change, now_ms: u64) -> Result<Ticket, Refusal> {
+        self.submit_with(table, change, None, now_ms)
+    }
+
+    /// Does the same. [`Journal::take_holder_changes`] gives `holder_change` back once the change is applied.
+    ///
+    /// # Errors
+    /// [`Refusal`]; the change is dropped.
+    #[inline]
+    pub fn submit_with(
+        &mut self,
+        table: &Table,
+        change: Change,
+        holder_change: Option<Box<HolderChange>>,
+        now_ms: u64,
+    ) -> Result<Ticket, Refusal> {
         self.check_open(now_ms)?;
         if self.batches.is_full(&self.config.limits) {
             return Err(Refusal::Full);
@@ -468,7 +484,7 @@ impl Journal {
         if self.batches.waiting_len() == 0 {
             self.waiting_since_ms = now_ms;
         }
-        self.batches.submit(table, change).map_err(Refusal::Busy)
+        self.batches.submit(table, change, holder_change).map_err(Refusal::Busy)
     }
 
     #[inline]
@@ -651,6 +667,11 @@ impl Journal {
             upkeep.fill(&mut stats, &self.config, self.now_ms);
         }
         stats
+    }
+
+    /// Changes of holder that were submitted here and applied since the last call.
+    pub fn take_holder_changes(&mut self) -> Vec<HolderChange> {
+        self.batches.take_holder_changes()
     }
 
     /// Batches that became durable since the last call, the first 1,024 of them.

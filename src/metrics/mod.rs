@@ -6,8 +6,8 @@
 //! from there. What happens inside the rules is not counted there but
 //! seen from outside, at the end of a turn or when somebody asks.
 
-mod expired;
 mod histogram;
+mod holders;
 mod journal;
 mod process;
 mod request;
@@ -24,8 +24,8 @@ use crate::resource::{ApiVersion, GROUP, RESOURCE, VERSION};
 use crate::table::Table;
 use crate::timestamp::Time;
 use crate::watch::WatchEnd;
-use expired::ExpiredScan;
 use histogram::Histogram;
+use holders::{ByNamespace, HolderScan};
 use request::RequestCounts;
 use text::Exposition;
 
@@ -50,7 +50,8 @@ pub struct Metrics {
     /// As at the end of the turn before, when what is open was counted too.
     watches_last: WatchCounts,
     last: TurnEnd,
-    expired: ExpiredScan,
+    holders: HolderScan,
+    holder_changes: ByNamespace<u64>,
     journal: JournalCounts,
 }
 
@@ -116,7 +117,8 @@ impl Metrics {
             watches: WatchCounts::default(),
             watches_last: WatchCounts::default(),
             last: TurnEnd::default(),
-            expired: ExpiredScan::default(),
+            holders: HolderScan::default(),
+            holder_changes: ByNamespace::default(),
             journal: JournalCounts::new(),
         }
     }
@@ -124,6 +126,11 @@ impl Metrics {
     /// A batch of changes became durable.
     pub fn count_commit(&mut self, commit: CommitStats) {
         self.journal.count_commit(commit);
+    }
+
+    /// The holder of a Lease in a namespace has changed.
+    pub fn count_holder_change(&mut self, namespace: &str) {
+        *self.holder_changes.of(namespace) += 1;
     }
 
     /// A request was answered, or a watch begins, `waited_ms` after the request was taken in.
@@ -216,24 +223,25 @@ impl Metrics {
 
     /// Goes on with what is found out in steps. To be called each turn.
     pub fn step(&mut self, table: &Table, now: Now) {
-        self.expired.step(table, now);
+        self.holders.step(table, now);
     }
 
     /// Milliseconds at which [`Metrics::step`] has something to do.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
-        self.expired.due_ms()
+        self.holders.due_ms()
     }
 
     /// Everything, in Prometheus' text format, version 0.0.4. `holds_writes` says whether a hand-over holds clients'
     /// writes back.
     #[must_use]
     pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {
-        self.expired.on_asked(table, now);
+        self.holders.on_asked(table, now);
         let mut out = Exposition::new();
         self.requests.encode(&mut out);
         self.encode_watches(&mut out);
         self.encode_table(&mut out, table);
+        self.encode_holders(&mut out);
         out.single_gauge(
             "coordination_handover_holds_writes",
             "1 while a takeover or a rollback holds clients' writes back, also after a rollback. Else 0.",
@@ -283,19 +291,6 @@ impl Metrics {
         out.gauge("apiserver_resource_objects", "Objects in the table.");
         out.sample("apiserver_resource_objects", &[("group", GROUP), ("resource", RESOURCE)], table.len());
         out.single_gauge("coordination_leases", "Leases in the table.", table.len());
-        if let Some(known) = self.expired.known() {
-            out.single_gauge(
-                "coordination_leases_expired",
-                "Leases whose holder has not renewed them in time. Of a large table it is counted in steps, between \
-                 one scrape and the next.",
-                known.expired,
-            );
-            out.single_gauge(
-                "coordination_leases_expired_timestamp_seconds",
-                "When the count of expired Leases was complete, in seconds since 1970.",
-                known.at.0,
-            );
-        }
         let (used, limited) = table.metered_bytes();
         out.single_gauge("coordination_lease_quota_used_bytes", "What counts towards the quota of Leases.", used);
         out.single_gauge("coordination_lease_quota_bytes", "The quota of Leases.", limited);
@@ -308,6 +303,34 @@ impl Metrics {
         out.single_gauge("coordination_event_log_head", "The resourceVersion of the last change.", log.head().0);
         out.single_gauge("coordination_event_log_events", "Events that the log keeps.", log.len());
         out.single_gauge("coordination_event_log_bytes", "Memory that the events hold, as an estimate.", log.bytes());
+    }
+
+    fn encode_holders(&self, out: &mut Exposition) {
+        const LEASES: &str = "coordination_namespace_leases";
+        const CHANGES: &str = "coordination_lease_holder_changes_total";
+        if let Some(known) = self.holders.known() {
+            out.single_gauge(
+                "coordination_leases_expired",
+                "Leases whose holder has not renewed them in time. Of a large table it is counted in steps, between \
+                 one scrape and the next.",
+                known.leases.iter().map(|(_, counts)| counts.expired).sum::<u64>(),
+            );
+            out.single_gauge(
+                "coordination_leases_expired_timestamp_seconds",
+                "When the count of expired Leases was complete, in seconds since 1970.",
+                known.at.0,
+            );
+            out.gauge(LEASES, "Leases by namespace: held, expired or without a holder. Counted with the expired ones.");
+            for (namespace, counts) in known.leases.iter() {
+                for (state, count) in [("held", counts.held), ("expired", counts.expired), ("unheld", counts.unheld)] {
+                    out.sample(LEASES, &[("namespace", namespace), ("state", state)], count);
+                }
+            }
+        }
+        out.counter(CHANGES, "Changes of a Lease's holder that clients of this server made.");
+        for (namespace, count) in self.holder_changes.iter() {
+            out.sample(CHANGES, &[("namespace", namespace)], count);
+        }
     }
 
     fn encode_loop(&self, out: &mut Exposition) {

@@ -132,6 +132,7 @@ impl Service {
             let passed = if journal.is_reachable() { journal.passed_barrier() } else { u64::MAX };
             waiters.wake_passed(passed, wake);
         }
+        api.tell_holder_changes(now);
         Ok(has_loaded)
     }
 

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod discard;
 pub mod event_log;
 mod history;
+pub mod holder;
 mod key_index;
 pub mod object;
 mod outlived;

@@ -1,11 +1,16 @@
-//! How many Leases have expired: a question to the whole table, and a million Leases must not stop the loop. So it is
-//! answered in steps, begun when somebody asks; a small table is counted at once, a large one for the next who asks.
+//! Leases by namespace and by what their holders do.
+//!
+//! A count needs the whole table, and a million Leases must not stop the loop. So it goes on in steps, and begins when
+//! somebody asks. A small table is counted at once, a large one for the next who asks.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
+use crate::resource::CLUSTER_NAMESPACES;
 use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot, Stepped};
 use crate::timestamp::{MicroTime, Time};
+use compact_str::CompactString;
+use std::collections::BTreeMap;
 
 /// Leases looked at in one step; some tenths of a millisecond if none of them is in the processor's caches.
 const KEYS_PER_STEP: usize = 2048;
@@ -15,38 +20,72 @@ const STEP_INTERVAL_MS: u64 = 10;
 
 /// The last count, and the one under way.
 #[derive(Debug, Default)]
-pub(super) struct ExpiredScan {
+pub(super) struct HolderScan {
     known: Option<Known>,
     pass: Option<Pass>,
 }
 
 /// A count of the whole table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    pub(super) expired: u64,
+    pub(super) leases: ByNamespace<HolderCounts>,
     /// When it was complete. What changed while it went on may or may not be in it.
     pub(super) at: Time,
 }
+
+/// Leases by what their holders do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct HolderCounts {
+    /// Leases whose holder has renewed them in time, or need not.
+    pub(super) held: u64,
+    /// Leases whose holder has not renewed them in time.
+    pub(super) expired: u64,
+    /// Leases without a holder.
+    pub(super) unheld: u64,
+}
+
+/// Something counted for each namespace, of a bounded number of namespaces. The others share one count.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct ByNamespace<T>(BTreeMap<CompactString, T>);
+
+impl<T: Default> ByNamespace<T> {
+    /// The count of a namespace.
+    pub(super) fn of(&mut self, namespace: &str) -> &mut T {
+        let is_own =
+            self.0.contains_key(namespace) || self.0.len() < NAMESPACES_MAX || CLUSTER_NAMESPACES.contains(&namespace);
+        self.0.entry(CompactString::from(if is_own { namespace } else { OTHER_NAMESPACES })).or_default()
+    }
+
+    /// Each namespace with its count, in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
+        self.0.iter().map(|(namespace, count)| (namespace.as_str(), count))
+    }
+}
+
+/// Namespaces with a count of their own, beside those of the cluster: each is some labels of a metric.
+const NAMESPACES_MAX: usize = 50;
+/// Stands for all other namespaces. No namespace can have this name.
+const OTHER_NAMESPACES: &str = "(others)";
 
 /// A count under way.
 #[derive(Debug)]
 struct Pass {
     /// The key to go on with.
     start: String,
-    expired: u64,
+    leases: ByNamespace<HolderCounts>,
     due_ms: u64,
 }
 
-impl ExpiredScan {
+impl HolderScan {
     /// The last complete count; none if there has not been one.
-    pub(super) fn known(&self) -> Option<Known> {
-        self.known
+    pub(super) fn known(&self) -> Option<&Known> {
+        self.known.as_ref()
     }
 
     /// Somebody wants to know: begins a count, unless one is under way.
     pub(super) fn on_asked(&mut self, table: &Table, now: Now) {
         if self.pass.is_none() {
-            self.pass = Some(Pass { start: String::new(), expired: 0, due_ms: now.ms });
+            self.pass = Some(Pass { start: String::new(), leases: ByNamespace::default(), due_ms: now.ms });
             self.step(table, now);
         }
     }
@@ -57,7 +96,12 @@ impl ExpiredScan {
         let left = Snapshot::now(table, Range::All).from_key(&pass.start, None);
         let more = left.is_some_and(|mut left| {
             let stepped = left.next(table, KEYS_PER_STEP, |object| {
-                pass.expired += u64::from(is_expired(object.renew_time(), &object.unrenewed().spec, now.wall));
+                let (spec, counts) = (&object.unrenewed().spec, pass.leases.of(&object.metadata().namespace));
+                *match spec.holder_identity.as_deref() {
+                    None | Some("") => &mut counts.unheld,
+                    Some(_) if is_expired(object.renew_time(), spec, now.wall) => &mut counts.expired,
+                    Some(_) => &mut counts.held,
+                } += 1;
                 true
             });
             left.start().clone_into(&mut pass.start);
@@ -66,8 +110,7 @@ impl ExpiredScan {
         });
         pass.due_ms = now.ms + STEP_INTERVAL_MS;
         if !more {
-            self.known = Some(Known { expired: pass.expired, at: now.wall });
-            self.pass = None;
+            self.known = self.pass.take().map(|pass| Known { leases: pass.leases, at: now.wall });
         }
     }
 
@@ -77,12 +120,8 @@ impl ExpiredScan {
     }
 }
 
-/// Whether the holder has not renewed in time. A Lease that nobody holds, or that does not say until when, does not
-/// expire.
+/// Whether the holder has not renewed in time. A Lease that does not say until when it is held does not expire.
 fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
-    if spec.holder_identity.as_deref().is_none_or(str::is_empty) {
-        return false;
-    }
     let (Some(renewed), Some(seconds)) = (renewed, spec.lease_duration_seconds) else { return false };
     renewed.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)) < now.0.saturating_mul(1_000_000)
 }
@@ -107,10 +146,6 @@ mod tests {
         assert!(!is_expired(&spec(None, Some(40)), Time(1000)));
         assert!(!is_expired(&spec(Some(100), None), Time(1000)));
         assert!(!is_expired(&spec(Some(i64::MAX / 1_000_000), Some(i32::MAX)), Time(i64::MAX)));
-        // As client-go leaves one that it gives back.
-        for holder_identity in [None, Some("".into())] {
-            assert!(!is_expired(&LeaseSpec { holder_identity, ..spec(Some(100), Some(1)) }, Time(1000)));
-        }
     }
 
     fn table(leases: usize) -> Table {
@@ -118,6 +153,8 @@ mod tests {
         for at in 0..leases {
             let mut lease =
                 Lease { spec: spec(Some(100), Some(if at % 3 == 0 { 10 } else { 1000 })), ..Lease::default() };
+            // As client-go leaves a lock that it gives back.
+            lease.spec.holder_identity = if at % 5 == 1 { Some("".into()) } else { lease.spec.holder_identity };
             lease.metadata.namespace = "n".into();
             lease.metadata.name = format!("l{at}").into();
             table.create(lease);
@@ -127,16 +164,32 @@ mod tests {
 
     #[test]
     fn a_small_table_is_counted_at_once() {
-        let mut scan = ExpiredScan::default();
+        let mut scan = HolderScan::default();
         let now = Now { ms: 5, wall: Time(200) };
         scan.on_asked(&table(30), now);
-        assert_eq!((scan.known(), scan.due_ms()), (Some(Known { expired: 10, at: Time(200) }), None));
+        let known = scan.known().expect("it is complete");
+        let counts = HolderCounts { held: 16, expired: 8, unheld: 6 };
+        assert_eq!((known.leases.iter().collect::<Vec<_>>(), known.at), (vec![("n", &counts)], Time(200)));
+        assert_eq!(scan.due_ms(), None);
+    }
+
+    #[test]
+    fn further_namespaces_share_a_count_but_for_those_of_the_cluster() {
+        let mut counts = ByNamespace::<u64>::default();
+        let further = (0..NAMESPACES_MAX + 10).map(|at| format!("n{at:03}"));
+        for namespace in further.chain(CLUSTER_NAMESPACES.map(str::to_owned)) {
+            *counts.of(&namespace) += 1;
+            *counts.of("n007") += 1;
+        }
+        assert_eq!(counts.iter().count(), NAMESPACES_MAX + 1 + CLUSTER_NAMESPACES.len());
+        let of = |namespace: &str| counts.iter().find(|(name, _)| *name == namespace).map(|(_, count)| *count);
+        assert_eq!((of(OTHER_NAMESPACES), of("kube-system"), of("n007")), (Some(10), Some(1), Some(63)));
     }
 
     #[test]
     fn a_large_table_is_counted_in_steps() {
         let mut table = table(3 * KEYS_PER_STEP);
-        let mut scan = ExpiredScan::default();
+        let mut scan = HolderScan::default();
         let mut now = Now { ms: 5, wall: Time(200) };
         scan.on_asked(&table, now);
         assert_eq!((scan.known(), scan.due_ms()), (None, Some(5 + STEP_INTERVAL_MS)));
@@ -156,6 +209,8 @@ mod tests {
             steps += 1;
         }
         assert!((3..=4).contains(&steps), "{steps}");
-        assert_eq!(scan.known().map(|known| known.expired), Some(KEYS_PER_STEP as u64));
+        let known = scan.known().expect("it is complete");
+        let leases: u64 = known.leases.iter().map(|(_, counts)| counts.held + counts.expired + counts.unheld).sum();
+        assert_eq!(leases, 3 * KEYS_PER_STEP as u64);
     }
 }
