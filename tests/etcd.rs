@@ -103,6 +103,28 @@ fn a_watch_goes_on_at_another_replica_when_its_own_is_killed() {
     }
 }
 
+/// docs/fencing.md promises this.
+#[test]
+fn versions_of_a_lock_grow_from_replica_to_replica() {
+    let Some(etcd) = Etcd::start(&[]) else { return };
+    let mut replicas = [replica(&etcd), replica(&etcd)];
+    let (mut last, lock) = (0, path(NAMESPACE, "lock"));
+    for round in 0..6 {
+        // The one that is asked took no part in the last change, and the other is gone.
+        let [asked, other] = [round % 2, (round + 1) % 2];
+        let taken = create(&mut client(&replicas[asked]), "lock");
+        assert!(version(&taken) > last, "round {round}: {} after {last}", version(&taken));
+        replicas[asked].kill();
+        let mut renewed = taken.clone();
+        renewed["spec"]["renewTime"] = "2026-01-02T03:04:05.000001Z".into();
+        let renewed = client(&replicas[other]).call("PUT", &lock, &renewed.to_string()).expect_status(200, "renewed");
+        last = version(&renewed.json());
+        assert!(last > version(&taken), "round {round}");
+        client(&replicas[other]).call("DELETE", &lock, "").expect_status(200, "deleted");
+        replicas[asked].restart();
+    }
+}
+
 #[test]
 fn nothing_acknowledged_is_lost_when_etcd_is_killed() {
     let Some(mut etcd) = Etcd::start(&[]) else { return };

@@ -81,6 +81,37 @@ fn a_kill_loses_nothing_that_was_answered() {
     assert!(version(&create(&mut Client::open(process.endpoint()), "later")) > last, "versions never go back");
 }
 
+/// docs/fencing.md promises this.
+#[test]
+fn versions_of_a_lock_grow_over_deletions_kills_and_stops() {
+    for storage in ["--storage=disk", "--storage=memory"] {
+        let mut process = Process::start(&[storage], FILES_MAX);
+        let mut last = 0;
+        let mut grows = |object: &Value| {
+            assert!(version(object) > last, "{storage}: {} after {last}", version(object));
+            last = version(object);
+        };
+        for round in 0..4 {
+            let mut client = Client::open(process.endpoint());
+            let lock = path(NAMESPACE, "lock");
+            let mut taken = create(&mut client, "lock");
+            grows(&taken);
+            taken["spec"]["holderIdentity"] = "another".into();
+            grows(&client.call("PUT", &lock, &taken.to_string()).expect_status(200, "taken").json());
+            if round % 2 == 0 {
+                process.kill();
+            } else {
+                process.signal("TERM");
+                assert!(process.wait().success(), "a clean stop");
+            }
+            process.restart();
+            // Memory has lost the Lease.
+            let deleted = Client::open(process.endpoint()).call("DELETE", &lock, "");
+            assert_eq!(deleted.status(), if storage == "--storage=disk" { 200 } else { 404 });
+        }
+    }
+}
+
 #[test]
 fn a_watch_resumes_over_a_kill_and_over_a_stop() {
     let mut process = Process::start(&[], FILES_MAX);
