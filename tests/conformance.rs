@@ -1,8 +1,8 @@
 //! What a real kube-apiserver answered is what this server answers: replays the traces in `tests/conformance/`, each
 //! over the cleartext port and over TLS with a client certificate, in HTTP/1.1 and in HTTP/2.
 //!
-//! They were recorded from Kubernetes 1.37.2 with its feature gates at their defaults. Those in `1.34` are of 1.34.4 with
-//! `CoordinatedLeaderElection` on and `v1beta1` enabled, and show what 1.37.2 does not.
+//! They were recorded from Kubernetes 1.37.2 with its feature gates at their defaults. Those in `1.34` are of 1.34.4
+//! with `CoordinatedLeaderElection` on and `v1beta1` enabled, and show what 1.37.2 does not.
 //!
 //! `support/trace/` describes the format. Each replay has a server of its own: some traces show that the version stands
 //! still while nobody writes.
@@ -26,8 +26,8 @@ use trace::replay::{Protocol, Replayer};
 /// The traces that do not pass yet, with the reason. One that passes must leave the list: its test says so.
 const TO_COME: &[(&str, &str)] = &[];
 
-/// Steps of traces in which this server answers otherwise, with the reason; `docs/compatibility.md` lists them. One that
-/// is answered as it was recorded must leave the list: its test says so.
+/// Steps of traces in which this server answers otherwise, with the reason; `docs/compatibility.md` lists them. One
+/// that is answered as it was recorded must leave the list: its test says so.
 const OTHERWISE: &[(&str, &[usize], &str)] = &[
     ("bad-spec", &[22, 24, 25, 26, 28, 29, 30, 31, 32], "strategy and preferredHolder are kept, as with the gate on"),
     ("discovery", &[1], "v1beta1 is served"),
