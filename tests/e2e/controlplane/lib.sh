@@ -2,6 +2,7 @@
 # What the scripts of this directory share: where things are, which ports are used, and how a process is started,
 # found again and ended. Sourced, never run.
 #
+#   E2E_KUBERNETES an older control plane: the folder beside this file whose go.mod pins it (the one that ../go.mod pins)
 #   E2E_CACHE      built binaries, kept between runs      (${XDG_CACHE_HOME:-~/.cache}/coordination-apiserver/e2e)
 #   E2E_STATE      keys, data, logs, PID files of one run (target/e2e in the repository)
 #   E2E_PORT_BASE  first of eight ports on 127.0.0.1      (21440)
@@ -13,13 +14,16 @@ controlplane=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
   e2e=$(dirname "$controlplane")
   repository=$(cd "$e2e/../.." && pwd)
   cache=${E2E_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/coordination-apiserver/e2e}
+  # What pins the control plane, and where its binaries are. The tests' own are in $cache/bin.
+  pins=$e2e bin=$cache/bin
+  [[ -z ${E2E_KUBERNETES:-} ]] || pins=$controlplane/$E2E_KUBERNETES bin=$cache/$E2E_KUBERNETES/bin
   state=${E2E_STATE:-$repository/target/e2e}
   pki=$state/pki
   base=${E2E_PORT_BASE:-21440}
   etcd_port=$base etcd_peer_port=$((base + 1)) apiserver_port=$((base + 2)) kcm_port=$((base + 3))
   server_port=$((base + 4)) replica_1_port=$((base + 5)) replica_2_port=$((base + 6))
   apiserver_2_port=$((base + 7))
-  kubectl=${E2E_KUBECTL:-$cache/bin/kubectl}
+  kubectl=${E2E_KUBECTL:-$bin/kubectl}
   apiservice=v1.coordination.k8s.io
   server_name=coordination-apiserver.kube-system.svc
   automanaged=kube-aggregator.kubernetes.io/automanaged
@@ -30,6 +34,8 @@ fail() {
   note "$*"
   exit 1
 }
+
+[[ -f $pins/go.mod ]] || fail "E2E_KUBERNETES: nothing pins $E2E_KUBERNETES, there is no $pins/go.mod"
 
 # need TOOL WHY: ends the script if a tool is missing
 need() { command -v "$1" >/dev/null || fail "$1 is missing: $2"; }

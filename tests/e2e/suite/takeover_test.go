@@ -35,6 +35,8 @@ const (
 	fedMax = 25 * time.Second
 	// kube-controller-manager's grace period, the lag of an old watch, and its next look.
 	notReadyMax = 75 * time.Second
+	// Nodes that fall silent one after the other; the others stay Ready.
+	silent = 2
 )
 
 // A live cluster behind two kube-apiservers is taken over and given back, while kubelets, leaders and others go on: no node
@@ -42,6 +44,7 @@ const (
 //
 //	E2E_TAKEOVER, E2E_ROLLBACK  the commands
 //	E2E_SECOND                  URL of the second kube-apiserver
+//	E2E_CONTROLLERS             command that restarts kube-controller-manager after each switch, where that is needed
 //	E2E_TAKEOVER_SECONDS        time from the takeover to the rollback (80)
 //	E2E_TAKEOVER_KILLS          number of times that each command is killed first (2)
 func TestTakeover(t *testing.T) {
@@ -50,7 +53,7 @@ func TestTakeover(t *testing.T) {
 	}
 	between := time.Duration(number("E2E_TAKEOVER_SECONDS", 80)) * time.Second
 	space := namespace(t)
-	check(t, between+4*time.Minute, func(ctx context.Context) error {
+	check(t, between+5*time.Minute, func(ctx context.Context) error {
 		scene, err := newScene(ctx, t, space, number("E2E_TAKEOVER_KILLS", 2))
 		if err != nil {
 			return err
@@ -74,12 +77,13 @@ func TestTakeover(t *testing.T) {
 		if err := scene.afterTakeover(ctx, before); err != nil {
 			return err
 		}
-		silenced := time.Now()
-		scene.silence()
-		if err := eventually(ctx, notReadyMax, ready(admin().CoreV1().Nodes().Get, scene.nodes[0], corev1.ConditionUnknown)); err != nil {
-			return fmt.Errorf("the silent kubelet: %w", err)
+		if err := command(ctx, os.Getenv("E2E_CONTROLLERS")); err != nil {
+			return err
 		}
-		t.Logf("a silent kubelet was noticed after %s", time.Since(silenced).Round(time.Second))
+		silenced := time.Now()
+		if err := scene.noticed(ctx, 0, notReadyMax); err != nil {
+			return err
+		}
 		time.Sleep(time.Until(silenced.Add(between)))
 		last, err := scene.fixed(ctx)
 		if err != nil {
@@ -94,8 +98,12 @@ func TestTakeover(t *testing.T) {
 		if err := eventually(ctx, 60*time.Second, scene.informersAgree); err != nil {
 			return err
 		}
-		// As long as a node may be silent.
-		time.Sleep(45 * time.Second)
+		if err := command(ctx, os.Getenv("E2E_CONTROLLERS")); err != nil {
+			return err
+		}
+		if err := scene.noticed(ctx, 1, notReadyMax); err != nil {
+			return err
+		}
 		return scene.outcome()
 	})
 }
@@ -115,7 +123,8 @@ type scene struct {
 	old     watch.Interface
 	// Informers from before and after the takeover.
 	informers []cache.SharedIndexInformer
-	silence   context.CancelFunc
+	// Ends the kubelet of a node that is to be silent.
+	silence []context.CancelFunc
 
 	running sync.WaitGroup
 	stop    context.CancelFunc
@@ -185,9 +194,7 @@ func (s *scene) beginNodes(ctx context.Context) error {
 		kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
 			name, corev1.NamespaceNodeLease, nil)
 		alive, cancel := context.WithCancel(ctx)
-		if number == 0 {
-			s.silence = cancel
-		}
+		s.silence = append(s.silence, cancel)
 		s.begin(func() { defer cancel(); kubelet.Run(alive) })
 	}
 	s.beats = newRenewals()
@@ -196,13 +203,24 @@ func (s *scene) beginNodes(ctx context.Context) error {
 	})
 	s.begin(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
-			for _, node := range s.nodes[1:] {
+			for _, node := range s.nodes[silent:] {
 				if err := ready(nodes.Get, node, corev1.ConditionTrue)(ctx); err != nil && ctx.Err() == nil {
 					s.fail(fmt.Errorf("%s: %w", node, err))
 				}
 			}
 		}
 	})
+	return nil
+}
+
+// noticed ends the kubelet of a node, and waits until the node is marked.
+func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) error {
+	silenced := time.Now()
+	s.silence[number]()
+	if err := eventually(ctx, limit, ready(admin().CoreV1().Nodes().Get, s.nodes[number], corev1.ConditionUnknown)); err != nil {
+		return fmt.Errorf("the silent kubelet %d: %w", number, err)
+	}
+	s.t.Logf("silent kubelet %d was noticed after %s", number, time.Since(silenced).Round(time.Second))
 	return nil
 }
 
@@ -442,7 +460,7 @@ func (s *scene) outcome() error {
 		return fmt.Errorf("%d complaints, the first: %w", len(s.errors), s.errors[0])
 	}
 	var longest time.Duration
-	for _, node := range s.nodes[1:] {
+	for _, node := range s.nodes[silent:] {
 		longest = max(longest, s.beats.gapOf(node))
 	}
 	s.t.Logf("the latest renewal of a node came %s after its time", (longest - kubeletInterval).Round(time.Millisecond))
