@@ -103,9 +103,7 @@ func TestNodeHeartbeat(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-						LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-					if _, err := nodes.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+					if err := report(ctx, object); err != nil {
 						return err
 					}
 					owned := func(lease *coordinationv1.Lease) error {
@@ -148,6 +146,14 @@ func TestNodeHeartbeat(t *testing.T) {
 			})
 		})
 	}
+}
+
+// report says that a node is Ready, as its kubelet does.
+func report(ctx context.Context, node *corev1.Node) error {
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+		LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+	_, err := admin().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
 }
 
 func ready(get func(context.Context, string, metav1.GetOptions) (*corev1.Node, error), name string, want corev1.ConditionStatus) func(context.Context) error {

@@ -186,9 +186,7 @@ func (s *scene) beginNodes(ctx context.Context) error {
 			return err
 		}
 		s.nodes = append(s.nodes, name)
-		object.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
-			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-		if _, err := nodes.UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+		if err := report(ctx, object); err != nil {
 			return err
 		}
 		kubelet := leasecontroller.NewController(clock.RealClock{}, clientset(s.configs[number%2]), name, 40, nil, kubeletInterval,
@@ -198,9 +196,7 @@ func (s *scene) beginNodes(ctx context.Context) error {
 		s.begin(func() { defer cancel(); kubelet.Run(alive) })
 	}
 	s.beats = newRenewals()
-	s.begin(func() {
-		s.beats.follow(ctx, clientset(s.configs[0]).CoordinationV1().Leases(corev1.NamespaceNodeLease))
-	})
+	s.begin(func() { s.beats.follow(ctx, s.heartbeats()) })
 	s.begin(func() {
 		for ; ctx.Err() == nil; time.Sleep(time.Second) {
 			for _, node := range s.nodes[silent:] {
@@ -222,6 +218,11 @@ func (s *scene) noticed(ctx context.Context, number int, limit time.Duration) er
 	}
 	s.t.Logf("silent kubelet %d was noticed after %s", number, time.Since(silenced).Round(time.Second))
 	return nil
+}
+
+// heartbeats are the nodes' Leases.
+func (s *scene) heartbeats() coordinationclient.LeaseInterface {
+	return clientset(s.configs[0]).CoordinationV1().Leases(corev1.NamespaceNodeLease)
 }
 
 // beginElections begins elections of three candidates each, and sees to it that the first leader of each leads on alone.
@@ -447,17 +448,27 @@ func (s *scene) informersAgree(ctx context.Context) error {
 	return nil
 }
 
-// outcome is the first thing that went wrong.
+// complaint is the first thing that went wrong since it was asked for last.
+func (s *scene) complaint() error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	complaints := s.errors
+	s.errors = nil
+	if len(complaints) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d complaints, the first: %w", len(complaints), complaints[0])
+}
+
+// outcome is the first thing that went wrong in all.
 func (s *scene) outcome() error {
 	summary, err := s.churn.outcome()
 	if err != nil {
 		return err
 	}
 	s.t.Log(summary)
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if len(s.errors) > 0 {
-		return fmt.Errorf("%d complaints, the first: %w", len(s.errors), s.errors[0])
+	if err := s.complaint(); err != nil {
+		return err
 	}
 	var longest time.Duration
 	for _, node := range s.nodes[silent:] {
