@@ -94,7 +94,7 @@ func TestLeaderElection(t *testing.T) {
 				}
 				// client-go cannot release a Lease whose renewal it has just given up: that one may be served, and the release
 				// conflicts with it.
-				if err := awaitRenewal(ctx, clientset(config).CoordinationV1().Leases(space)); err != nil {
+				if err := awaitRenewal(ctx, clientset(config).CoordinationV1().Leases(space), "election"); err != nil {
 					return err
 				}
 				first.end()
@@ -120,11 +120,11 @@ func TestLeaderElection(t *testing.T) {
 }
 
 // awaitRenewal returns right after the Lease was renewed, so that the next renewal is not yet on its way.
-func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface) error {
-	before, err := leases.Get(ctx, "election", metav1.GetOptions{})
+func awaitRenewal(ctx context.Context, leases coordinationclient.LeaseInterface, name string) error {
+	before, err := leases.Get(ctx, name, metav1.GetOptions{})
 	for err == nil {
 		var held *coordinationv1.Lease
-		held, err = leases.Get(ctx, "election", metav1.GetOptions{})
+		held, err = leases.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && !held.Spec.RenewTime.Equal(before.Spec.RenewTime) {
 			// The candidate has yet to get its answer.
 			time.Sleep(100 * time.Millisecond)

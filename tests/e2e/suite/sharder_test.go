@@ -1,0 +1,262 @@
+package suite
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+// shardState is what a shard's Lease says about it.
+type shardState string
+
+const (
+	// shardReady: the shard holds its Lease.
+	shardReady shardState = "ready"
+	// shardExpired: the Lease ran out less than its duration ago.
+	shardExpired shardState = "expired"
+	// shardUncertain: it ran out longer ago. The sharder tries to acquire it.
+	shardUncertain shardState = "uncertain"
+	// shardDead: the shard gave its Lease up, or the sharder holds it.
+	shardDead shardState = "dead"
+	// shardOrphaned: it was dead for a while. The sharder deletes the Lease.
+	shardOrphaned shardState = "orphaned"
+	// shardGone: there is no Lease.
+	shardGone shardState = "gone"
+)
+
+const (
+	sharderIdentity = "sharder"
+	sharderLooks    = 100 * time.Millisecond
+	sharderPatience = 3 * time.Second
+	// Sharders wait for a minute.
+	orphanedAfter = 5 * time.Second
+	ringPoints    = 100
+)
+
+// stateOf tells the state of the shard whose name the Lease has.
+func stateOf(held *coordinationv1.Lease, now time.Time) shardState {
+	duration := time.Duration(*held.Spec.LeaseDurationSeconds) * time.Second
+	over := now.Sub(held.Spec.RenewTime.Add(duration))
+	switch mine := ptr.Deref(held.Spec.HolderIdentity, "") == held.Name; {
+	case !mine && over >= orphanedAfter:
+		return shardOrphaned
+	case !mine:
+		return shardDead
+	case over >= duration:
+		return shardUncertain
+	case over >= 0:
+		return shardExpired
+	}
+	return shardReady
+}
+
+// available tells whether the shard keeps its objects.
+func (s shardState) available() bool {
+	return s == shardReady || s == shardExpired || s == shardUncertain
+}
+
+// move is an object's way from one shard to another.
+type move struct {
+	object, from, to string
+	// drained: the former shard was available and had to let the object go.
+	drained bool
+	state   shardState
+	at      time.Time
+}
+
+// sharder shares objects among the shards whose Leases are in one namespace. It knows the Leases by an informer.
+type sharder struct {
+	leases   coordinationclient.LeaseInterface
+	informer cache.SharedIndexInformer
+	changed  chan struct{}
+	mutex    sync.Mutex
+	owners   map[string]string
+	moves    []move
+	history  map[string][]shardState
+	// conflicts counts Leases that were renewed behind the informer's back and could not be acquired.
+	conflicts int
+}
+
+// newSharder gives each object to one of the shards that there are, and then follows them.
+func newSharder(ctx context.Context, client kubernetes.Interface, namespace string, objects []string) (*sharder, error) {
+	s := &sharder{
+		leases:   client.CoordinationV1().Leases(namespace),
+		informer: leaseInformer(client, namespace),
+		changed:  make(chan struct{}, 1),
+		owners:   make(map[string]string),
+		history:  make(map[string][]shardState),
+	}
+	for _, object := range objects {
+		s.owners[object] = ""
+	}
+	if _, err := start(ctx, s.informer); err != nil {
+		return nil, err
+	}
+	wake := func(any) {
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+	if _, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: wake, UpdateFunc: func(_, held any) { wake(held) }, DeleteFunc: wake,
+	}); err != nil {
+		return nil, err
+	}
+	s.look(ctx)
+	go func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-s.changed:
+			case <-time.After(sharderLooks):
+			}
+			s.look(ctx)
+		}
+	}()
+	return s, nil
+}
+
+// look does what the Leases ask for, and shares the objects. What fails is done at the next look.
+func (s *sharder) look(ctx context.Context) {
+	states := make(map[string]shardState)
+	for _, object := range s.informer.GetStore().List() {
+		held := object.(*coordinationv1.Lease)
+		states[held.Name] = stateOf(held, time.Now())
+		switch states[held.Name] {
+		case shardUncertain:
+			if apierrors.IsConflict(s.acquire(ctx, held)) {
+				s.mutex.Lock()
+				s.conflicts++
+				s.mutex.Unlock()
+			}
+		case shardOrphaned:
+			_ = s.leases.Delete(ctx, held.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &held.UID, ResourceVersion: &held.ResourceVersion},
+			})
+		}
+	}
+	s.share(states)
+}
+
+// acquire takes the Lease of a shard, unless it has changed since it was seen.
+func (s *sharder) acquire(ctx context.Context, held *coordinationv1.Lease) error {
+	ctx, cancel := context.WithTimeout(ctx, sharderPatience)
+	defer cancel()
+	held = held.DeepCopy()
+	held.Spec.HolderIdentity = ptr.To(sharderIdentity)
+	held.Spec.AcquireTime = ptr.To(metav1.NowMicro())
+	held.Spec.RenewTime = held.Spec.AcquireTime
+	held.Spec.LeaseTransitions = ptr.To(ptr.Deref(held.Spec.LeaseTransitions, 0) + 1)
+	_, err := s.leases.Update(ctx, held, metav1.UpdateOptions{})
+	return err
+}
+
+func (s *sharder) share(states map[string]shardState) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for shard := range s.history {
+		if _, is := states[shard]; !is {
+			s.see(shard, shardGone)
+		}
+	}
+	var shards []string
+	for shard, state := range states {
+		s.see(shard, state)
+		if state.available() {
+			shards = append(shards, shard)
+		}
+	}
+	if len(shards) == 0 {
+		return
+	}
+	ring := newRing(shards)
+	for object, from := range s.owners {
+		to := ring.owner(object)
+		if from != "" && from != to {
+			s.moves = append(s.moves, move{object, from, to, states[from].available(), states[to], time.Now()})
+		}
+		s.owners[object] = to
+	}
+}
+
+func (s *sharder) see(shard string, state shardState) {
+	if seen := s.history[shard]; len(seen) == 0 || seen[len(seen)-1] != state {
+		s.history[shard] = append(seen, state)
+	}
+}
+
+// is tells whether a shard is in that state.
+func (s *sharder) is(shard string, state shardState) func(context.Context) error {
+	return func(context.Context) error {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		if seen := s.history[shard]; len(seen) == 0 || seen[len(seen)-1] != state {
+			return fmt.Errorf("%s is not %s: %v", shard, state, seen)
+		}
+		return nil
+	}
+}
+
+// objects gives what each shard has.
+func (s *sharder) objects() map[string][]string {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	of := make(map[string][]string)
+	for _, object := range slices.Sorted(maps.Keys(s.owners)) {
+		of[s.owners[object]] = append(of[s.owners[object]], object)
+	}
+	return of
+}
+
+// moved gives the moves since it was asked last.
+func (s *sharder) moved() []move {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	moves := s.moves
+	s.moves = nil
+	return moves
+}
+
+// ring is the circle of hashes, on which each shard has many points.
+type ring []ringPoint
+
+type ringPoint struct {
+	at    uint64
+	shard string
+}
+
+func newRing(shards []string) (r ring) {
+	for _, shard := range shards {
+		for number := range ringPoints {
+			r = append(r, ringPoint{place(fmt.Sprint(shard, "/", number)), shard})
+		}
+	}
+	slices.SortFunc(r, func(a, b ringPoint) int { return cmp.Compare(a.at, b.at) })
+	return r
+}
+
+// owner gives the shard whose point comes next after the object.
+func (r ring) owner(object string) string {
+	next, _ := slices.BinarySearchFunc(r, place(object), func(p ringPoint, at uint64) int { return cmp.Compare(p.at, at) })
+	return r[next%len(r)].shard
+}
+
+func place(name string) uint64 {
+	sum := sha256.Sum256([]byte(name))
+	return binary.BigEndian.Uint64(sum[:])
+}

@@ -1,0 +1,324 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	sharedObjects = 100
+	// A shard's part is a third or a quarter; the ring is not even.
+	partMin = 10
+	partMax = 50
+	// Less than a Lease lasts, and longer than a request takes on a busy machine.
+	atOnce = 4 * time.Second
+	// client-go waits up to 30 s before it watches again.
+	awakeWithin = 40 * time.Second
+)
+
+var shardPace = pace{5 * time.Second, 4 * time.Second, 250 * time.Millisecond}
+
+// shards are processes that share objects: each holds the Lease of its own name, and a sharder looks on.
+type shards struct {
+	*sharder
+	configs []*rest.Config
+	space   string
+	release bool
+	running map[string]*candidate
+}
+
+// newShards starts a sharder over three shards. With release, a shard that ends gives its Lease up.
+func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, release bool) (*shards, error) {
+	s := &shards{configs: configs, space: namespace(t), release: release, running: make(map[string]*candidate)}
+	for number := range 3 {
+		if err := s.begin(ctx, fmt.Sprint("shard-", number)); err != nil {
+			return nil, err
+		}
+	}
+	objects := make([]string, sharedObjects)
+	for number := range objects {
+		objects[number] = fmt.Sprintf("object-%02d", number)
+	}
+	var err error
+	if s.sharder, err = newSharder(ctx, s.client(), s.space, objects); err != nil {
+		return nil, err
+	}
+	for shard := range s.running {
+		if part := len(s.objects()[shard]); part < partMin || part > partMax {
+			return nil, fmt.Errorf("%s has %d objects", shard, part)
+		}
+	}
+	return s, nil
+}
+
+// bothTypes is one user in each media type.
+func bothTypes() []*rest.Config {
+	return []*rest.Config{speaking(user("admin"), contentTypes["protobuf"]), speaking(user("admin"), contentTypes["json"])}
+}
+
+func (s *shards) client() kubernetes.Interface { return clientset(s.configs[0]) }
+
+// begin starts a shard and waits until it holds its Lease.
+func (s *shards) begin(ctx context.Context, shard string) error {
+	config := s.configs[len(s.running)%len(s.configs)]
+	c, err := standFor(ctx, config, s.space, shard, shard, shardPace, s.release)
+	if err != nil {
+		return err
+	}
+	s.running[shard] = c
+	return eventually(ctx, 20*time.Second, leads(c, true))
+}
+
+// leave ends a shard that gives its Lease up, and returns when it began to.
+func (s *shards) leave(ctx context.Context, shard string) (time.Time, error) {
+	if err := awaitRenewal(ctx, s.client().CoordinationV1().Leases(s.space), shard); err != nil {
+		return time.Time{}, err
+	}
+	left := time.Now()
+	s.running[shard].end()
+	delete(s.running, shard)
+	return left, nil
+}
+
+// drained waits until a shard has no objects, and checks that just its own have moved, each to a shard that is ready.
+func (s *shards) drained(ctx context.Context, shard string, before map[string][]string, within time.Duration) ([]move, error) {
+	if err := eventually(ctx, within, func(context.Context) error {
+		if left := s.objects()[shard]; len(left) > 0 {
+			return fmt.Errorf("%s has %d objects", shard, len(left))
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	moves := s.moved()
+	var objects []string
+	for _, move := range moves {
+		if move.from != shard || move.drained || s.running[move.to] == nil || move.state != shardReady {
+			return nil, fmt.Errorf("%s leaves, and this moves: %+v", shard, move)
+		}
+		objects = append(objects, move.object)
+	}
+	slices.Sort(objects)
+	if !slices.Equal(objects, before[shard]) {
+		return nil, fmt.Errorf("%s had %v, and these moved: %v", shard, before[shard], objects)
+	}
+	return moves, nil
+}
+
+// still tells whether nothing has moved and each shard has had its Lease all the time.
+func (s *shards) still(ctx context.Context) error {
+	if moves := s.moved(); len(moves) > 0 {
+		return fmt.Errorf("%d objects moved, the first so: %+v", len(moves), moves[0])
+	}
+	for shard, c := range s.running {
+		if !c.leads.Load() {
+			return fmt.Errorf("%s has lost its Lease", shard)
+		}
+		held, err := s.client().CoordinationV1().Leases(s.space).Get(ctx, shard, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if *held.Spec.HolderIdentity != shard || *held.Spec.LeaseTransitions != 0 {
+			return fmt.Errorf("the Lease of %s says %v", shard, held.Spec)
+		}
+	}
+	return nil
+}
+
+// Three shards become four and then two. Only those objects move that have to.
+func TestShards(t *testing.T) {
+	t.Parallel()
+	check(t, 80*time.Second, func(ctx context.Context) error {
+		s, err := newShards(ctx, t, bothTypes(), true)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := s.begin(ctx, "shard-3"); err != nil {
+			return err
+		}
+		if err := eventually(ctx, atOnce, s.is("shard-3", shardReady)); err != nil {
+			return err
+		}
+		moves := s.moved()
+		for _, move := range moves {
+			if move.to != "shard-3" || !move.drained || move.state != shardReady {
+				return fmt.Errorf("shard-3 comes, and this moves: %+v", move)
+			}
+		}
+		if len(moves) < partMin || len(moves) > partMax {
+			return fmt.Errorf("%d objects moved to shard-3", len(moves))
+		}
+		t.Logf("%d of %d objects moved to a fourth shard within %s", len(moves), sharedObjects, time.Since(began).Round(time.Millisecond))
+		for _, shard := range []string{"shard-0", "shard-3"} {
+			before := s.objects()
+			left, err := s.leave(ctx, shard)
+			if err != nil {
+				return err
+			}
+			moves, err := s.drained(ctx, shard, before, atOnce)
+			if err != nil {
+				return err
+			}
+			t.Logf("%s left: %d objects moved within %s", shard, len(moves), moves[len(moves)-1].at.Sub(left).Round(time.Millisecond))
+		}
+		// client-go makes a Lease that it gives up one of 1 s.
+		for _, shard := range []string{"shard-0", "shard-3"} {
+			if err := eventually(ctx, time.Second+orphanedAfter+atOnce, s.is(shard, shardGone)); err != nil {
+				return err
+			}
+		}
+		return s.still(ctx)
+	})
+}
+
+// A shard stops without a word. It keeps its objects if it is back before its Lease can be acquired, and not longer.
+func TestShardExpires(t *testing.T) {
+	t.Parallel()
+	check(t, 100*time.Second, func(ctx context.Context) error {
+		s, err := newShards(ctx, t, bothTypes(), false)
+		if err != nil {
+			return err
+		}
+		leases, shard := s.client().CoordinationV1().Leases(s.space), "shard-1"
+		seen, err := leases.Get(ctx, shard, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if err := awaitRenewal(ctx, leases, shard); err != nil {
+			return err
+		}
+		if err := s.acquire(ctx, seen); !apierrors.IsConflict(err) {
+			return fmt.Errorf("a Lease that was renewed meanwhile is acquired: %v", err)
+		}
+		s.running[shard].end()
+		if err := eventually(ctx, shardPace.duration+atOnce, s.is(shard, shardExpired)); err != nil {
+			return err
+		}
+		if err := s.begin(ctx, shard); err != nil {
+			return err
+		}
+		if err := eventually(ctx, atOnce, s.is(shard, shardReady)); err != nil {
+			return err
+		}
+		if err := s.still(ctx); err != nil {
+			return err
+		}
+
+		before := s.objects()
+		s.running[shard].end()
+		delete(s.running, shard)
+		last, err := leases.Get(ctx, shard, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		due := last.Spec.RenewTime.Add(2 * shardPace.duration)
+		moves, err := s.drained(ctx, shard, before, time.Until(due)+atOnce)
+		if err != nil {
+			return err
+		}
+		if early := due.Sub(moves[0].at); early > 0 {
+			return fmt.Errorf("%s was taken %s before its time", shard, early)
+		}
+		taken, err := leases.Get(ctx, shard, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if *taken.Spec.HolderIdentity != sharderIdentity || taken.Spec.AcquireTime.Time.Before(due) {
+			return fmt.Errorf("the Lease of %s is due at %s and says %v", shard, due, taken.Spec)
+		}
+		t.Logf("%d objects moved %s after their time", len(moves), moves[len(moves)-1].at.Sub(due).Round(time.Millisecond))
+
+		if err := eventually(ctx, shardPace.duration+orphanedAfter+atOnce, s.is(shard, shardGone)); err != nil {
+			return err
+		}
+		s.mutex.Lock()
+		history := s.history[shard]
+		s.mutex.Unlock()
+		want := []shardState{shardReady, shardExpired, shardReady, shardExpired, shardUncertain, shardDead, shardOrphaned, shardGone}
+		if !slices.Equal(history, want) {
+			return fmt.Errorf("%s was %v", shard, history)
+		}
+		return s.still(ctx)
+	})
+}
+
+// What holds the Leases, or one of its replicas, is killed and comes back. No shard loses an object.
+func TestShardsRestart(t *testing.T) {
+	if builtin() {
+		t.Skip("kube-apiserver takes longer to start than these Leases last")
+	}
+	if os.Getenv("E2E_STORAGE") == "memory" {
+		t.Skip("Leases in memory are gone after a restart")
+	}
+	stillThrough(t, bothTypes(), os.Getenv("E2E_RESTART"), os.Getenv("E2E_RESTART"))
+}
+
+// The same behind two kube-apiservers, with each replica killed, and restarted in good order.
+//
+//	E2E_SECOND                  URL of the second kube-apiserver
+//	E2E_REPLICAS, E2E_ROLLING   commands that restart a replica by a kill or in good order, separated by commas
+func TestShardsReplicas(t *testing.T) {
+	if os.Getenv("E2E_REPLICAS") == "" {
+		t.Skip("it is run by tests/e2e/run over etcd, after the suite")
+	}
+	configs := bothTypes()
+	configs[1].Host = os.Getenv("E2E_SECOND")
+	commands := strings.Split(os.Getenv("E2E_REPLICAS"), ",")
+	if rolling := os.Getenv("E2E_ROLLING"); rolling != "" {
+		commands = append(commands, strings.Split(rolling, ",")...)
+	}
+	stillThrough(t, configs, commands...)
+}
+
+// stillThrough checks that nothing moves through restarts, and that the sharder is awake afterwards.
+func stillThrough(t *testing.T, configs []*rest.Config, restarts ...string) {
+	check(t, 3*time.Minute, func(ctx context.Context) error {
+		s, err := newShards(ctx, t, configs, true)
+		if err != nil {
+			return err
+		}
+		for _, restart := range restarts {
+			began := time.Now()
+			if err := command(ctx, restart); err != nil {
+				return err
+			}
+			t.Logf("%s took %s", restart, time.Since(began).Round(time.Millisecond))
+			// Longer than a shard takes to give up.
+			time.Sleep(shardPace.duration)
+			if err := s.still(ctx); err != nil {
+				return err
+			}
+		}
+		time.Sleep(shardPace.duration)
+		if err := s.still(ctx); err != nil {
+			return err
+		}
+		s.mutex.Lock()
+		t.Logf("%d Leases could not be acquired since they had been renewed; the sharder saw %v", s.conflicts, s.history)
+		s.mutex.Unlock()
+
+		before := s.objects()
+		left, err := s.leave(ctx, "shard-2")
+		if err != nil {
+			return err
+		}
+		moves, err := s.drained(ctx, "shard-2", before, awakeWithin)
+		if err != nil {
+			return err
+		}
+		t.Logf("no object moved in %d restarts; then shard-2 left, and %d moved within %s", len(restarts), len(moves),
+			moves[len(moves)-1].at.Sub(left).Round(time.Millisecond))
+		return nil
+	})
+}
