@@ -162,6 +162,21 @@ fn the_front_proxy_is_believed_and_nobody_else() {
     }
 }
 
+/// kube-apiserver forwards no redirect.
+#[test]
+fn the_front_proxy_gets_openapi_by_the_hash_of_another_document() {
+    const DOCUMENT: &str = "/openapi/v3/apis/coordination.k8s.io/v1";
+    let aggregated = Aggregated::start();
+    let old = format!("{DOCUMENT}?hash=OLD");
+    let mut aggregator = aggregated.aggregator();
+    let plain = call(&mut aggregator, "GET", DOCUMENT, "", MASTERS).expect_status(200, DOCUMENT);
+    let by_old_hash = call(&mut aggregator, "GET", &old, "", MASTERS).expect_status(200, &old);
+    assert_eq!(by_old_hash.body, plain.body);
+    assert_eq!(by_old_hash.head.field("cache-control"), Some("no-cache, private"));
+    let mut admin = aggregated.connect(AUTHORITY.client_config("admin", &["system:masters"]));
+    call(&mut admin, "GET", &old, "", &[]).expect_status(301, "directly");
+}
+
 #[test]
 fn a_certificate_of_an_unknown_authority_is_refused_in_the_handshake() {
     let aggregated = Aggregated::start();

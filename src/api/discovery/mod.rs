@@ -12,6 +12,7 @@ mod version;
 use super::negotiate::is_pretty;
 use super::{Call, Reply};
 use crate::api_error::{ApiError, Unacceptable};
+use crate::auth::Caller;
 use crate::clock::HttpDate;
 use crate::codec::Format;
 use crate::form::Response;
@@ -162,12 +163,15 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
     if takes_json(call.head.accept) { Ok(()) } else { Err(refused) }
 }
 
-/// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept; one
-/// with another hash leads to the right one (kube-openapi `handler3`).
+/// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept.
+///
+/// A URL with another hash leads to the right one (kube-openapi `handler3`). For some seconds after a switch
+/// kube-apiserver gives out the hash of the other server's document, and it forwards no redirect. So who comes through
+/// kube-apiserver gets the document itself.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();
-    if hash.is_empty() {
+    if hash.is_empty() || hash != document.hash && matches!(call.caller, Caller::Proxied(_)) {
         return document.validated(call.head, Format::Json.media_type());
     }
     if hash != document.hash {
