@@ -1,0 +1,109 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+const (
+	// The leader goes without a renewal for two thirds of its Lease, and an election follows.
+	givesWayMax = 40 * time.Second
+	// client-go ends a watch after ten minutes at the latest.
+	informedMax = 11 * time.Minute
+)
+
+// kube-apiserver elects among kube-controller-managers with CoordinatedLeaderElection. The first leads, and the second
+// when the first is killed. One with an older emulation version becomes the preferred holder, and the newer leader
+// gives way. A newer one that comes later stays behind, and follows when the older one is killed.
+//
+// After a switch kube-apiserver's informer of Leases still watches built-in storage, and it holds an election every few
+// seconds. When that watch has ended it holds none while the right one leads.
+//
+//	E2E_INFORMED   1 waits for the end of that watch first, for up to ten minutes
+func TestCoordinatedElection(t *testing.T) {
+	informed := number("E2E_INFORMED", 0) == 1
+	check(t, informedMax+5*time.Minute, func(ctx context.Context) error {
+		e := newManagers(ctx, t)
+		if informed {
+			if err := informerMoved(ctx, t); err != nil {
+				return err
+			}
+		}
+		older, err := olderVersion()
+		if err != nil {
+			return err
+		}
+		first, err := e.start(ctx)
+		if err != nil {
+			return err
+		}
+		if err := e.awaitLeader(ctx, first, electedMax); err != nil {
+			return err
+		}
+		second, err := e.start(ctx)
+		if err != nil {
+			return err
+		}
+		joined := time.Now()
+		if err := e.leadsOn(ctx, first); err != nil {
+			return err
+		}
+		asked, err := lastAsked(ctx)
+		if err != nil {
+			return err
+		}
+		t.Logf("the candidates were asked while the first led: %t", asked.After(joined))
+		if informed && asked.After(joined) {
+			return fmt.Errorf("kube-apiserver held an election at %s that nobody needed", asked)
+		}
+		if err := e.killed(ctx, first, second); err != nil {
+			return err
+		}
+
+		began := time.Now()
+		oldest, err := e.start(ctx, "--emulated-version="+older)
+		if err != nil {
+			return err
+		}
+		if err := eventually(ctx, givesWayMax, func(ctx context.Context) error {
+			return e.says(ctx, second.identity, oldest.identity)
+		}); err != nil {
+			return err
+		}
+		t.Logf("%s was preferred %s after its start", older, time.Since(began).Round(100*time.Millisecond))
+		if err := e.awaitLeader(ctx, oldest, givesWayMax); err != nil {
+			return err
+		}
+		t.Logf("%s led %s after its start", older, time.Since(began).Round(100*time.Millisecond))
+		if err := eventually(ctx, 10*time.Second, func(context.Context) error { return second.over() }); err != nil {
+			return err
+		}
+		newer, err := e.start(ctx)
+		if err != nil {
+			return err
+		}
+		if err := e.leadsOn(ctx, oldest); err != nil {
+			return err
+		}
+		if err := e.killed(ctx, oldest, newer); err != nil {
+			return err
+		}
+		return e.twoLed()
+	})
+}
+
+// informerMoved waits until kube-apiserver watches no built-in Leases any more.
+func informerMoved(ctx context.Context, t *testing.T) error {
+	began := time.Now()
+	err := eventually(ctx, informedMax, func(ctx context.Context) error {
+		count, err := oldWatches(ctx)
+		if err == nil && count > 0 {
+			err = fmt.Errorf("%d watches of built-in Leases", count)
+		}
+		return err
+	})
+	t.Logf("the watch of built-in Leases ended after %s", time.Since(began).Round(time.Second))
+	return err
+}

@@ -1,0 +1,293 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+)
+
+// A kube-controller-manager of its own starts, makes its LeaseCandidate, and is elected.
+const (
+	controllerManager = "kube-controller-manager"
+	electedMax        = 40 * time.Second
+)
+
+// managers are kube-controller-managers that kube-apiserver elects from.
+//
+//	E2E_COORDINATED     file with the command of kube-controller-manager, split at NUL
+//	E2E_LEASE_SECONDS   duration of their Lease (8); Kubernetes' default is 15
+type managers struct {
+	t     *testing.T
+	pace  pace
+	mutex sync.Mutex
+	all   []*manager
+	two   atomic.Pointer[string]
+}
+
+// manager is one of them.
+type manager struct {
+	process  *os.Process
+	identity string
+	metrics  rest.Interface
+	ended    chan struct{}
+}
+
+func newManagers(ctx context.Context, t *testing.T) *managers {
+	if os.Getenv("E2E_COORDINATED") == "" {
+		t.Skip("it is run by tests/e2e/run, after the suite")
+	}
+	seconds := time.Duration(number("E2E_LEASE_SECONDS", 8))
+	// In the proportions of the default.
+	e := &managers{t: t, pace: pace{seconds * time.Second, seconds * 2 / 3 * time.Second, max(1, seconds/7) * time.Second}}
+	watching, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Add(1)
+	go func() { defer done.Done(); e.look(watching) }()
+	t.Cleanup(func() {
+		stop()
+		done.Wait()
+		for _, m := range e.alive() {
+			m.kill()
+		}
+		// Whatever leads next does not wait for candidates that are gone.
+		ctx := context.Background()
+		candidates := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem)
+		_ = candidates.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		_ = admin().CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, controllerManager, metav1.DeleteOptions{})
+	})
+	return e
+}
+
+// start starts one, and waits until it is a candidate.
+func (e *managers) start(ctx context.Context, further ...string) (*manager, error) {
+	known, err := candidates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	usual, err := os.ReadFile(os.Getenv("E2E_COORDINATED"))
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	// The last of two flags counts.
+	words := append(strings.Split(strings.TrimSuffix(string(usual), "\x00"), "\x00"),
+		"--feature-gates=CoordinatedLeaderElection=true", "--secure-port="+port,
+		"--leader-elect-lease-duration="+e.pace.duration.String(),
+		"--leader-elect-renew-deadline="+e.pace.deadline.String(),
+		"--leader-elect-retry-period="+e.pace.retry.String())
+	run := exec.Command(words[0], append(words[1:], further...)...)
+	e.mutex.Lock()
+	log := filepath.Join(os.Getenv("E2E_STATE"), "log", fmt.Sprintf("coordinated-%s-%d.log", e.t.Name(), len(e.all)))
+	e.mutex.Unlock()
+	file, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	run.Stdout, run.Stderr = file, file
+	run.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if err := run.Start(); err != nil {
+		return nil, err
+	}
+	config := speaking(user("admin"), contentTypes["json"])
+	config.Host = "https://127.0.0.1:" + port
+	config.Timeout = 2 * time.Second
+	m := &manager{process: run.Process, metrics: clientset(config).CoordinationV1().RESTClient(), ended: make(chan struct{})}
+	go func() { defer close(m.ended); _ = run.Wait() }()
+	e.mutex.Lock()
+	e.all = append(e.all, m)
+	e.mutex.Unlock()
+	return m, eventually(ctx, electedMax, func(ctx context.Context) error {
+		if m.over() == nil {
+			return fmt.Errorf("it has ended: %s", log)
+		}
+		now, err := candidates(ctx)
+		for name := range now {
+			if !known[name] {
+				m.identity = name
+				return nil
+			}
+		}
+		return errors.Join(err, errors.New("it is no candidate"))
+	})
+}
+
+func (m *manager) kill() {
+	_ = m.process.Kill()
+	<-m.ended
+}
+
+// over tells whether the process has ended.
+func (m *manager) over() error {
+	select {
+	case <-m.ended:
+		return nil
+	default:
+		return fmt.Errorf("%s still runs", m.identity)
+	}
+}
+
+// leads tells what the process says of itself.
+func (m *manager) leads(ctx context.Context) bool {
+	text, err := m.metrics.Get().AbsPath("/metrics").DoRaw(ctx)
+	return err == nil && strings.Contains(string(text), `leader_election_master_status{name="`+controllerManager+`"} 1`)
+}
+
+func (e *managers) alive() (alive []*manager) {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	for _, m := range e.all {
+		if m.over() != nil {
+			alive = append(alive, m)
+		}
+	}
+	return alive
+}
+
+// leaders are those that say that they lead.
+func (e *managers) leaders(ctx context.Context) (leaders []*manager) {
+	for _, m := range e.alive() {
+		if m.leads(ctx) {
+			leaders = append(leaders, m)
+		}
+	}
+	return leaders
+}
+
+// look sees to it that no two lead.
+func (e *managers) look(ctx context.Context) {
+	for ; ctx.Err() == nil; time.Sleep(250 * time.Millisecond) {
+		// The first may have given up while the second was asked.
+		if len(e.leaders(ctx)) > 1 && len(e.leaders(ctx)) > 1 {
+			e.two.Store(ptr.To(time.Now().Format(time.TimeOnly)))
+		}
+	}
+}
+
+func (e *managers) twoLed() error {
+	if at := e.two.Load(); at != nil {
+		return fmt.Errorf("two led at %s", *at)
+	}
+	return nil
+}
+
+// says compares the Lease with what it is to say. An empty name is for none.
+func (e *managers) says(ctx context.Context, holder, preferred string) error {
+	held, err := theLease(ctx, controllerManager)
+	if err != nil {
+		return err
+	}
+	spec := held.Spec
+	if ptr.Deref(spec.HolderIdentity, "") != holder || ptr.Deref(spec.PreferredHolder, "") != preferred ||
+		ptr.Deref(spec.Strategy, "") != coordinationv1.OldestEmulationVersion {
+		return fmt.Errorf("want holder %q, preferred %q, got %v", holder, preferred, &spec)
+	}
+	return nil
+}
+
+// awaitLeader waits until one leads, and the Lease says so.
+func (e *managers) awaitLeader(ctx context.Context, m *manager, limit time.Duration) error {
+	if err := eventually(ctx, limit, func(ctx context.Context) error {
+		if !m.leads(ctx) {
+			return fmt.Errorf("%s does not lead", m.identity)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return e.says(ctx, m.identity, "")
+}
+
+// leadsOn sees to it that one leads for longer than its Lease lasts, and that nobody is preferred.
+func (e *managers) leadsOn(ctx context.Context, m *manager) error {
+	for until := time.Now().Add(e.pace.duration + 5*time.Second); time.Now().Before(until); time.Sleep(200 * time.Millisecond) {
+		if err := e.says(ctx, m.identity, ""); err != nil {
+			return err
+		}
+	}
+	if leaders := e.leaders(ctx); len(leaders) != 1 || leaders[0] != m {
+		return fmt.Errorf("%s does not lead alone: %d lead", m.identity, len(leaders))
+	}
+	return nil
+}
+
+// killed kills the leader, and waits for the next: until the Lease is over, kube-apiserver has looked again after 5 s,
+// the candidates have had 5 s to answer, and the next one has seen it.
+func (e *managers) killed(ctx context.Context, leader, next *manager) error {
+	leader.kill()
+	killed := time.Now()
+	if err := e.awaitLeader(ctx, next, e.pace.duration+12*time.Second); err != nil {
+		return err
+	}
+	e.t.Logf("kill -9 of the leader: the next one led after %s", time.Since(killed).Round(100*time.Millisecond))
+	return nil
+}
+
+func theLease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	return admin().CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+}
+
+// candidates are the names of the LeaseCandidates.
+func candidates(ctx context.Context) (map[string]bool, error) {
+	list, err := admin().CoordinationV1beta1().LeaseCandidates(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]bool{}
+	for _, candidate := range list.Items {
+		names[candidate.Name] = true
+	}
+	return names, nil
+}
+
+// olderVersion is the minor version before that of the control plane.
+func olderVersion() (string, error) {
+	version, err := admin().Discovery().ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	minor, err := strconv.Atoi(version.Minor)
+	return fmt.Sprintf("%s.%d", version.Major, minor-1), err
+}
+
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, err
+}
+
+// holderOf is the holder of a Lease, or nobody.
+func holderOf(ctx context.Context, name string) (string, error) {
+	held, err := theLease(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return ptr.Deref(held.Spec.HolderIdentity, ""), nil
+}
