@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
@@ -35,11 +36,13 @@ type shards struct {
 	space   string
 	release bool
 	running map[string]*candidate
+	// UIDs of the Leases that the shards took first.
+	uids map[string]types.UID
 }
 
 // newShards starts a sharder over three shards. With release, a shard that ends gives its Lease up.
 func newShards(ctx context.Context, t *testing.T, configs []*rest.Config, release bool) (*shards, error) {
-	s := &shards{configs: configs, space: namespace(t), release: release, running: make(map[string]*candidate)}
+	s := &shards{configs: configs, space: namespace(t), release: release, running: make(map[string]*candidate), uids: make(map[string]types.UID)}
 	for number := range 3 {
 		if err := s.begin(ctx, fmt.Sprint("shard-", number)); err != nil {
 			return nil, err
@@ -76,7 +79,14 @@ func (s *shards) begin(ctx context.Context, shard string) error {
 		return err
 	}
 	s.running[shard] = c
-	return eventually(ctx, 20*time.Second, leads(c, true))
+	if err := eventually(ctx, 20*time.Second, leads(c, true)); err != nil {
+		return err
+	}
+	held, err := s.client().CoordinationV1().Leases(s.space).Get(ctx, shard, metav1.GetOptions{})
+	if _, is := s.uids[shard]; err == nil && !is {
+		s.uids[shard] = held.UID
+	}
+	return err
 }
 
 // leave ends a shard that gives its Lease up, and returns when it began to.
@@ -128,8 +138,8 @@ func (s *shards) still(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if *held.Spec.HolderIdentity != shard || *held.Spec.LeaseTransitions != 0 {
-			return fmt.Errorf("the Lease of %s says %v", shard, held.Spec)
+		if held.UID != s.uids[shard] || *held.Spec.HolderIdentity != shard || *held.Spec.LeaseTransitions != 0 {
+			return fmt.Errorf("the Lease of %s says %v, with the UID %s for %s", shard, held.Spec, held.UID, s.uids[shard])
 		}
 	}
 	return nil
