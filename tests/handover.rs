@@ -122,15 +122,19 @@ impl Rig {
             lease["metadata"]["annotations"]["coordination-apiserver/step"] = step.into();
         }
         let path = path("kube-system", HANDOVER);
-        let (status, found) = self.call("GET", &path, "");
-        let (status, answer) = match status {
-            404 => self.call("POST", &collection("kube-system"), &lease.to_string()),
-            _ => {
-                lease["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
-                self.call("PUT", &path, &lease.to_string())
-            }
-        };
-        assert!([200, 201].contains(&status), "{answer}");
+        eventually(phase, || {
+            let (status, found) = self.call("GET", &path, "");
+            let (status, answer) = match status {
+                404 => self.call("POST", &collection("kube-system"), &lease.to_string()),
+                _ => {
+                    lease["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+                    self.call("PUT", &path, &lease.to_string())
+                }
+            };
+            // The server writes the Lease too.
+            assert!([200, 201, 409].contains(&status), "{answer}");
+            status != 409
+        });
     }
 
     fn annotation(&self, name: &str) -> String {
