@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"strings"
 	"testing"
 )
 
@@ -55,5 +56,44 @@ func TestAUIDInPlaceOfATimeIsRefusedInTheSameWords(t *testing.T) {
 	letters := words("dbc9db99-c33d-49f2-adc2-b7596c705b45", "dbc9db99-c33d-49f2-adc2-b7596c705b45", "2006")
 	if digits != letters {
 		t.Errorf("%s is not %s", digits, letters)
+	}
+}
+
+// What Kubernetes 1.34 says in other words is known; what it says besides is not.
+func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
+	said := func(code int, reason, message string, causes ...string) string {
+		text := fmt.Sprintf(`{"kind":"Status","message":%q,"reason":%q,"details":{"causes":[%s]},"code":%d}`,
+			message, reason, strings.Join(causes, ","), code)
+		return fmt.Sprintf("%d\nContent-Type: x\n\n%s", code, causesInOrder(text+"\nenvelope \"\" \"\""))
+	}
+	cause := func(reason, message, field string) string {
+		return fmt.Sprintf(`{"reason":%q,"message":%q,"field":%q}`, reason, message, field)
+	}
+	missing := cause("FieldValueInvalid", `Invalid value: "": must not be empty`, "metadata.ownerReferences.uid")
+	required := cause("FieldValueRequired", "Required value: must not be empty", "metadata.ownerReferences[0].uid")
+	long := cause("FieldValueInvalid", `Invalid value: "x": must be no more than 63 characters`, "metadata.labels")
+	longer := cause("FieldValueInvalid", `Invalid value: "x": must be no more than 63 bytes`, "metadata.labels")
+	for name, c := range map[string]struct {
+		method, body, old, now string
+		is                     bool
+	}{
+		"an owner without a UID":     {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", missing, missing), said(422, "Invalid", "l0 is invalid: b", required), true},
+		"a cause more":               {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", missing, long), said(422, "Invalid", "l0 is invalid: b", required), false},
+		"another name":               {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long), said(422, "Invalid", "l1 is invalid: b", longer), false},
+		"causes of a map":            {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", longer), true},
+		"those of another map":       {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", missing), false},
+		"no causes":                  {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), "422\n\nx", false},
+		"bytes":                      {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long), said(422, "Invalid", "l0 is invalid: b", longer), true},
+		"options that do not decode": {"DELETE", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), true},
+		"those of something else":    {"PUT", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), false},
+		"a patch that is no JSON":    {"PATCH", "{", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), true},
+		"one that is":                {"PATCH", "{}", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
+		"one that was taken":         {"PATCH", "{", said(200, "", "x"), said(400, "BadRequest", "invalid JSON patch"), false},
+	} {
+		sent := message{method: c.method, body: []byte(c.body)}
+		d := &difference{step: step{method: c.method}, asked: [2]message{sent, sent}, said: [2]string{c.old, c.now}}
+		if reason, is := knownReason(known134, d); is != c.is {
+			t.Errorf("%s: %t %s", name, is, reason)
+		}
 	}
 }

@@ -24,6 +24,7 @@ type sequence struct {
 // execution runs sequences in a pair of namespaces.
 type execution struct {
 	both    pair
+	known   []knownDifference
 	place   int
 	verbose bool
 }
@@ -52,7 +53,7 @@ func (x *execution) check(ctx context.Context, sequence sequence, found *report)
 	found.ran(requests, time.Since(began))
 	var unknown []*difference
 	for _, difference := range first {
-		if reason, is := knownReason(difference); is {
+		if reason, is := knownReason(x.known, difference); is {
 			found.known(reason)
 		} else {
 			unknown = append(unknown, difference)

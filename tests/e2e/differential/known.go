@@ -9,11 +9,14 @@ import (
 	"strings"
 )
 
-// known are the differences that are left, and why. docs/compatibility.md cites this list, and the one below.
-var known = []struct {
+// knownDifference is one that may be, and why.
+type knownDifference struct {
 	reason string
 	is     func(d *difference) bool
-}{
+}
+
+// known are the differences that are left, and why. docs/compatibility.md cites this list, and the one below.
+var known = []knownDifference{
 	{
 		"versions from before our server's start are gone (410); etcd has those from before its last compaction",
 		func(d *difference) bool {
@@ -125,7 +128,7 @@ const notYAML = "yaml: (not understood)"
 // before finds a version that is older than our server.
 var before = regexp.MustCompile(`resourceVersion=0*1(&|$)`)
 
-func knownReason(d *difference) (string, bool) {
+func knownReason(known []knownDifference, d *difference) (string, bool) {
 	for _, known := range known {
 		if known.is(d) {
 			return known.reason, true

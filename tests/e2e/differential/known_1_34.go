@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// knownOf gives the known differences from the kube-apiserver that is compared, by the version that it tells.
+func knownOf(ctx context.Context, kube *server) ([]knownDifference, error) {
+	answer, err := kube.ask(ctx, 0, message{method: http.MethodGet, target: "/version"}, false)
+	if err != nil {
+		return nil, err
+	}
+	var release struct{ GitVersion string }
+	if err := json.Unmarshal(answer.body, &release); err != nil || release.GitVersion == "" {
+		return nil, fmt.Errorf("%s: /version: %d %s", kube.name, answer.status, answer.body)
+	}
+	if strings.HasPrefix(release.GitVersion, "v1.34.") {
+		return append(slices.Clone(known), known134...), nil
+	}
+	return known, nil
+}
+
+// known134 are the further differences from Kubernetes 1.34, whose rules docs/compatibility.md#kubernetes-134 lists.
+var known134 = []knownDifference{
+	{
+		"1.34: DeleteOptions that do not decode are 500 without a reason; in 1.37 they are 400, BadRequest",
+		func(d *difference) bool {
+			old, now := statusOf(d.said[0]), statusOf(d.said[1])
+			if old.Code != 500 || old.Reason != "" || now.Code != 400 || now.Reason != metav1.StatusReasonBadRequest {
+				return false
+			}
+			return d.step.method == http.MethodDelete && scheme.ReplaceAllString(old.Message, "") == scheme.ReplaceAllString(now.Message, "")
+		},
+	},
+	{
+		"1.34: a patch that is no JSON is refused when it is tried, after the name and the Lease; in 1.37 at once",
+		func(d *difference) bool {
+			now := statusOf(d.said[1])
+			return refused(d.said[0]) && !json.Valid(d.asked[0].body) && now.Code == 400 && now.Message == "invalid JSON patch"
+		},
+	},
+	{
+		"1.34: an applied configuration that does not decode is an error decoding YAML, after the name; in 1.37 one of a patch",
+		func(d *difference) bool {
+			old, now := statusOf(d.said[0]), statusOf(d.said[1])
+			return d.step.label == "apply" && refused(d.said[0]) && now.Code == 400 &&
+				(strings.HasPrefix(now.Message, "error encoding patch: ") ||
+					strings.HasPrefix(now.Message, "error decoding patch: ") && strings.HasPrefix(old.Message, "error decoding YAML: "))
+		},
+	},
+	{
+		"1.34: a JSON patch that replaces the whole Lease by what is no object is passed over; in 1.37 it is 422",
+		func(d *difference) bool {
+			var patch []struct {
+				Op, Path string
+				Value    any
+			}
+			if d.step.label != "patch-json" || statusOf(d.said[1]).Code != 422 || json.Unmarshal(d.asked[0].body, &patch) != nil {
+				return false
+			}
+			for _, operation := range patch {
+				if _, is := operation.Value.(map[string]any); operation.Op == "replace" && operation.Path == "" && !is {
+					return true
+				}
+			}
+			return false
+		},
+	},
+	{
+		"1.34: a creation by PUT or apply keeps the time and the grace period of a deletion, and selfLink; in 1.37 it drops them",
+		func(d *difference) bool {
+			if d.step.method == http.MethodPost || !strings.HasPrefix(d.said[0], "201\n") || !strings.HasPrefix(d.said[1], "201\n") {
+				return false
+			}
+			return dropped.MatchString(d.said[0]) && !dropped.MatchString(d.said[1])
+		},
+	},
+	{
+		"1.34: the options of a list or a watch are looked at before the form of its answer; in 1.37 the form comes first",
+		func(d *difference) bool {
+			code := statusOf(d.said[0]).Code
+			return d.step.method == http.MethodGet && (code == 400 || code == 422) && strings.HasPrefix(d.said[1], "406\n")
+		},
+	},
+	{
+		"1.34: causes stand twice or three times; in 1.37 once",
+		func(d *difference) bool {
+			causes := causesOf(statusOf(d.said[0]))
+			slices.Sort(causes)
+			return len(slices.Compact(causes)) < len(causesOf(statusOf(d.said[0]))) && inOtherWords(d)
+		},
+	},
+	{
+		"1.34: causes of wrong owner references have no index, and what is missing is invalid; in 1.37 it is required",
+		func(d *difference) bool { return strings.Contains(d.said[0], "ownerReferences") && inOtherWords(d) },
+	},
+	{
+		"1.34: label keys and values have characters, not bytes; a label key is a qualified name; a configuration is YAML, not a patch",
+		inOtherWords,
+	},
+}
+
+var (
+	// The line of the source that names the scheme differs, too.
+	scheme  = regexp.MustCompile(`in scheme .*`)
+	dropped = regexp.MustCompile(`\b(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)"?:`)
+	index   = regexp.MustCompile(`^(metadata\.ownerReferences)\[\d+\]`)
+)
+
+// statusOf gives the Status in what a server said, which has code 0 if it said something else.
+func statusOf(said string) (status metav1.Status) {
+	_, body, _ := strings.Cut(said, "\n\n")
+	// Behind JSON that was protobuf stands what its envelope said.
+	if yaml.NewYAMLOrJSONDecoder(strings.NewReader(body), 1<<20).Decode(&status) != nil || status.Kind != "Status" {
+		return metav1.Status{}
+	}
+	return status
+}
+
+// causesOf tells each cause in a line.
+func causesOf(status metav1.Status) (causes []string) {
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			causes = append(causes, fmt.Sprintf("%s: %s: %s", cause.Field, cause.Type, cause.Message))
+		}
+	}
+	return causes
+}
+
+// inOtherWords tells whether both servers refuse for the same causes, in the words of the one and of the other.
+func inOtherWords(d *difference) bool {
+	old, now := reworded(statusOf(d.said[0])), reworded(statusOf(d.said[1]))
+	if causesAlone := "(the causes)"; old.Message == causesAlone || now.Message == causesAlone {
+		// See causesInOrder, which leaves a Status with one cause as it is.
+		old, now = withCausesAlone(old), withCausesAlone(now)
+	}
+	oldHead, _, _ := strings.Cut(d.said[0], "\n\n")
+	head, _, _ := strings.Cut(d.said[1], "\n\n")
+	return old.Code >= 400 && oldHead == head && reflect.DeepEqual(old, now)
+}
+
+func withCausesAlone(status metav1.Status) metav1.Status {
+	if status.Details == nil {
+		return status
+	}
+	return metav1.Status{Code: status.Code, Reason: status.Reason, Details: &metav1.StatusDetails{Causes: status.Details.Causes}}
+}
+
+// words are those of 1.34 and of 1.37.
+var words = strings.NewReplacer(
+	"must be no more than 63 characters", "must be no more than 63 bytes",
+	"a qualified name must", "a valid label key must",
+	"error strict decoding YAML: ", "error strict decoding patch: ",
+)
+
+// reworded gives a Status in the words of 1.37 and with its causes, without indexes of owners. A message that repeats
+// the causes is cut off before them.
+func reworded(status metav1.Status) metav1.Status {
+	status.Message = words.Replace(status.Message)
+	if status.Details == nil || len(status.Details.Causes) == 0 {
+		return status
+	}
+	status.Message, _, _ = strings.Cut(status.Message, " is invalid: ")
+	for at := range status.Details.Causes {
+		cause := &status.Details.Causes[at]
+		cause.Field, cause.Message = index.ReplaceAllString(cause.Field, "$1"), words.Replace(cause.Message)
+		switch {
+		case !strings.HasPrefix(cause.Field, "metadata.ownerReferences."):
+		case cause.Message == `Invalid value: "": must not be empty`, cause.Message == `Invalid value: "": version must not be empty`:
+			cause.Type, cause.Message = metav1.CauseTypeFieldValueRequired, "Required value: must not be empty"
+		default:
+			cause.Message = strings.Replace(cause.Message, ": version must not be empty", ": must be <group>/<version> or <version>", 1)
+		}
+	}
+	slices.SortFunc(status.Details.Causes, func(a, b metav1.StatusCause) int {
+		return strings.Compare(a.Field+a.Message, b.Field+b.Message)
+	})
+	status.Details.Causes = slices.Compact(status.Details.Causes)
+	return status
+}
