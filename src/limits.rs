@@ -1,341 +1,332 @@
-//! What bounds the cost of a peer, whoever applies it: what it sends, holds or does not read, and what is done for it
-//! in a turn and in a step.
+//! Limits on what a peer can cost: what it sends, holds or does not read, and the work for it in a turn and a step.
 //!
-//! Not here: the limits of a connection of HTTP/2 ([`crate::http2::limits`]); rules of the API, such as the length of a
-//! name, which stand with the other rules; and what only one module knows of, such as how far the reader of a format, a
-//! list of complaints or a cache goes, or how much the transport encrypts at once, which stands there.
+//! Other limits stand elsewhere. Those of an HTTP/2 connection are in [`crate::http2::limits`]. Rules of the API, such
+//! as the length of a name, are with the other rules. Limits that only one module needs are in that module: of a
+//! format's reader, a list of complaints, a cache, or the bytes encrypted at once.
 
-// ---- Requests: what a peer sends, and what is held of it until it is served ----
+// ---- Requests: what a peer sends, and what the server holds of it until it is served ----
 
-/// Bytes of a request head (request line and fields) that HTTP/1.1 takes; more is 431. Go's default is 1 MiB,
-/// but no client of this API comes near: 64 KiB holds a very long selector and a thousand groups.
+/// Bytes of an HTTP/1.1 request head (request line and fields); more is 431. Go's default is 1 MiB. No client of this
+/// API comes near: 64 KiB holds a very long selector and a thousand groups.
 pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Field lines of a request head; more is 431.
 pub const HEAD_FIELDS_MAX: usize = 128;
 
-/// Bytes of a field section that an HTTP/1.1 connection keeps between two requests, so that the same one need not be
-/// read again. A kubelet's are some 300.
+/// Bytes of a field section that an HTTP/1.1 connection keeps. An identical one in the next request is not parsed
+/// again. A kubelet's has about 300.
 pub const FIELDS_KEPT_BYTES_MAX: usize = 2 * 1024;
 
 /// Bytes of a request target; more is 414.
 pub const TARGET_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a request's target, in HTTP/1.1 of its line; the Lease of a longer one is not prefetched.
+/// Bytes of a request target (HTTP/1.1: of the request line) above which its Lease is not prefetched.
 pub const PREFETCH_TARGET_BYTES_MAX: usize = 512;
 
 /// Bytes of a request body; more is 413. kube-apiserver's `MaxRequestBodyBytes`.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Bytes of a body in YAML; more is 413.
+/// Bytes of a YAML body; more is 413.
 pub const YAML_BYTES_MAX: usize = 512 * 1024;
 
-/// Nodes of a body in YAML, each key, scalar, collection and alias counted; more is 413. Each takes most of a
-/// microsecond to read, and two bytes make one.
+/// Nodes of a YAML body: keys, scalars, collections and aliases; more is 413. A node takes almost a microsecond to
+/// read, and two bytes can make one.
 pub const YAML_NODES_MAX: usize = 64 * 1024;
 
-/// Levels of arrays and objects within each other, the outermost counted, in a body of YAML, in a patch and in what
-/// that leads to; more is refused. It is what `serde_json` reads.
+/// Nesting depth of arrays and objects in a YAML body, in a patch and in its result; more is refused. It is the limit
+/// of `serde_json`.
 pub const DOCUMENT_DEPTH_MAX: usize = 127;
 
-/// Values in the JSON of a patch, counted by commas and brackets; more is 413. Each is made, merged, and made a part of
-/// a Lease, which takes most of a microsecond together, while everybody waits. A Lease that serves its purpose has some
-/// twenty.
+/// Values in a JSON patch, counted by commas and brackets; more is 413. Each is parsed, merged and written to a Lease,
+/// which takes almost a microsecond and blocks all clients. An ordinary Lease has about twenty.
 pub const PATCH_VALUES_MAX: usize = 64 * 1024;
 
-/// Values in the `managedFields` that a client sends with a change of them, those within their keys too, but not those
-/// of entries that are as they were; with more the list is taken for one that cannot be read. They are read, put in
-/// order and written again, which takes most of a microsecond each.
+/// Values in changed `managedFields` from a client, with those inside their keys. Unchanged entries do not count. A
+/// list with more is treated as unreadable. Each value is parsed, sorted and written again, which takes almost a
+/// microsecond.
 pub const MANAGED_FIELDS_VALUES_MAX: usize = 64 * 1024;
 
-/// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. etcd's `--max-request-bytes`, which
-/// there bounds the whole request, of which all but the object is some hundred bytes.
+/// Bytes of a Lease in protobuf; a write that would lead to a longer one is 500. It is etcd's `--max-request-bytes`,
+/// which bounds the whole request. The rest of such a request is about a hundred bytes.
 pub const OBJECT_BYTES_MAX: usize = 1536 * 1024;
 
-/// Bytes of a Lease above which the refusal has other words: those of etcd's client, which does not even send it.
+/// Bytes of a Lease above which the refusal has the words of etcd's client, which does not even send it.
 pub const OBJECT_BYTES_SENT_MAX: usize = 2 * 1024 * 1024;
 
-/// Labels, annotations, finalizers and owners of a Lease, all together; a write that would lead to more is 422.
-/// Whatever is made of a Lease is made in one go, and takes the longer for each of them.
+/// Labels, annotations, finalizers and owners of a Lease, together; a write that would lead to more is 422. Work on a
+/// Lease is done in one step, and each entry makes it longer.
 pub const METADATA_ENTRIES_MAX: usize = 10_000;
 
-/// Bytes for which each Lease counts towards the quota at the least, beside its labels, annotations, owners and
-/// finalizers: room for some two thousand characters of all else, each of which may take seven bytes. One that serves
-/// its purpose has a few hundred.
+/// Minimum bytes that each Lease counts towards the quota, beside its labels, annotations, owners and finalizers. They
+/// are room for about two thousand other characters, each of which may take seven bytes. An ordinary Lease has a few
+/// hundred.
 pub const METERED_BYTES_MIN: usize = 16 * 1024;
 
-/// Bytes of a request body from a peer without a certificate, who is refused whatever it sends.
+/// Bytes of a request body from a peer without a certificate, whose requests are all refused.
 pub const ANONYMOUS_BODY_BYTES_MAX: usize = 16 * 1024;
 
-/// Streams of HTTP/2 that a peer without a certificate may have open.
+/// Open HTTP/2 streams of a peer without a certificate.
 pub const ANONYMOUS_STREAMS_MAX: u32 = 100;
 
-/// How many bodies of the greatest size an HTTP/2 connection may have that are not served yet, in bytes and with their
-/// heads; above that the greatest is refused with 429. kube-apiserver multiplexes a whole cluster over one.
+/// Unserved bodies on an HTTP/2 connection, in bytes with their heads, as a multiple of the maximum body size. Above it
+/// the largest body is refused with 429. kube-apiserver multiplexes a whole cluster over one connection.
 pub const CONNECTION_BODIES_MAX: usize = 10;
 
-/// Bytes received on all connections together of requests that are not answered yet, above which none may hold more
-/// than [`RECEIVED_BYTES_LOW`] of them. It is no bound of the sum, since each may still hold so much. A buffer that
-/// grows with what is received takes up to twice the memory.
+/// Received bytes of unanswered requests on all connections, above which each connection may hold only
+/// [`RECEIVED_BYTES_LOW`]. It does not bound the sum, since each connection may still hold that much. A receive buffer
+/// that grows takes up to twice the memory.
 pub const RECEIVED_BYTES_TOTAL_HIGH: usize = 64 * 1024 * 1024;
 
-/// Bytes of requests that are not served yet which a connection may hold then: as many as one whose peer has no
-/// certificate ever may. No Lease that serves its purpose comes near; one that would pass it is refused with 429.
+/// Bytes of unserved requests that a connection may hold then. A connection of a peer without a certificate never may
+/// hold more. An ordinary Lease is far smaller; a request beyond it is refused with 429.
 pub const RECEIVED_BYTES_LOW: usize = ANONYMOUS_BODY_BYTES_MAX * CONNECTION_BODIES_MAX;
 
-/// Claims to Leases from before the start, each of some twenty bytes; the holder of one more waits as others do, unless
-/// it is in a namespace of the cluster itself. A cluster has some hundred locks.
+/// Claims to Leases from before the start, of about twenty bytes each. Beyond it, only holders in the cluster's own
+/// namespaces get a claim; others wait like any client. A cluster has about a hundred locks.
 pub const CLAIMS_MAX: usize = 64 * 1024;
 
-/// Certificates that a client may send with its own. Anybody can make some that bear the name of an authority, and
-/// every way through them is tried, so that with 120 an anonymous peer's handshake took 10 ms.
+/// Intermediate certificates that a client may send. Anybody can make some that bear the name of an authority, and
+/// every path through them is tried. With 120 of them an anonymous peer's handshake took 10 ms.
 pub const INTERMEDIATES_MAX: usize = 3;
 
-// ---- The turn: what each kind of work is given of it ----
+// ---- The turn: the share of each kind of work ----
 
-/// Connections of which one turn hears that something has come. As many, beside those that were left over and those
-/// that are new, may be served or closed before the first of them gets its answer.
+/// Events of one poll. That many connections, plus new and left-over ones, may be served or closed before the first
+/// gets its answer.
 pub const EVENTS_PER_TURN: usize = 256;
 
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Bytes read from one connection in one turn before the others have theirs.
+/// Bytes read from one connection in one turn.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
-/// The same if the peer has no certificate: what it may ask for is short, and what it sends need not be requests. Then
-/// its connection is slow, see the turn in docs/architecture.md.
+/// The same for a peer without a certificate. Its requests are short, and its bytes need not be requests. If they are
+/// none, its connection is slow, see the turn in docs/architecture.md.
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
-/// Bytes read, of all connections together, between two looks at the clock: a quarter of a millisecond, or one if they
-/// are TLS records with nothing in them but new keys, of which anybody can send as many as they like. Renewals, with
-/// their own looks at the clock, come to less.
+/// Bytes read from all connections between two reads of the clock. They take a quarter of a millisecond. TLS key
+/// updates, of which any peer can send many, take a whole one. Renewals read the clock more often.
 pub const READ_BYTES_PER_CLOCK: usize = 16 * 1024;
 
-/// Requests served for one connection in one turn before the others have theirs.
+/// Requests served for one connection in one turn.
 pub const REQUESTS_PER_TURN: usize = 128;
 
-/// Microseconds of a turn for requests, all connections together; the last may pass it by its own length, and those
-/// that wait are the first of the next turn. A turn that is full of renewals serves some eight hundred.
+/// Time for requests in a turn, all connections together, in µs. The last request may exceed it; those that wait come
+/// first in the next turn. A turn full of renewals serves about eight hundred.
 pub const REQUEST_US_PER_TURN: u64 = 2_000;
 
-/// Plain requests between two looks at the clock: some twenty microseconds.
+/// Plain requests between two reads of the clock: about twenty microseconds.
 pub const REQUESTS_PER_CLOCK: u32 = 8;
 
-/// Bytes of the bodies of a request and its answer, up to which a read or an update of a Lease counts as plain. What is
-/// longer is followed by a look at the clock: a Lease of a megabyte takes a thousand times as long as one of a
-/// kilobyte.
+/// Bytes of each body, of the request and the answer, up to which a read or update of a Lease counts as plain. After a
+/// longer one the clock is read: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of the texts of a Lease from which on it is large: a request about it takes a tenth of a millisecond and more,
-/// or ten if each character has to be escaped.
+/// Bytes of a Lease's texts from which it counts as large. A request for it takes a tenth of a millisecond or more, or
+/// ten if each character has to be escaped.
 pub const LARGE_LEASE_BYTES_MIN: usize = 64 * 1024;
 
-/// Microseconds of a turn for steps of TLS handshakes, of which the last may pass it: each takes some hundred, and when
-/// all clients come back at once there are thousands. Those who are through need not wait for them.
+/// Time for steps of TLS handshakes in a turn, in µs; the last step may exceed it. A step takes a few hundred µs, and
+/// thousands are due when all clients reconnect at once. Clients that are connected need not wait for them.
 pub const HANDSHAKE_US_PER_TURN: u64 = 500;
 
-/// Microseconds of a turn for steps of lists and deletions of a collection, all connections together; the last step,
-/// which takes a few hundred, may pass it. However many there are, requests are served between two such times.
+/// Time for steps of lists and collection deletions in a turn, all connections together, in µs. The last step, of a few
+/// hundred µs, may exceed it. Requests are served between two such times, however many lists there are.
 pub const JOB_US_PER_TURN: u64 = 250;
 
-/// Bytes of watch events written for all watchers in one turn before requests are looked at again: half a millisecond,
-/// or a whole one, most of which is their encryption.
+/// Bytes of watch events written for all watchers in one turn. They take half a millisecond or a whole one, mostly for
+/// encryption.
 pub const FAN_OUT_BYTES_PER_TURN: usize = 512 * 1024;
 
-/// Events of the log and Leases that are looked at for all watchers in one turn, whether or not they are for them. One
-/// that a long selector looks at counts for several, see [`SELECTOR_TERMS_PER_LOOK`].
+/// Entries examined for all watchers in one turn, matching or not, weighted by selector cost. See
+/// [`SELECTOR_TERMS_PER_LOOK`].
 pub const FAN_OUT_LOOKS_PER_TURN: u64 = 64 * 1024;
 
-/// Microseconds of a turn for filling watchers, of which the last filling may pass it, once [`FAN_OUT_LOOKS_PER_CLOCK`]
-/// have been made. Those who look at little and write much are stopped by [`FAN_OUT_BYTES_PER_TURN`] before.
+/// Time for filling watchers in a turn, in µs, checked after each [`FAN_OUT_LOOKS_PER_CLOCK`]. The last filling may
+/// exceed it. Watchers that examine little and write much reach [`FAN_OUT_BYTES_PER_TURN`] first.
 pub const FAN_OUT_US_PER_TURN: u64 = 500;
 
-/// Looks between two at the clock while watchers are filled: a tenth of a millisecond, or two. Most turns make fewer,
-/// and never look at the clock.
+/// Entries examined for watchers between two reads of the clock: a tenth of a millisecond, or two. Most turns examine
+/// fewer, and never read the clock.
 pub const FAN_OUT_LOOKS_PER_CLOCK: u64 = 1024;
 
-/// Microseconds of a turn in which states are let go of that lists and watches held which have been given up: of a
-/// deletion they are the last handles, and each takes most of a microsecond.
+/// Time in a turn for freeing states that ended lists and watches held, in µs. After a deletion they are the last
+/// handles, and freeing each takes almost a microsecond.
 pub const DISCARD_US_PER_TURN: u64 = 250;
 
-// ---- Output: what waits to be sent, and the memory for it ----
+// ---- Output: what waits to be sent, and its memory ----
 
-/// Bytes of each text in a `Status`, and of all its causes together: a refusal may quote what it refuses in four
-/// places, and JSON takes six bytes for one.
+/// Bytes of each text in a `Status`, and of all its causes together. A refusal may quote the refused value in four
+/// places, and JSON may need six bytes for one.
 pub const STATUS_TEXT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of output queued on a connection above which nothing more is made for it: no request served, no event
-/// written, no list continued. The last piece may pass it by its own size.
+/// Bytes of output queued on a connection above which it gets no more: no request is served, no event written, no list
+/// continued. The last piece may exceed it by its own size.
 pub const QUEUED_BYTES_HIGH: usize = 256 * 1024;
 
-/// Bytes of output queued on a connection above which no request is served, if its peer has no certificate, and so gets
-/// refusals and needs few of them; and for everybody while more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued.
+/// Bytes of output queued on a connection above which no request is served, if its peer has no certificate. Such a peer
+/// gets only refusals. While more than [`QUEUED_BYTES_TOTAL_HIGH`] is queued, it applies to all peers.
 pub const QUEUED_BYTES_LOW: usize = 16 * 1024;
 
-/// Bytes of output queued on all connections together, for the socket or for a window, above which requests get only
-/// [`QUEUED_BYTES_LOW`] each: many peers that do not read take memory from the Leases. It is no bound of the sum, since
-/// each of them still gets one answer.
+/// Bytes of output queued on all connections, for the socket or a window, above which each gets only
+/// [`QUEUED_BYTES_LOW`]. Many peers that do not read take memory from the Leases. It does not bound the sum, since each
+/// of them still gets one answer.
 pub const QUEUED_BYTES_TOTAL_HIGH: usize = 128 * 1024 * 1024;
 
-/// Bytes of responses that wait for the windows of one HTTP/2 connection, above which a stream whose body would wait is
-/// reset. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all connections it is [`QUEUED_BYTES_LOW`].
+/// Bytes of responses that wait for the windows of one HTTP/2 connection. Above it, a stream whose body would wait is
+/// reset. While more than [`QUEUED_BYTES_TOTAL_HIGH`] waits on all connections, it is [`QUEUED_BYTES_LOW`].
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
 /// Bytes of a list body up to which it is sent whole, with its length.
 pub const LIST_WHOLE_BYTES_MAX: usize = 128 * 1024;
 
-/// Bytes of a body above which it goes out compressed to those who ask for it. kube-apiserver's threshold.
+/// Bytes of a body above which it is compressed for clients that ask for it. kube-apiserver's threshold.
 pub const GZIP_BYTES_MIN: usize = 128 * 1024;
 
-/// Versions that a watcher of one name or namespace keeps while its connection is full, before it goes back to
-/// reading the log.
+/// Pending versions of a watcher of one name or namespace while its connection is full. With more it reads the log
+/// again.
 pub const WATCHER_PENDING_MAX: usize = 1024;
 
-/// Events that are kept as they were written for one watcher, for the others: a turn's, as a rule.
+/// Encoded events that are kept to be sent to further watchers: usually those of one turn.
 pub const RECENT_EVENTS: usize = 256;
 
-/// Longer events are not kept so, in bytes.
+/// Bytes of an encoded event above which it is not kept.
 pub const RECENT_EVENT_BYTES_MAX: usize = 4 * 1024;
 
-/// Size of a pooled buffer, in bytes: one read, and one TLS record with room.
+/// Bytes of a pooled buffer: room for one read, or for more than one TLS record.
 pub const BUFFER_BYTES: usize = 32 * 1024;
 
 /// Idle buffers kept for reuse; more are freed.
 pub const BUFFERS_POOLED_MAX: usize = 256;
 
-/// Lines of the log that wait for standard error; further ones are dropped and counted. At 200 bytes each this is under
-/// 1 MiB.
+/// Log lines that wait for standard error; more are dropped and counted. At 200 bytes each this is under 1 MiB.
 pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 
-// ---- Long work: how much of it is under way, and what one step does ----
+// ---- Long work: its concurrency, and the size of a step ----
 
-/// Lists, deletions of collections and watches that begin with what is there, of those that may take more than a few
-/// steps, asked for and not over; further ones are 429, and clients come again after a second. Each may hold handles of
-/// a million Leases; and as many lists of a million, 0.9 s of the core each, just end within [`JOB_MS_MAX`] if there is
-/// nothing else to do: requests come first. Clients have no shares in it: whoever may list is an administrator, or
-/// comes through kube-apiserver, which shares it out.
+/// Long lists, collection deletions and watches with initial events in progress; more are 429, and clients retry after
+/// a second. Each may hold handles of a million Leases. So many lists of a million, 0.9 s of the core each, just end
+/// within [`JOB_MS_MAX`] if nothing else is served: requests come first. There are no shares for each client: whoever
+/// may list is an administrator, or comes through kube-apiserver, which has its own fairness.
 pub const LONG_JOBS_MAX: usize = 64;
 
-/// Responses that are compressed at once, all connections together; further ones go out plain. Each holds
-/// deflate's tables and what waits to be compressed, also while its client reads nothing.
+/// Responses that are compressed at once, all connections together; more are sent uncompressed. Each holds deflate's
+/// tables and its uncompressed data, even while its client reads nothing.
 pub const GZIP_JOBS_MAX: usize = 64;
 
-/// Terms of a selector by which a look at a Lease costs as much more as one without them. A target has room for ten
-/// thousand, which take a tenth of a millisecond: whatever is bounded by looks gets the fewer of them the longer its
-/// selector is, and at least one. A selector of less than so many costs nothing.
+/// Selector terms that cost as much as examining a Lease without a selector. A target has room for ten thousand, which
+/// take a tenth of a millisecond. A limit on examined entries allows fewer of them for a longer selector, but at least
+/// one. A selector with fewer terms than this adds no cost.
 pub const SELECTOR_TERMS_PER_LOOK: usize = 8;
 
-/// Keys that a list or a deletion of a collection looks at in one step; fewer if its selector is long.
+/// Keys that a list or a collection deletion examines in one step; fewer if its selector is long.
 pub const JOB_KEYS_PER_STEP: usize = 512;
 
-/// Bytes of items of a list that are collected in one step, if they must be measured first.
+/// Bytes of list items collected in one step, if they must be measured first.
 pub const COLLECTED_BYTES_PER_STEP: usize = 1024 * 1024;
 
-/// Bytes of a list in YAML that are made in one step, which takes far longer than making them in JSON.
+/// Bytes of a YAML list encoded in one step. YAML takes far longer than JSON.
 pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
 
-/// Bytes that are compressed in one step of a list, which takes far longer than making them.
+/// Bytes of a list compressed in one step. Compression takes far longer than encoding.
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 
-/// Lists under way, newest first, of which a change asks whether one needs what it takes away; with more it is kept for
-/// the next.
+/// Lists in progress, newest first, that a change checks for one that needs the state it removes. With more lists the
+/// next one keeps it unchecked.
 pub const HOLDS_LOOKED_AT: usize = 8;
 
-/// Events of the log that a snapshot of an older version takes in in one step.
+/// Log events that a snapshot of an older version applies in one step.
 pub const CATCH_UP_EVENTS_PER_STEP: usize = 4096;
 
-/// Events of the log that one filling of a watcher looks at, whether or not they are for it; fewer if its selector is
-/// long.
+/// Log events that one filling of a watcher examines, matching or not; fewer if its selector is long.
 pub const SCAN_EVENTS_PER_FILL: usize = 1024;
 
-/// Objects that a deletion of a collection deletes in one step; fewer if the log would grow by more than
+/// Objects that a collection deletion removes in one step. It removes fewer if the log would grow by more than
 /// [`UNDELIVERED_SHARE`] and [`UNDELIVERED_BYTES_MAX`] allow.
 pub const DELETIONS_PER_STEP: usize = 256;
 
-/// Part of the event log, as one of so many, that deletions of collections fill before it is delivered to watchers:
-/// those who keep up are not to fall off it.
+/// Divisor of the event log: collection deletions fill this part before it is delivered to watchers. So watchers that
+/// keep up do not fall off the log.
 pub const UNDELIVERED_SHARE: usize = 16;
 
-/// Bytes by which deletions of collections let the event log grow before it is delivered to watchers; the last event
-/// may pass it. About what one of them is given in a turn.
+/// Bytes by which collection deletions let the event log grow before it is delivered to watchers. The last event may
+/// exceed it. It is about the fan-out of one turn.
 pub const UNDELIVERED_BYTES_MAX: usize = FAN_OUT_BYTES_PER_TURN;
 
-/// Leases and changes of the journal that a starting server takes in in one turn: some ten milliseconds. Probes are
-/// answered between two turns.
+/// Leases and journal changes that a starting server loads in one turn: about ten milliseconds. Probes are answered
+/// between two turns.
 pub const RECORDS_LOADED_PER_TURN: usize = 16 * 1024;
 
-/// States that are let go of between two looks at the clock.
+/// States freed between two reads of the clock.
 pub const STATES_DISCARDED_PER_STEP: usize = 64;
 
-/// States waiting to be let go of, above which nobody may ask for a list that would hold more of them, or for a long
-/// one.
+/// States waiting to be freed, above which long lists and lists that hold states are refused.
 pub const STATES_DISCARDED_MAX: usize = 1_000_000;
 
-/// Bytes of long Leases that the table has lost and lists under way still hold, beside what the event log holds, above
-/// which a write that replaces a long Lease, or makes one, is 429.
+/// Bytes of long Leases that the table lost and lists in progress still hold, beside those in the event log. Above it,
+/// a write that replaces or makes a long Lease is 429.
 pub const OUTLIVED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Of them, how many such a write looks at again.
+/// Lost Leases that such a write checks again.
 pub const OUTLIVED_LOOKED_AT: usize = 256;
 
 // ---- Waiting: requests that cannot be answered yet ----
 
-/// Requests that wait for another change of their Lease, all connections together; a further one is 429.
+/// Requests that wait for another change of their Lease, all connections together; more are 429.
 ///
-/// The requests of an HTTP/2 connection that wait may hold as many bytes as those that are not served
-/// ([`CONNECTION_BODIES_MAX`], [`RECEIVED_BYTES_LOW`]). One whose body takes more than half of what is left is 429.
+/// The waiting requests of an HTTP/2 connection may hold as many bytes as the unserved ones ([`CONNECTION_BODIES_MAX`],
+/// [`RECEIVED_BYTES_LOW`]). A request whose body takes more than half of the rest is 429.
 pub const WAITING_FOR_KEY_MAX: usize = 4_096;
 
-/// Requests that wait until this replica has caught up, all connections together; a further one is 429.
+/// Requests that wait until this replica has caught up, all connections together; more are 429.
 pub const WAITING_TO_CATCH_UP_MAX: usize = 65_536;
 
-/// Creations that wait for their namespace, all connections together; a further one is 429.
+/// Creations that wait for their namespace, all connections together; more are 429.
 pub const WAITING_FOR_NAMESPACE_MAX: usize = 64;
 
-/// Changes of a request that may be rejected because another write came first; then the answer is 409.
+/// Times that a request's change may be rejected because another write came first; then the answer is 409.
 pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 
-// ---- Time: what must have come or gone by then, and what is waited for ----
+// ---- Time: deadlines and intervals ----
 
-/// Milliseconds that a connection has to show a certificate before it may be ended because all places are taken and
-/// another one wants its own: for the round trips of a handshake. Whoever floods the port has a place for no longer, so
-/// as many of the others get in as there are places in this time.
+/// Time for a peer to show a certificate before its connection may be evicted at the limit, in ms. It covers the round
+/// trips of a handshake. A peer that floods the port keeps a place no longer, so as many others get in during this time
+/// as there are places.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
-/// Milliseconds in which a TLS handshake and then each request head must arrive once it has begun; in HTTP/2 each frame
-/// of it, of which there may be [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more.
+/// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2 it is for each frame of a
+/// head, which may have [`CONTINUATION_FRAMES_MAX`](crate::http2::limits::CONTINUATION_FRAMES_MAX) more.
 pub const HEAD_MS_MAX: u64 = 10_000;
 
-/// Milliseconds in which a request body must arrive.
+/// Time for a request body, in ms.
 pub const BODY_MS_MAX: u64 = 60_000;
 
-/// Milliseconds for which a connection with no request under way is kept. Longer than the 90 s after which Go clients
-/// drop one of theirs.
+/// Time for which an idle connection is kept, in ms. Longer than the 90 s after which Go clients close theirs.
 pub const IDLE_MS_MAX: u64 = 180_000;
 
-/// Milliseconds in which what is queued for a peer must go, or [`WRITE_STALL_BYTES_MIN`] of it, as far as the kernel
-/// tells; the same for what waits for the windows of an HTTP/2 stream.
+/// Time in which the output queued for a peer must be sent, or [`WRITE_STALL_BYTES_MIN`] of it, in ms. The kernel's
+/// acceptance counts as sent. The same holds for output that waits for the window of an HTTP/2 stream.
 pub const WRITE_STALL_MS_MAX: u64 = 60_000;
 
-/// Bytes that must go in [`WRITE_STALL_MS_MAX`] while more wait. Less would let a peer hold what is under way for as
-/// long as it likes.
+/// Bytes that must be sent in [`WRITE_STALL_MS_MAX`] while more wait. With less a peer could hold a response as long as
+/// it likes.
 pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 
-/// Milliseconds for which what a refused peer still sends is read and dropped, so that it can read the refusal before
-/// a reset destroys it (RFC 9112 §9.6).
+/// Time for which a refused peer's input is read and dropped, in ms. So it can read the refusal before a reset destroys
+/// it (RFC 9112 §9.6).
 pub const LINGER_MS_MAX: u64 = 1_000;
 
-/// Milliseconds after which a list or a deletion of a collection gets no further step, and a watch that begins with
-/// what is there no further event of that. kube-apiserver's `--request-timeout`. A peer that reads as slowly as
-/// [`WRITE_STALL_MS_MAX`] lets it puts off the end that it is told of, but not that of what is held for it.
+/// Time after which a list or collection deletion gets no further step, and a watch no further initial event, in ms.
+/// kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] allows delays its own
+/// error, but not the release of the memory.
 pub const JOB_MS_MAX: u64 = 60_000;
 
-/// Milliseconds between two looks whether there are lists or deletions of a collection that have passed [`JOB_MS_MAX`].
+/// Interval of the scans for lists and collection deletions past [`JOB_MS_MAX`], in ms.
 pub const LATE_JOBS_INTERVAL_MS: u64 = 1000;
 
-/// Milliseconds that a creation waits for its namespace, of which the cluster may not have told yet: in a cluster that
-/// is well it does within milliseconds, and after one failure within half a second.
+/// Time for which a creation waits for its namespace, which the cluster may not have reported yet, in ms. A healthy
+/// cluster reports it within milliseconds, and after one failure within half a second.
 pub const NAMESPACE_WAIT_MS: u64 = 500;
 
 /// Longest wait of a write for the journal, in ms; then the answer is 504. kube-apiserver's `--request-timeout`.
@@ -348,23 +339,23 @@ pub const BARRIER_WAIT_MS_MAX: u64 = 10_000;
 /// (apiserver `storage/cacher`, `blockTimeout`).
 pub const VERSION_WAIT_MS_MAX: u64 = 3_000;
 
-/// Milliseconds between two looks for requests whose wait is too long.
+/// Interval of the scans for requests past their deadline, in ms.
 pub const WAIT_LOOK_MS: u64 = 250;
 
-/// Shortest time-out of a watch that names none, in seconds; the longest is twice that.
-/// kube-apiserver's `--min-request-timeout`.
+/// Shortest default timeout of a watch, in seconds; the longest is twice that. kube-apiserver's
+/// `--min-request-timeout`.
 pub const WATCH_SECONDS_MIN: u64 = 1800;
 
 /// Seconds between two bookmarks of one watch. kube-apiserver's interval.
 pub const BOOKMARK_SECONDS: u64 = 60;
 
-/// Milliseconds for which a listener rests when the process has no file descriptor left.
+/// Pause of a listener when the process has no file descriptor left, in ms.
 pub const ACCEPT_PAUSE_MS: u64 = 100;
 
-/// Milliseconds after which the log says again that the server has as many connections as it may.
+/// Interval of the connection-limit warning, in ms.
 pub const FULL_TOLD_AGAIN_MS: u64 = 60_000;
 
-/// Milliseconds that an orderly stop waits for what is under way.
+/// Time that an orderly stop waits for requests in flight, in ms.
 pub const SHUTDOWN_MS_MAX: u64 = 3_000;
 
 const _: () = assert!(HEAD_BYTES_MAX >= TARGET_BYTES_MAX);
