@@ -1,15 +1,15 @@
-//! The time, read once a turn and handed down: whatever is decided by it is decided by the turn's. Who bounds the work
-//! of a turn looks at the clock again, and nobody else does (`server`, `serve::pace`).
+//! The time, read once per turn and passed down, so all decisions of a turn use the same time. Only code that bounds
+//! the work of a turn reads the clock again (`server`, `serve::pace`).
 
 use crate::timestamp::{Time, civil_from_days};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A moment, by both clocks.
+/// A moment by both clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds since the server started; never goes back.
     pub ms: u64,
-    /// Wall clock, in whole seconds.
+    /// Wall-clock time, in whole seconds.
     pub wall: Time,
 }
 
@@ -20,13 +20,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts to count.
+    /// Starts the clock at 0 ms.
     #[must_use]
     pub fn start() -> Self {
         Self { started: Instant::now() }
     }
 
-    /// The present moment.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Now {
         let ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -35,14 +35,14 @@ impl Clock {
     }
 }
 
-/// Microseconds since the epoch, from which resourceVersions start.
+/// Returns the microseconds since the epoch, at which resourceVersions start.
 #[must_use]
 pub fn wall_micros() -> u64 {
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(wall.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Microseconds of processor time that the calling thread has had. It costs a system call.
+/// Returns the processor time of the calling thread, in µs. Costs a system call.
 #[must_use]
 pub fn thread_cpu_micros() -> u64 {
     let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -50,7 +50,7 @@ pub fn thread_cpu_micros() -> u64 {
     u64::try_from(spent.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// An IMF-fixdate (RFC 9110 §5.6.7), made once a second.
+/// An IMF-fixdate (RFC 9110 §5.6.7), formatted once a second.
 #[derive(Debug)]
 pub struct HttpDate {
     of: Time,
@@ -66,7 +66,7 @@ impl Default for HttpDate {
 }
 
 impl HttpDate {
-    /// Brings it up to `wall`.
+    /// Updates the text to `wall`.
     pub fn update(&mut self, wall: Time) {
         if self.of == wall {
             return;
@@ -85,7 +85,7 @@ impl HttpDate {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.text

@@ -1,4 +1,4 @@
-//! A listening socket: connections out of it until `WouldBlock`, and a rest when the process has no descriptor left.
+//! A listening socket: accepts connections until `WouldBlock`, and pauses when the process has no descriptor left.
 
 use crate::limits::ACCEPT_PAUSE_MS;
 use crate::transport::Transport;
@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Connections that the kernel holds for us; it takes no more than its own `somaxconn`.
+/// Length of the accept queue. The kernel caps it at its `somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// How the kernel asks a silent peer whether it is there.
+/// Returns the keepalive settings for silent peers.
 fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(15)).with_retries(4)
 }
@@ -26,28 +26,28 @@ pub(crate) struct Listener {
     local_addr: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
     readable: bool,
-    /// Milliseconds until which it rests.
+    /// End of its pause, in ms.
     resume_ms: Option<u64>,
 }
 
-/// What an accept gave.
+/// Result of an accept.
 #[derive(Debug)]
 pub(crate) enum Accepted {
     /// A connection.
     Connection(Transport),
-    /// None now.
+    /// No connection is waiting.
     Nothing,
-    /// The process or the system is out of descriptors or memory. No edge will tell when that is over, and trying on
-    /// would spin, so the listener rests.
+    /// The process or the system is out of descriptors or memory. No edge tells when that is over, and retrying would
+    /// spin, so the listener pauses.
     Exhausted(io::Error),
 }
 
 impl Listener {
-    /// Listens on `addr`. Each of 0.0.0.0 and :: is every address of both families, as in Go; 0.0.0.0 is those of IPv4
-    /// where there is no IPv6.
+    /// Listens on `addr`. 0.0.0.0 and :: are every address of both families, as in Go. Without IPv6, 0.0.0.0 is every
+    /// IPv4 address.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub(crate) fn bind(addr: SocketAddr, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let socket = if addr.ip() == IpAddr::V4(Ipv4Addr::UNSPECIFIED) {
             match bound(SocketAddr::from((Ipv6Addr::UNSPECIFIED, addr.port()))) {
@@ -63,51 +63,51 @@ impl Listener {
         Ok(Self { socket, local_addr, tls, readable: false, resume_ms: None })
     }
 
-    /// Serves the handshakes that begin from now on with another configuration, if it serves TLS at all.
+    /// Uses `config` for new handshakes, if the listener serves TLS.
     pub(crate) fn set_tls(&mut self, config: &Arc<ServerConfig>) {
         if let Some(own) = &mut self.tls {
             *own = Arc::clone(config);
         }
     }
 
-    /// Where it listens, as it was told, with the port that the system chose if none was named.
+    /// Returns the address that it was bound to. The system chose the port if none was named.
     #[must_use]
     pub(crate) fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Whether it serves TLS.
+    /// Whether the listener serves TLS.
     #[must_use]
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Registers it.
+    /// Registers the socket.
     ///
     /// # Errors
-    /// The system's.
+    /// The error of the system.
     pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         registry.register(&mut self.socket, token, Interest::READABLE)
     }
 
-    /// Takes note that there may be connections.
+    /// Notes that connections may be waiting.
     pub(crate) fn on_readable(&mut self) {
         self.readable = true;
     }
 
-    /// Whether there may be connections that can be accepted at once.
+    /// Whether connections may be waiting and no pause is in effect.
     #[must_use]
     pub(crate) fn is_readable(&self) -> bool {
         self.readable && self.resume_ms.is_none()
     }
 
-    /// Milliseconds from which on it is to be tried: 0 if there may be a connection now, `None` if an event will tell.
+    /// Time of the next accept, in ms: 0 if a connection may be waiting, `None` if an event will tell.
     #[must_use]
     pub(crate) fn due_ms(&self) -> Option<u64> {
         self.resume_ms.or_else(|| self.readable.then_some(0))
     }
 
-    /// The next connection, ready to be registered.
+    /// Accepts the next connection, ready to be registered.
     pub(crate) fn accept(&mut self, now_ms: u64) -> Accepted {
         match self.resume_ms {
             Some(resume_ms) if now_ms < resume_ms => return Accepted::Nothing,
@@ -120,9 +120,10 @@ impl Listener {
         while self.readable {
             match self.socket.accept() {
                 Ok((socket, _)) => {
-                    // Responses are written whole; holding one back for the acknowledgement of the last costs 40 ms.
+                    // Responses are written whole. Nagle's algorithm would delay one by 40 ms until the last is
+                    // acknowledged.
                     let _ = socket.set_nodelay(true);
-                    // A peer that is gone without a word is noticed in some minutes, also behind a quiet watch.
+                    // A peer that vanished silently is noticed within minutes, also on a quiet watch.
                     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive());
                     let transport = match &self.tls {
                         None => Ok(Transport::cleartext(socket)),
@@ -134,7 +135,7 @@ impl Listener {
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.readable = false,
-                // The peer has gone again, or a signal came (accept(2)).
+                // The peer has already disconnected, or a signal came (accept(2)).
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
                     self.resume_ms = Some(now_ms + ACCEPT_PAUSE_MS);
@@ -146,13 +147,13 @@ impl Listener {
     }
 }
 
-/// A socket bound to `addr`, and if that is :: to IPv4's addresses too.
+/// Creates a socket bound to `addr`. If that is ::, it takes IPv4 too.
 fn bound(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
         socket.set_only_v6(false)?;
     }
-    // A restart must not wait for connections of the last run to time out.
+    // A restart must not wait for the last run's connections to time out.
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;

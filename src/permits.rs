@@ -1,31 +1,31 @@
-//! How many of what takes much memory or time may be under way at once.
+//! Caps on concurrent expensive work.
 
 use std::rc::Rc;
 
-/// A counting semaphore for one thread: at most `max` permits are out.
+/// A counting semaphore for one thread, with at most `max` permits taken.
 #[derive(Debug)]
 pub(crate) struct Permits {
     taken: Rc<()>,
     max: usize,
 }
 
-/// One of the permits, given back when it is dropped.
+/// A permit, returned when it is dropped.
 #[derive(Debug)]
 pub struct Permit {
     _taken: Rc<()>,
 }
 
 impl Permits {
-    /// `max` permits, none of them out.
+    /// Returns a semaphore with `max` free permits.
     #[must_use]
     pub(crate) fn new(max: usize) -> Self {
         Self { taken: Rc::default(), max }
     }
 
-    /// One more, unless all are taken.
+    /// Takes a permit, unless all are taken.
     #[must_use]
     pub(crate) fn take(&self) -> Option<Permit> {
-        // The count has one for the permits themselves.
+        // The count includes the semaphore itself.
         (Rc::strong_count(&self.taken) <= self.max).then(|| Permit { _taken: Rc::clone(&self.taken) })
     }
 }

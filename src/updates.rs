@@ -1,11 +1,11 @@
-//! The queues by which helper threads hand the event loop what they have found out, each of one kind. The loop takes it
-//! in at the start of a turn, between requests, so nothing changes while one is served.
+//! Queues of updates from other threads to the event loop, one kind each. The loop takes updates at the start of a
+//! turn, so nothing changes while a request is served.
 
 use mio::Waker;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 
-/// A helper's end.
+/// The sender, for another thread.
 #[derive(Clone, Debug)]
 pub struct UpdateSender<T> {
     queue: Sender<T>,
@@ -13,15 +13,15 @@ pub struct UpdateSender<T> {
     loop_lives: Weak<()>,
 }
 
-/// The loop's end.
+/// The receiver, for the event loop.
 #[derive(Debug)]
 pub struct Updates<T> {
     queue: Receiver<T>,
-    /// Held for as long as somebody takes updates.
+    /// Alive as long as the receiver is.
     _lives: Arc<()>,
 }
 
-/// A queue, and the waker that tells of what is in it.
+/// Creates a queue whose sender wakes the loop with `waker`.
 #[must_use]
 pub fn queue<T>(waker: Arc<Waker>) -> (UpdateSender<T>, Updates<T>) {
     let (sender, receiver) = mpsc::channel();
@@ -31,14 +31,14 @@ pub fn queue<T>(waker: Arc<Waker>) -> (UpdateSender<T>, Updates<T>) {
 }
 
 impl<T> UpdateSender<T> {
-    /// Hands over an update. Whether somebody is there to take it.
+    /// Sends an update. Returns whether the loop still takes updates.
     #[must_use]
     pub fn send(&self, update: T) -> bool {
-        // If the loop cannot be woken it is over already.
+        // If the loop cannot be woken, it has ended already.
         self.queue.send(update).is_ok() && self.waker.wake().is_ok()
     }
 
-    /// Whether nobody will take an update any more.
+    /// Whether the loop no longer takes updates.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.loop_lives.strong_count() == 0
@@ -46,7 +46,7 @@ impl<T> UpdateSender<T> {
 }
 
 impl<T> Updates<T> {
-    /// The next update, if there is one.
+    /// Removes the next update, if there is one.
     #[must_use]
     pub fn next(&self) -> Option<T> {
         self.queue.try_recv().ok()
