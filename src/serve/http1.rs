@@ -1,4 +1,4 @@
-//! HTTP/1.1: one request after the other, and the one response that may be long.
+//! HTTP/1.1: requests in order, and the one response that may be long.
 
 use super::job_steps::{self, Begun};
 use super::{AfterStep, Budget, Owner, Served, Service, Turn};
@@ -21,14 +21,14 @@ use crate::watch::{Fill, WatcherKey, Watchers};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// An HTTP/1.1 connection: requests one after the other, and the response that is under way.
+/// An HTTP/1.1 connection and its response in progress.
 #[derive(Debug)]
 pub struct Http1 {
     parser: RequestParser,
     in_progress: InProgress,
-    /// No request after the one that has been served.
+    /// No request is served after the current one.
     is_last: bool,
-    /// The server stops: a request that has begun is still served, no other.
+    /// The server stops: only a request that has begun is still served.
     is_draining: bool,
 }
 
@@ -37,26 +37,26 @@ pub struct Http1 {
 enum InProgress {
     #[default]
     Nothing,
-    /// Its head is not out yet.
+    /// A job whose head is not sent yet.
     Begun(Box<Job>, Persistence),
     Job(Box<Job>, BodyFraming),
     Watch(WatcherKey, BodyFraming),
     /// The request waits; its bytes are in the input.
     Waiting(Box<Waiting>, Persistence),
-    /// The request has waited, and is to be served again.
+    /// The request has waited and is served again.
     Again(Retry),
-    /// The connection goes on in HTTP/2, and the response with it.
+    /// The connection and the response continue in HTTP/2.
     Upgrade(Box<Upgrade>),
 }
 
-/// A request that asked to go on in HTTP/2 (RFC 7540 §3.2).
+/// A request to upgrade to HTTP/2 (RFC 7540 §3.2).
 #[derive(Debug)]
 pub(super) struct Upgrade {
     /// `HTTP2-Settings`.
     pub(super) settings: UpgradeSettings,
-    /// The answer to it, which is the first stream's.
+    /// The answer to the request, sent on the first stream.
     pub(super) reply: Reply,
-    /// Method was HEAD.
+    /// Whether the method was HEAD.
     pub(super) head_only: bool,
 }
 
@@ -68,7 +68,7 @@ struct BodyFraming {
 }
 
 impl Http1 {
-    /// A connection that takes bodies of at most `body_bytes_max`.
+    /// Returns a connection that takes bodies of at most `body_bytes_max`.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Http1 {
         }
     }
 
-    /// Serves what is in `input` as far as the output has room and `budget` lasts.
+    /// Serves the requests in `input` while the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             if turn.output.len() >= budget.room {
@@ -109,8 +109,7 @@ impl Http1 {
                 *is_last |= !after.keep_alive || is_draining;
                 let after = Persistence { keep_alive: !*is_last, ..after };
                 let reply = turn.service.handle(request, body, retry, turn.from, turn.now);
-                // Only in the clear: over TLS, ALPN has decided (RFC 9113 §3.1). Nobody needs to go over for a last
-                // response.
+                // Only in cleartext: over TLS, ALPN has decided (RFC 9113 §3.1). A last response needs no upgrade.
                 if after.wants_h2c
                     && !matches!(reply, Reply::Waiting(_))
                     && turn.from.credentials.is_insecure()
@@ -136,7 +135,7 @@ impl Http1 {
                     }
                     return Served::Starved;
                 }
-                // The one refusal by the parser that comes of a request which could be read.
+                // The only error of the parser with a readable request.
                 Err(RequestError::BodyTooLarge) => {
                     let error = ApiError::RequestEntityTooLarge { bytes_max: self.parser.body_bytes_max() };
                     return self.refuse_body(&error, input, turn);
@@ -153,7 +152,7 @@ impl Http1 {
         }
     }
 
-    /// Answers the first request in `input`, whose body is not taken, as the last of this connection.
+    /// Refuses the first request in `input`, whose body is not read, and closes the connection.
     #[cold]
     fn refuse_body(&mut self, error: &ApiError, input: &ByteBuf, turn: &mut Turn<'_>) -> Served {
         let (response, head_only) = turn.service.refuse(self.parser.refused_head(input).as_ref(), error);
@@ -162,7 +161,7 @@ impl Http1 {
         Served::Close
     }
 
-    /// Goes on with what waits, if it can.
+    /// Resumes a waiting request or job, if it is runnable.
     #[inline]
     fn resume(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf) {
         if !matches!(self.in_progress, InProgress::Nothing) {
@@ -188,7 +187,7 @@ impl Http1 {
         };
     }
 
-    /// One step of the list or the deletion of a collection that is under way.
+    /// Takes one step of the list or collection deletion in progress.
     pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Begun(job, after) => {
@@ -205,7 +204,7 @@ impl Http1 {
                 }
                 Ok(Stepped::Done) if framing.keep_alive => AfterStep::GoOn,
                 Ok(Stepped::Done) => AfterStep::Close,
-                // The body cannot be finished; cutting it off without its end is the only way to say so.
+                // The body cannot be completed; closing the connection before its end is the only way to say so.
                 Err(_) => AfterStep::Close,
             },
             other => {
@@ -215,7 +214,7 @@ impl Http1 {
         }
     }
 
-    /// Appends events to an open watch. `None` if none is open or `key` is not it.
+    /// Appends events to the open watch `key`. Returns `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -238,7 +237,7 @@ impl Http1 {
         Some(fill)
     }
 
-    /// The request that asked to go on in HTTP/2, once.
+    /// Takes the request to upgrade to HTTP/2.
     pub(super) fn take_upgrade(&mut self) -> Option<Upgrade> {
         match std::mem::take(&mut self.in_progress) {
             InProgress::Upgrade(upgrade) => Some(*upgrade),
@@ -249,32 +248,32 @@ impl Http1 {
         }
     }
 
-    /// The Lease that the next request is about, as far as that is plain to see.
+    /// Returns the key of the Lease of the next request, if its plain path has one.
     #[must_use]
     pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         super::prefetch_key(self.parser.peek_target(input)?, table)
     }
 
-    /// Lets go of what is under way.
+    /// Drops the response in progress.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         if let InProgress::Watch(key, _) = std::mem::take(&mut self.in_progress) {
             watchers.remove(key);
         }
     }
 
-    /// Whether a watch is under way.
+    /// Whether a watch is open.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         matches!(self.in_progress, InProgress::Watch(..))
     }
 
-    /// Whether a long response goes out, behind which requests must wait.
+    /// Whether a response is in progress and later requests must wait.
     #[must_use]
     pub fn is_streaming(&self) -> bool {
         !matches!(self.in_progress, InProgress::Nothing)
     }
 
-    /// Takes no request after the one under way, and ends an open watch.
+    /// Takes no request after the current one, and ends an open watch.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         self.is_draining = true;
         if let InProgress::Begun(_, after) | InProgress::Waiting(_, after) = &mut self.in_progress {
@@ -291,7 +290,7 @@ impl Http1 {
         }
     }
 
-    /// Whether nothing is under way, so that the connection can end without anybody losing something.
+    /// Whether nothing is in progress, so that closing the connection loses nothing.
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         matches!(self.in_progress, InProgress::Nothing) && !self.parser.is_within_message(input)
@@ -303,7 +302,7 @@ impl Http1 {
         matches!(self.in_progress, InProgress::Nothing) && self.parser.is_within_message(input)
     }
 
-    /// Milliseconds at which a peer that owes something since `since_ms` has had its time.
+    /// Returns the deadline of a peer that has owed input since `since_ms`, in ms.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         if self.is_streaming() {
@@ -319,14 +318,14 @@ impl Http1 {
         since_ms.saturating_add(patience_ms)
     }
 
-    /// Lets go of what a job under way holds, if its time is over.
+    /// Frees the states of the job in progress, if it is past its deadline.
     pub fn end_late_job(&mut self, now: Now) {
         if let InProgress::Begun(job, _) | InProgress::Job(job, _) = &mut self.in_progress {
             job.on_timeout(now);
         }
     }
 
-    /// Whether the request, or the job that it began, waits.
+    /// Whether the request or its job waits.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         match &self.in_progress {
@@ -336,13 +335,13 @@ impl Http1 {
         }
     }
 
-    /// Whether a job is under way that can go on.
+    /// Whether a job is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         self.has_job() && !self.is_waiting()
     }
 
-    /// Whether a job is under way.
+    /// Whether a job is in progress.
     #[must_use]
     pub fn has_job(&self) -> bool {
         matches!(self.in_progress, InProgress::Begun(..) | InProgress::Job(..))
@@ -357,11 +356,11 @@ impl Http1 {
     }
 }
 
-/// The agreement to go on in HTTP/2; its frames follow.
+/// The response that accepts the upgrade to HTTP/2; its frames follow.
 const SWITCHING_PROTOCOLS: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
-/// The client's settings, which an upgrade must bring exactly once (RFC 7540 §3.2.1). Where they are no good none was
-/// asked for: once the request has been served it is too late to refuse.
+/// Returns the client's settings, which an upgrade must have exactly once (RFC 7540 §3.2.1). If they are invalid the
+/// upgrade is ignored: once the request is served it is too late to refuse.
 fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     let mut settings = None;
     let mut lines = 0;
@@ -374,7 +373,7 @@ fn http2_settings(request: &RequestHead<'_>) -> Option<UpgradeSettings> {
     settings.filter(|_| lines == 1)
 }
 
-/// Writes a response, or the head of one that goes on.
+/// Writes a response, or the head of one that continues.
 fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
     match reply {
         Reply::Response(response) => {
@@ -396,7 +395,7 @@ fn respond(reply: Reply, after: Persistence, turn: &mut Turn<'_>) -> InProgress 
     }
 }
 
-/// A step of a list or a deletion of a collection whose head is not out.
+/// Takes a step of a list or collection deletion whose head is not sent.
 fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InProgress {
     let (head, body) = match job_steps::begin(&mut job, turn.service, turn.now, LIST_WHOLE_BYTES_MAX) {
         Begun::Nothing => {
@@ -423,7 +422,7 @@ fn begin_job(mut job: Box<Job>, after: Persistence, turn: &mut Turn<'_>) -> InPr
     InProgress::Job(job, framing)
 }
 
-/// The head of a response whose length is not known.
+/// Writes the head of a response of unknown length.
 fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn<'_>) -> BodyFraming {
     let length = if after.chunks { Length::Chunked } else { Length::UntilClose };
     let framing = BodyFraming { chunks: after.chunks, keep_alive: after.keep_alive && after.chunks };
@@ -431,10 +430,10 @@ fn push_head_without_length(head: &Response, after: Persistence, turn: &mut Turn
     framing
 }
 
-/// A step of a list or a deletion of a collection whose head is out.
+/// Takes a step of a list or collection deletion whose head is sent.
 ///
 /// # Errors
-/// The body cannot be finished.
+/// The body cannot be completed.
 fn continue_job(job: &mut Job, framing: BodyFraming, turn: &mut Turn<'_>) -> Result<Stepped, JobError> {
     let chunk = framing.chunks.then(|| OpenChunk::begin(turn.output));
     let bytes_max = QUEUED_BYTES_HIGH + OpenChunk::HEAD_BYTES;
@@ -459,7 +458,7 @@ fn push_response(response: &Response, after: Persistence, turn: &mut Turn<'_>) {
     }
 }
 
-/// What is said to what never became a request.
+/// Returns the refusal of input that is not a valid request.
 #[cold]
 fn refusal_of(error: RequestError) -> Response {
     let status = error.status();
@@ -467,7 +466,7 @@ fn refusal_of(error: RequestError) -> Response {
     Response::new(status, TEXT, text.into())
 }
 
-/// Answers where no request can follow.
+/// Writes a response after which the connection closes.
 #[cold]
 fn refuse(response: &Response, head_only: bool, turn: &mut Turn<'_>) {
     let after = Persistence { keep_alive: false, chunks: true, head_only, wants_h2c: false };

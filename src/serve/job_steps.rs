@@ -1,5 +1,5 @@
-//! The steps of lists and deletions of a collection, as far as they are the same in both protocols: the first are made
-//! before there is a head, and the request is counted when its response begins and when the last of it is made.
+//! The steps of lists and collection deletions that both protocols share. The first steps come before the head is sent.
+//! Metrics count the request when its response begins and when its last part is made.
 
 use super::Service;
 use crate::api::job::{Job, JobError};
@@ -7,17 +7,17 @@ use crate::clock::Now;
 use crate::form::Response;
 use crate::table::snapshot::Stepped;
 
-/// What a step gave of a response whose head is not out.
+/// Result of a step before the head is sent.
 pub(super) enum Begun {
     /// Nothing yet.
     Nothing,
-    /// All of it, or a refusal in its place.
+    /// The whole response, or a refusal.
     Whole(Response),
-    /// The head, and the first piece of the body.
+    /// The head and the first piece of the body.
     Part(Response, Vec<u8>),
 }
 
-/// A step of a job whose head is not out. Most are short: those are made whole, with their length.
+/// Takes a step of a job whose head is not sent. Most responses are short, and are made whole, with their length.
 pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: usize) -> Begun {
     let mut body = Vec::new();
     // A hand-over may have begun since the deletion did.
@@ -41,7 +41,7 @@ pub(super) fn begin(job: &mut Job, service: &mut Service, now: Now, bytes_max: u
     Begun::Whole(response)
 }
 
-/// A step of a job whose head is out, which appends to `out`.
+/// Takes a step of a job whose head is sent, and appends its piece to `out`.
 ///
 /// # Errors
 /// The body cannot be finished.

@@ -1,5 +1,6 @@
-//! Between protocol and API: requests out of a connection's input, responses into its output. Holds no rules of its
-//! own. Here alone the two sides meet: `conn` hands on what is needed, and `server` says when each goes on.
+//! Between protocol and API: takes requests from a connection's input and puts responses in its output. Has no rules of
+//! its own. Only this module sees both sides: `conn` passes on what is needed, and `server` decides when each
+//! continues.
 
 mod http1;
 mod http2;
@@ -26,92 +27,92 @@ use memchr::memchr;
 use mio::Token;
 use std::borrow::Cow;
 
-/// To whom a watcher belongs.
+/// The connection and stream of a watcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The connection.
     pub connection: Token,
-    /// The stream, in HTTP/2.
+    /// The HTTP/2 stream.
     pub stream: Option<StreamKey>,
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    /// The connection, to which watches will belong.
+    /// The connection, which will own the watches.
     pub connection: Token,
-    /// What it has proven, and so whose requests they are.
+    /// The peer's credentials, by which its requests are authorized.
     pub credentials: &'a Credentials,
 }
 
-/// What a connection is served with in a turn.
+/// Context for serving a connection in a turn.
 #[derive(Debug)]
 pub struct Turn<'t> {
-    /// What all connections share.
+    /// State that all connections share.
     pub service: &'t mut Service,
-    /// Whose requests they are.
+    /// The peer that sent the requests.
     pub from: Peer<'t>,
     /// The time of the turn.
     pub now: Now,
-    /// Where responses and events go.
+    /// Buffer for responses and events.
     pub output: &'t mut Vec<u8>,
 }
 
-/// What serving leaves to be done.
+/// State of a connection after serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
     /// More input is needed.
     Starved,
-    /// There is more to do, now or when the output has room.
+    /// There is more to do, now or once the output has room.
     Busy,
-    /// A response is under way behind which requests wait: events come by [`Protocol::fill_watch`], a list goes on by
+    /// A response is in progress and later requests wait. Events come by [`Protocol::fill_watch`], more of a list by
     /// [`Protocol::step_job`].
     Streaming,
-    /// Close when the output is sent.
+    /// Close once the output is sent.
     Close,
 }
 
-/// How a connection goes on after a step of a job.
+/// How a connection continues after a step of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterStep {
-    /// As before.
+    /// Continue as before.
     GoOn,
-    /// Once changes that the job has made are settled.
+    /// Wait until the job's changes are settled.
     Wait,
-    /// Not at all: close when the output is sent.
+    /// Close once the output is sent.
     Close,
 }
 
-/// How much one connection may do in one turn, if there is [time](Pace) for it.
+/// Budget of one connection in one turn, while there is [time](Pace).
 #[derive(Debug)]
 pub struct Budget {
-    /// Requests.
+    /// Remaining requests.
     pub requests: usize,
-    /// Bytes of output above which no request is served, see [`Service::room_for`].
+    /// Bytes of output at which no further request is served, see [`Service::room_for`].
     pub room: usize,
-    /// Whether requests were served, whose answers wait for the end of the turn.
+    /// Whether answers wait for the end of the turn.
     pub has_answers: bool,
-    /// Whether there is more to be read than the input has.
+    /// Whether the socket has more to read than the input has.
     pub has_more_input: bool,
     /// Whether serving has begun in this turn.
     pub is_begun: bool,
 }
 
 impl Budget {
-    /// What each connection gets in a turn, with `room` for the answers.
+    /// Returns the budget of a connection for a turn, with `room` for the answers.
     #[must_use]
     pub fn for_turn(room: usize) -> Self {
         Self { requests: REQUESTS_PER_TURN, room, has_answers: false, has_more_input: false, is_begun: false }
     }
 
-    /// Whether more may be done, if `output` is what waits to be sent.
+    /// Whether the budget lasts; `output` is the output that waits to be sent.
     #[must_use]
     pub fn lasts(&self, output: &[u8]) -> bool {
         self.requests > 0 && output.len() < self.room
     }
 }
 
-/// Namespace and name of the Lease that a request for `target` is about, if that is plain to see.
+/// Returns the namespace and name of the Lease in `target`, if its plain path has them.
 fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     let path = &target[..memchr(b'?', target).unwrap_or(target.len())];
     match Route::of(str::from_utf8(path).ok()?) {
@@ -120,7 +121,7 @@ fn named_lease(target: &[u8]) -> Option<(Cow<'_, str>, Cow<'_, str>)> {
     }
 }
 
-/// The Lease that a request for `target` is about, if that is plain to see.
+/// Returns the key for prefetching the Lease in `target`, if its plain path has one.
 fn prefetch_key(target: &[u8], table: &Table) -> Option<PrefetchKey> {
     if target.len() > PREFETCH_TARGET_BYTES_MAX {
         return None;

@@ -1,42 +1,42 @@
-//! The time that requests, and what is read of them, have in a turn.
+//! The time budget of a turn for reading and serving requests.
 
 use crate::api::Reply;
 use crate::http::Method;
 use crate::limits::{PLAIN_REQUEST_BYTES_MAX, READ_BYTES_PER_CLOCK, REQUEST_US_PER_TURN, REQUESTS_PER_CLOCK};
 use std::time::{Duration, Instant};
 
-/// How long the requests of a turn have taken, all connections together. Most take microseconds, and to look at the
-/// clock for each of them would be felt; it is looked at after some of them, and after each that may have taken longer.
+/// Time that a turn's requests have taken, all connections together. Most take microseconds, and reading the clock for
+/// each would be noticeable. The clock is read after several plain requests, and after each that may have taken longer.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// Until when they may be served; none if for ever.
+    /// End of the budget; `None` is no end.
     end: Option<Instant>,
-    /// Plain requests since the last look at the clock; [`REQUESTS_PER_CLOCK`] or more if one is due.
+    /// Plain requests since the clock was read last; [`REQUESTS_PER_CLOCK`] or more if a read is due.
     unlooked: u32,
-    /// Bytes read since then.
+    /// Bytes read from sockets since then.
     unlooked_bytes: usize,
     is_over: bool,
-    /// The last look at the clock.
+    /// When the clock was read last.
     looked: Option<Instant>,
-    /// Whether between two looks at the clock a turn's time went by, of the requests counted since [`Pace::take_slow`]:
-    /// one that is not plain has taken it alone, plain ones some together. Or much was read, and was no request.
+    /// Whether a turn's time passed between two reads of the clock, for the requests counted since [`Pace::take_slow`].
+    /// One request that is not plain took it alone; plain ones took it together. Also set if much was read without a
+    /// request.
     is_slow: Option<bool>,
 }
 
 impl Pace {
-    /// The requests of a turn begin at this moment.
+    /// Begins the time of a turn's requests at `moment`.
     pub fn begin(&mut self, moment: Instant) {
         *self = Self { end: Some(moment + TIME), looked: Some(moment), ..Self::default() };
     }
 
-    /// One is served; whether it is [plain](is_plain). Its answer may still have to be written.
+    /// Counts a served request, which may be [plain](is_plain). Its answer may still have to be written.
     pub(super) fn count(&mut self, is_plain: bool) {
         self.unlooked += if is_plain { 1 } else { REQUESTS_PER_CLOCK };
         self.is_slow.get_or_insert(false);
     }
 
-    /// So many bytes came from a socket. To decrypt and to parse them may take longer than what they ask for, if
-    /// anything.
+    /// Counts bytes from a socket. Decrypting and parsing them may take longer than serving the requests in them.
     pub fn count_read(&mut self, bytes: usize) {
         self.unlooked_bytes += bytes;
         if self.unlooked_bytes >= READ_BYTES_PER_CLOCK {
@@ -44,12 +44,12 @@ impl Pace {
         }
     }
 
-    /// The connection has sent as much as may be read of it in a turn: it is slow if there was no request among that.
+    /// Notes that the connection reached its read limit of a turn: it is slow if those bytes had no request.
     pub fn count_much_read(&mut self) {
         self.is_slow.get_or_insert(true);
     }
 
-    /// Whether no other is to be served in this turn.
+    /// Whether this turn serves no further request.
     #[must_use]
     pub fn is_over(&mut self) -> bool {
         if self.unlooked >= REQUESTS_PER_CLOCK {
@@ -64,10 +64,9 @@ impl Pace {
         self.is_over
     }
 
-    /// Whether the requests of a connection, which are those that have been served since the last call, took a turn's
-    /// time between two looks at the clock. Or whether [much was read](Pace::count_much_read) and there were none.
-    /// `None` if there were none: then what else was done for it, such as to read a body, does not count for the next
-    /// one.
+    /// Returns whether a connection's requests, those since the last call, took a turn's time between two reads of the
+    /// clock. Also `true` if [much was read](Pace::count_much_read) without a request. `None` if there were no
+    /// requests: then other work, such as reading a body, does not count for the next connection.
     pub fn take_slow(&mut self) -> Option<bool> {
         let is_slow = self.is_slow.take();
         if is_slow.is_none() {
@@ -77,11 +76,11 @@ impl Pace {
     }
 }
 
-/// What the requests of a turn have.
+/// Time for the requests of a turn.
 const TIME: Duration = Duration::from_micros(REQUEST_US_PER_TURN);
 
-/// Whether a request is of those that take microseconds: it reads or replaces one Lease, and both bodies are as short
-/// as a Lease's. `body_bytes` are those of the request.
+/// Whether a request takes only microseconds: it reads or replaces one Lease, and both bodies are as short as an
+/// ordinary Lease. `body_bytes` is the length of the request's body.
 pub(super) fn is_plain(method: Method, body_bytes: usize, reply: &Reply) -> bool {
     match (method, reply) {
         // The answer is about as long as the body.

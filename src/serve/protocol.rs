@@ -1,4 +1,4 @@
-//! What a connection does in whichever protocol it speaks.
+//! The operations of a connection in any protocol.
 
 use super::{AfterStep, Budget, Http1, Http2, Owner, Served, Service, Turn};
 use crate::auth::Credentials;
@@ -10,10 +10,10 @@ use crate::limits::{ANONYMOUS_BODY_BYTES_MAX, ANONYMOUS_STREAMS_MAX, BODY_BYTES_
 use crate::table::{PrefetchKey, Table};
 use crate::watch::{Fill, WatcherKey, Watchers};
 
-/// The protocol that a connection speaks.
+/// The protocol of a connection.
 #[derive(Debug)]
 pub enum Protocol {
-    /// Cleartext, of which the first bytes tell: HTTP/2 with prior knowledge begins with its preface (RFC 9113 §3.3).
+    /// Cleartext before its first bytes. HTTP/2 with prior knowledge begins with its preface (RFC 9113 §3.3).
     Undecided,
     /// HTTP/1.1.
     Http1(Http1),
@@ -22,13 +22,13 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// HTTP/1.1 for a caller of this kind.
+    /// Returns HTTP/1.1 for a peer with these credentials.
     #[must_use]
     pub fn http1(credentials: &Credentials) -> Self {
         Self::Http1(Http1::new(body_bytes_max(credentials)))
     }
 
-    /// HTTP/2, whose first frame goes to `output`.
+    /// Returns HTTP/2, whose first frame goes to `output`.
     #[must_use]
     pub fn http2(credentials: &Credentials, now: Now, output: &mut Vec<u8>) -> Self {
         let config = Config {
@@ -39,8 +39,8 @@ impl Protocol {
         Self::Http2(Box::new(Http2::new(config, body_bytes_max(credentials), now, output)))
     }
 
-    /// Serves what is in `input` as far as the output has room and `budget` lasts. Lists and deletions of a collection
-    /// are begun by [`Protocol::step_job`].
+    /// Serves the requests in `input` while the output has room and `budget` lasts. [`Protocol::step_job`] begins lists
+    /// and collection deletions.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
@@ -69,7 +69,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a list or a deletion of a collection can go on.
+    /// Whether a list or collection deletion is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         match self {
@@ -79,7 +79,7 @@ impl Protocol {
         }
     }
 
-    /// One step of a list or of a deletion of a collection, which is the work of many requests.
+    /// Takes one step of a list or collection deletion, which together do the work of many requests.
     pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
         match self {
             Self::Undecided => AfterStep::GoOn,
@@ -88,7 +88,7 @@ impl Protocol {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`. `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`. Returns `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -104,7 +104,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a watch is under way behind which no input is of use; in HTTP/2 there always is some.
+    /// Whether a watch is open and no further input is useful. In HTTP/2 input always is.
     #[must_use]
     pub fn is_watching(&self) -> bool {
         match self {
@@ -113,7 +113,7 @@ impl Protocol {
         }
     }
 
-    /// Bytes of responses that wait for something else than the socket: the windows of HTTP/2 streams.
+    /// Returns the bytes of responses that wait for the windows of HTTP/2 streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         match self {
@@ -122,7 +122,7 @@ impl Protocol {
         }
     }
 
-    /// Bytes of requests that are not answered yet, beside what is still in the input.
+    /// Returns the bytes of unanswered requests, without those in the input.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         match self {
@@ -131,8 +131,7 @@ impl Protocol {
         }
     }
 
-    /// Whether bytes behind what is being served are of use now. If not they stay with the kernel, and so with the
-    /// peer.
+    /// Whether more input is useful now. If not it stays in the kernel, and so with the peer.
     #[must_use]
     pub fn wants_input(&self) -> bool {
         match self {
@@ -141,9 +140,8 @@ impl Protocol {
         }
     }
 
-    /// The Lease that the next request in `input` is about, if that can be told without serving it: in HTTP/2 it
-    /// cannot, since each head is decoded once and in its place. There the Leases of one connection's requests are
-    /// prefetched.
+    /// Returns the key of the Lease of the next request in `input`, if it is known before serving. In HTTP/2 it is not,
+    /// since heads are decoded once and in order. There the Leases of one connection's requests are prefetched.
     #[must_use]
     pub fn prefetch_key(&self, input: &ByteBuf, table: &Table) -> Option<PrefetchKey> {
         match self {
@@ -152,13 +150,13 @@ impl Protocol {
         }
     }
 
-    /// Whether [`Protocol::prefetch_key`] may be of use when there is input.
+    /// Whether [`Protocol::prefetch_key`] may be useful when there is input.
     #[must_use]
     pub fn can_prefetch(&self) -> bool {
         matches!(self, Self::Http1(http1) if !http1.is_streaming())
     }
 
-    /// Whether a request has begun and is not whole.
+    /// Whether a request has begun and is incomplete.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         match self {
@@ -168,7 +166,7 @@ impl Protocol {
         }
     }
 
-    /// Milliseconds at which the peer, which has owed us something since `since_ms`, has kept us waiting too long.
+    /// Returns the deadline of a peer that has owed input since `since_ms`, in ms.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         match self {
@@ -178,7 +176,7 @@ impl Protocol {
         }
     }
 
-    /// The deadline has come. Whether the connection is over.
+    /// Handles the deadline. Returns whether the connection is over.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         match self {
             Self::Undecided | Self::Http1(_) => true,
@@ -186,7 +184,7 @@ impl Protocol {
         }
     }
 
-    /// Takes no request that has not begun, and ends watches.
+    /// Stops taking new requests, and ends watches.
     pub fn on_shutdown(&mut self, service: &mut Service, output: &mut Vec<u8>) {
         match self {
             Self::Undecided => {}
@@ -195,18 +193,18 @@ impl Protocol {
         }
     }
 
-    /// Whether nothing is under way, so that the connection can end without anybody losing something.
+    /// Whether nothing is in progress, so that closing the connection loses nothing.
     #[must_use]
     pub fn is_idle(&self, input: &ByteBuf) -> bool {
         match self {
-            // A few bytes that tell no protocol yet are no request.
+            // A few bytes that do not determine the protocol are no request.
             Self::Undecided => true,
             Self::Http1(http1) => http1.is_idle(input),
             Self::Http2(http2) => http2.is_idle(input),
         }
     }
 
-    /// Lets go of all that is under way: nobody will have it any more.
+    /// Drops all requests and responses in progress: the connection is over.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         match self {
             Self::Undecided => {}
@@ -215,7 +213,7 @@ impl Protocol {
         }
     }
 
-    /// Lets go of what long responses hold whose time is over.
+    /// Frees the states that long responses past their deadline hold.
     pub fn end_late_jobs(&mut self, now: Now) {
         match self {
             Self::Undecided => {}
@@ -234,7 +232,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a long response is under way.
+    /// Whether a long response is in progress.
     #[must_use]
     pub fn has_job(&self) -> bool {
         match self {
@@ -245,10 +243,10 @@ impl Protocol {
     }
 }
 
-/// Bytes that tell the preface from every method: `PRI `.
+/// Bytes that distinguish the preface from every method: `PRI `.
 const SNIFFED_BYTES: usize = 4;
 
-/// How much body is taken from a caller. One without a certificate is refused whatever it sends.
+/// Returns the maximum body of a peer, in bytes. All requests without a certificate are refused anyway.
 pub(super) fn body_bytes_max(credentials: &Credentials) -> usize {
     if credentials.is_anonymous() { ANONYMOUS_BODY_BYTES_MAX } else { BODY_BYTES_MAX }
 }

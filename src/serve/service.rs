@@ -1,4 +1,4 @@
-//! What requests are served with, on whichever connection.
+//! The state that serves the requests of all connections.
 
 use super::http2::Spare;
 use super::pace::{Pace, is_plain};
@@ -26,7 +26,7 @@ use crate::watch::Watchers;
 use mio::Token;
 use std::sync::Arc;
 
-/// What all connections share.
+/// State that all connections share.
 #[derive(Debug)]
 pub struct Service {
     /// The API.
@@ -35,24 +35,24 @@ pub struct Service {
     pub table: Table,
     /// All watchers.
     pub watchers: Watchers<Owner>,
-    /// Who is believed.
+    /// Trusted authorities.
     pub trust: Arc<Trust>,
     /// Connections with requests that wait.
     pub waiters: Waiters,
-    /// Bytes that wait, on all connections, until a window opens or a socket takes them.
+    /// Bytes of output on all connections that wait for a window or a socket.
     pub queued_bytes: usize,
-    /// The time that the requests of this turn have.
+    /// Time budget of this turn's requests.
     pub pace: Pace,
-    /// Bytes received, on all connections, of requests that are not served yet.
+    /// Received bytes of unserved requests on all connections.
     pub received_bytes: usize,
-    /// For response heads.
+    /// Date for response heads.
     pub date: HttpDate,
-    /// Scratch memory.
+    /// Shared scratch buffers.
     pub scratch: Scratch,
 }
 
 impl Service {
-    /// The API over `table`, of which nobody has heard yet.
+    /// Returns a service for `table`, without watchers.
     #[must_use]
     pub fn new(api: Api, table: Table, trust: Arc<Trust>) -> Self {
         let watchers = Watchers::new(table.version());
@@ -70,7 +70,7 @@ impl Service {
         }
     }
 
-    /// Forgets all Leases, for `table` in their place. No connection may be open.
+    /// Replaces all Leases by `table`. No connection may be open.
     pub fn begin_again(&mut self, table: Table) {
         self.api.storage = Storage::Memory;
         self.watchers = Watchers::new(table.version());
@@ -78,16 +78,15 @@ impl Service {
         self.table = table;
     }
 
-    /// Bytes of output that may wait for a peer like this, above which no request of it is served until it has read
-    /// some. Events and lists under way have [`QUEUED_BYTES_HIGH`]: they would be behind for ever if requests came
-    /// first.
+    /// Returns the bytes of output at which no further request of a peer is served until it has read some. Open watches
+    /// and lists have [`QUEUED_BYTES_HIGH`]: else requests would always come before them.
     #[must_use]
     pub fn room_for(&self, credentials: &Credentials) -> usize {
         if credentials.is_anonymous() || self.is_crowded() { QUEUED_BYTES_LOW } else { QUEUED_BYTES_HIGH }
     }
 
-    /// Bytes of requests that are not served yet which a connection of a peer like this may hold; what would pass it is
-    /// refused. A front proxy's has everybody's requests, and there are few of those.
+    /// Returns the bytes of unserved requests that a peer's connection may hold; more is refused. A front proxy's few
+    /// connections carry the requests of all its clients.
     pub(super) fn received_room_for(&self, credentials: &Credentials) -> usize {
         let is_scarce = self.received_bytes >= RECEIVED_BYTES_TOTAL_HIGH && !credentials.is_front_proxy();
         if credentials.is_anonymous() || is_scarce {
@@ -97,17 +96,16 @@ impl Service {
         }
     }
 
-    /// Whether so much waits on all connections that none is to get much more.
+    /// Whether so much output waits on all connections that none gets much more.
     pub(super) fn is_crowded(&self) -> bool {
         self.queued_bytes >= QUEUED_BYTES_TOTAL_HIGH
     }
 
-    /// Takes in what the journal says: applies the changes that are durable, and gives the connections with requests
-    /// that can go on to `wake`. A journal that is being loaded takes in about `records_max` records. Whether this call
-    /// has loaded the last of them.
+    /// Advances the journal: applies durable changes, and passes connections with runnable requests to `wake`. A
+    /// journal that is loading takes about `records_max` records. Returns whether this call loaded the last of them.
     ///
     /// # Errors
-    /// The journal cannot go on, and nothing more may be served.
+    /// The journal has failed, and nothing more may be served.
     pub fn advance_journal(
         &mut self,
         now: Now,
@@ -136,21 +134,21 @@ impl Service {
         Ok(has_loaded)
     }
 
-    /// Sends the journal the changes of this turn, if it is not busy with those of one before.
+    /// Sends this turn's changes to the journal, unless a batch is still in flight.
     pub fn send_changes(&mut self, now: Now) {
         if let Some(journal) = self.api.storage.journal_mut() {
             journal.end_turn(&self.table, now.ms);
         }
     }
 
-    /// Takes in the phase of the hand-over of Leases, and does this replica's work in it.
+    /// Reads the phase of the hand-over of Leases, and does this replica's part in it.
     pub fn hand_over(&mut self, now: Now) {
         if self.api.hand_over(&mut self.table, now) {
             self.watchers.end_all(&given_back());
         }
     }
 
-    /// Has the API serve a request, in the time of this turn.
+    /// Passes a request to the API, and counts it in the time of this turn.
     pub(super) fn handle(
         &mut self,
         request: &RequestHead<'_>,
@@ -168,11 +166,11 @@ impl Service {
         reply
     }
 
-    /// Goes on with a request that waits, if it can.
+    /// Resumes a waiting request, if it is runnable.
     pub(super) fn resume(&mut self, waiting: Waiting, connection: Token, now: Now) -> Resumed {
         let resumed = self.api.resume(waiting, now);
         match &resumed {
-            // One that waits for its own change stays noted until that is settled.
+            // A request that waits for its own change stays noted until that is settled.
             Resumed::Waits(waiting) if waiting.wake_up() == WakeUp::AnyChange => {
                 self.note_waiting(waiting, connection);
             }
@@ -181,7 +179,7 @@ impl Service {
         resumed
     }
 
-    /// Notes that a job on `connection` waits for changes that it has made.
+    /// Notes that a job on `connection` waits for its own changes.
     pub(super) fn note_waiting_job(&mut self, job: &Job, connection: Token, now: Now) {
         self.waiters.add(WakeUp::AnyChange, job.late_ms(now), connection);
     }
@@ -190,8 +188,8 @@ impl Service {
         self.waiters.add(waiting.wake_up(), waiting.due_ms(), connection);
     }
 
-    /// Has the API refuse a request whose body is not taken, in the time of this turn; `None` if its head cannot be
-    /// read. With the answer, whether it is one to a HEAD.
+    /// Refuses a request whose body is not read, and counts it in the time of this turn. `request` is `None` if its
+    /// head is unreadable. Returns the answer and whether the method is HEAD.
     pub(super) fn refuse(&mut self, request: Option<&RequestHead<'_>>, error: &ApiError) -> (Response, bool) {
         self.pace.count(true);
         match request {
@@ -201,13 +199,13 @@ impl Service {
     }
 }
 
-/// Memory that every connection uses and none keeps.
+/// Scratch buffers that each connection uses and none keeps.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Where an HTTP/2 head is decoded.
+    /// The decoded HTTP/2 head.
     pub(super) fields: FieldBuf,
-    /// For HTTP/2 requests that are not served yet.
+    /// Spare memory for unserved HTTP/2 requests.
     pub(super) spare: Spare,
-    /// A Lease, events or a piece of a list on the way into a response.
+    /// A Lease, events or a piece of a list for a response.
     pub(super) body: Vec<u8>,
 }

@@ -1,28 +1,28 @@
-//! The connections whose requests wait, and the event after which each is looked at again.
+//! Connections with waiting requests, and the event that wakes each.
 
 use crate::api::waiting::WakeUp;
 use crate::limits::WAIT_LOOK_MS;
 use mio::Token;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Connections with requests that wait. Some of the connections may be gone.
+/// Connections with waiting requests. Some of the connections may be closed.
 #[derive(Debug, Default)]
 pub struct Waiters {
-    /// Those that wait for their own change, by the number of its ticket. Numbers never go back.
+    /// Waiters for their own change, by the number of its ticket, which never decreases.
     own: VecDeque<(u64, Waiter)>,
-    /// Those that wait for another change, by the number of its ticket; first come, first served.
+    /// Waiters for another change, by the number of its ticket; first come, first served.
     other: BTreeMap<u64, Vec<Waiter>>,
-    /// Those that wait for a barrier, by its number and the connection: first deadline of their requests, in ms.
+    /// Waiters for a barrier, by its number and the connection: first deadline of their requests, in ms.
     barriers: BTreeMap<(u64, Token), u64>,
-    /// Those that wait for any change.
+    /// Waiters for any change.
     any: Vec<Waiter>,
-    /// Time before which no deadline is, in ms; none if no deadline is ahead.
+    /// Lower bound of all deadlines, in ms; `None` if there are none.
     due_ms_min: Option<u64>,
-    /// When deadlines may be looked at again, in ms.
+    /// Next scan of the deadlines, in ms.
     look_ms: u64,
 }
 
-/// A connection with a request that waits.
+/// A connection with a waiting request.
 #[derive(Clone, Copy, Debug)]
 struct Waiter {
     connection: Token,
@@ -49,7 +49,7 @@ impl Waiters {
         }
     }
 
-    /// Gives the connections whose requests can go on since all changes up to `settled` are.
+    /// Wakes the connections whose requests waited for changes up to `settled`.
     pub fn wake_settled(&mut self, settled: u64, mut wake: impl FnMut(Token)) {
         while let Some((_, waiter)) = self.own.pop_front_if(|(number, _)| *number <= settled) {
             wake(waiter.connection);
@@ -62,7 +62,7 @@ impl Waiters {
         self.wake_any(wake);
     }
 
-    /// Gives the connections whose requests wait for a barrier up to the number `passed`.
+    /// Wakes the connections whose requests wait for a barrier up to the number `passed`.
     pub fn wake_passed(&mut self, passed: u64, mut wake: impl FnMut(Token)) {
         while let Some(first) = self.barriers.first_entry()
             && first.key().0 <= passed
@@ -71,12 +71,12 @@ impl Waiters {
         }
     }
 
-    /// Gives the connections whose requests wait for any change.
+    /// Wakes the connections whose requests wait for any change.
     pub fn wake_any(&mut self, mut wake: impl FnMut(Token)) {
         self.any.drain(..).for_each(|waiter| wake(waiter.connection));
     }
 
-    /// Gives the connections with a request whose deadline has passed.
+    /// Wakes the connections with a request past its deadline.
     pub fn wake_late(&mut self, now_ms: u64, mut wake: impl FnMut(Token)) {
         if self.due_ms().is_none_or(|due_ms| now_ms < due_ms) {
             return;
@@ -91,7 +91,7 @@ impl Waiters {
             wake(waiter.connection);
             true
         };
-        // The change may yet be settled, so such a waiter stays, without a deadline.
+        // The change may still be settled, so such a waiter stays, without a deadline.
         for (_, waiter) in &mut self.own {
             if waiter.due_ms != NEVER_MS && is_late(waiter) {
                 waiter.due_ms = NEVER_MS;
@@ -106,13 +106,13 @@ impl Waiters {
         self.due_ms_min = due_ms_min;
     }
 
-    /// When to call [`Waiters::wake_late`], in ms.
+    /// Returns the time of the next [`Waiters::wake_late`], in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.due_ms_min.filter(|_| !self.is_empty()).map(|due_ms| due_ms.max(self.look_ms))
     }
 
-    /// Number of requests that wait for their change, and of connections that wait for another event.
+    /// Returns the number of requests that wait for their change, plus that of connections that wait for another event.
     #[must_use]
     pub fn len(&self) -> usize {
         self.own.len() + self.other.values().map(Vec::len).sum::<usize>() + self.barriers.len() + self.any.len()
@@ -125,10 +125,10 @@ impl Waiters {
     }
 }
 
-/// The deadline of those that have none any more.
+/// Deadline of waiters that no longer have one.
 const NEVER_MS: u64 = u64::MAX;
 
-/// A connection has one place, so that a client who opens and resets streams does not fill the memory.
+/// Adds a waiter, once for each connection: a client that opens and resets streams must not fill the memory.
 fn add_once(waiters: &mut Vec<Waiter>, waiter: Waiter) {
     match waiters.iter_mut().find(|other| other.connection == waiter.connection) {
         Some(other) => other.due_ms = other.due_ms.min(waiter.due_ms),

@@ -1,12 +1,12 @@
-//! Requests that take long, apart from the others of their connection.
+//! Requests that take long, in a queue of their own.
 //!
-//! On a front proxy's connection are everybody's requests. Some of them take a thousand times as long as a renewal: a
-//! small patch of a Lease of a megabyte does. In the order of their arrival fifty of those would hold up all renewals
-//! for seconds. So they wait in a queue of their own, of which one is served at a time, and the others wait for one of
-//! them at most.
+//! A front proxy's connection carries the requests of all its clients. Some take a thousand times as long as a renewal,
+//! such as a small patch of a Lease of a megabyte. In arrival order, fifty of them would delay all renewals for
+//! seconds. So they wait in a queue of their own and are served one at a time. Other requests wait for at most one of
+//! them.
 //!
-//! Whether a request takes long is told from the sizes of its body and of the Lease that it names, at which nobody has
-//! to look while no Lease is large.
+//! The sizes of the body and of the named Lease tell whether a request takes long. The Lease is only looked up while
+//! the table has a large one.
 
 use super::Http2;
 use super::receive::Whole;
@@ -15,19 +15,19 @@ use crate::serve::{Budget, Turn, named_lease};
 use crate::table::Table;
 use std::collections::VecDeque;
 
-/// Those of one connection.
+/// The long requests of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Long {
-    /// In the order of their arrival; some may have been reset.
+    /// Requests in arrival order; some may have been reset.
     queue: VecDeque<Whole>,
-    /// Turns of the connection in which others were before them, since one was served.
+    /// Turns of the connection in which other requests came first, since a long one was served.
     turns_waited: u32,
-    /// Streams that were reset since those that stand here for nothing were swept out.
+    /// Streams reset since stale requests were last removed.
     resets: usize,
 }
 
 impl Long {
-    /// Takes a request that takes long; gives back one that does not.
+    /// Queues a request that takes long; returns any other.
     #[inline]
     pub(super) fn sort_out(&mut self, whole: Whole, table: &Table) -> Option<Whole> {
         if !is_long(&whole, table) {
@@ -37,24 +37,24 @@ impl Long {
         None
     }
 
-    /// Whether none waits.
+    /// Whether no request waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Those that wait.
+    /// Returns the waiting requests.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Whole> {
         self.queue.iter()
     }
 
-    /// Forgets those that wait.
+    /// Drops the waiting requests.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
     }
 }
 
 impl Http2 {
-    /// Begins the connection's turn: serves the first one if it has waited for the others long enough.
+    /// Begins the connection's turn: serves the first long request if it has waited for enough turns.
     #[inline]
     pub(super) fn serve_long_due(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
         if std::mem::replace(&mut budget.is_begun, true) || self.long.is_empty() {
@@ -66,21 +66,21 @@ impl Http2 {
         self.long.turns_waited = self.long.turns_waited.saturating_add(1);
     }
 
-    /// Serves the first one. Not in a turn in which others were served: their answers would wait.
+    /// Serves the first long request, unless this turn has served others: their answers would wait.
     pub(super) fn serve_long(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
         while turn.output.len() < budget.room
             && !budget.has_answers
             && !turn.service.pace.is_over()
             && let Some(first) = self.long.queue.pop_front()
         {
-            // One that was reset takes no time.
+            // A request that was reset takes no time.
             budget.has_answers = self.serve_one(first, turn);
             self.long.turns_waited = 0;
         }
     }
 
-    /// A stream was reset. What stands in the queue for nothing is swept out before it is much: who resets could fill
-    /// it.
+    /// Notes that a stream was reset. Removes stale requests before they are many: a client that resets streams could
+    /// fill the queue.
     pub(super) fn sweep_long(&mut self) {
         self.long.resets += usize::from(!self.long.is_empty());
         if self.long.resets <= RESETS_MIN + self.long.queue.len() / 2 {
@@ -98,10 +98,10 @@ impl Http2 {
     }
 }
 
-/// Turns of which a long request lets others have all, while there are others: each may hold a hundred of them.
+/// Turns that a long request leaves to others. Each turn may serve a hundred of them.
 const TURNS_WAITED_MAX: u32 = 16;
 
-/// Streams that may be reset, beside half as many as wait, before the queue is gone over.
+/// Resets after which the queue is scanned, beside half its length.
 const RESETS_MIN: usize = 16;
 
 #[inline]

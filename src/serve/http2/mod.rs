@@ -1,7 +1,7 @@
-//! HTTP/2: many requests at once, and many responses that may be long, each within its windows.
+//! HTTP/2: concurrent requests and long responses, each within its flow-control windows.
 //!
-//! Here a connection's turns, deadlines and end; [`receive`] has its requests, [`long`] those among them that the
-//! others should not wait for, [`send`] its responses, [`streams`] what is under way on each stream.
+//! This module has a connection's turns, deadlines and end. [`receive`] has its requests, and [`long`] those that other
+//! requests should not wait for. [`send`] has its responses, and [`streams`] the state of each stream.
 
 mod long;
 mod receive;
@@ -35,26 +35,26 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Http2 {
     connection: Connection,
-    /// What is under way, by the streams' slots.
+    /// State of the streams, by slot.
     streams: Vec<Option<StreamWork>>,
-    /// Streams with a job that can go on.
+    /// Streams with a runnable job.
     jobs: VecDeque<StreamKey>,
-    /// Streams with a job, also one that cannot.
+    /// Number of streams with a job, runnable or not.
     jobs_open: usize,
     waiting: WaitingStreams,
     /// Streams whose jobs wait; some may have been reset.
     waiting_jobs: Vec<StreamKey>,
-    /// Requests that are to be served, in their order; some may have been reset.
+    /// Complete requests to serve, in order; some may have been reset.
     whole: VecDeque<Whole>,
-    /// Those of them that take long.
+    /// Complete requests that take long.
     long: Long,
-    /// When each request began whose body is awaited, or was when it began; oldest first.
+    /// Requests that wait or waited for their body, with the time of their head in ms; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
-    /// Since when a piece of each response waits for a window, or waited; oldest first.
+    /// Responses that wait or waited for a window, with the time since when in ms; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
-    /// Bytes of requests that are not served yet: the fields of their heads, and what there is of the bodies.
+    /// Bytes of unserved requests: header fields and received bodies.
     received_bytes: usize,
-    /// Bytes, likewise, of requests that were served and wait.
+    /// The same of served requests that wait.
     waiting_bytes: usize,
     /// Bytes of responses that wait for the windows of their streams.
     unsent_bytes: usize,
@@ -62,13 +62,13 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    /// The server's end of a new connection, which takes bodies of at most `body_bytes_max`.
+    /// Returns the server's end of a new connection that takes bodies of at most `body_bytes_max`.
     #[must_use]
     pub fn new(config: http2::Config, body_bytes_max: usize, now: Now, output: &mut Vec<u8>) -> Self {
         Self::of(Connection::server(config, now.ms, output), body_bytes_max)
     }
 
-    /// The server's end of a connection that was HTTP/1.1, with the answer to the request that changed it.
+    /// Returns the server's end of a connection upgraded from HTTP/1.1, and answers the request that upgraded it.
     pub(super) fn upgraded(upgrade: Upgrade, turn: &mut Turn<'_>) -> Self {
         let config = http2::Config::default();
         let (connection, key) = Connection::server_upgraded(config, &upgrade.settings, turn.now.ms, turn.output);
@@ -96,7 +96,7 @@ impl Http2 {
         }
     }
 
-    /// Serves what is in `input` as far as the output has room and `budget` lasts.
+    /// Serves the requests in `input` while the output has room and `budget` lasts.
     pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         let is_cut_short = self.resume(budget, turn);
         self.serve_long_due(budget, turn);
@@ -104,7 +104,7 @@ impl Http2 {
             let is_starved = match self.receive(input, budget, turn) {
                 Ok(is_starved) => is_starved,
                 Err(error) => {
-                    // The front proxy's is everybody's.
+                    // A front proxy's connection carries the requests of all its clients.
                     if turn.from.credentials.is_front_proxy() {
                         tracing::warn!(%error, "the front proxy's HTTP/2 connection ends, and all requests and watches on it");
                     } else {
@@ -133,7 +133,7 @@ impl Http2 {
         }
         self.check_invariants();
         self.send_more(turn);
-        // The windows of those that found no room in the output are open: no frame will come to remind of them.
+        // Streams that found no room in the output have open windows: no later frame will trigger them.
         has_more |= self.connection.has_writable() || is_cut_short;
         if self.connection.is_finished() {
             return Served::Close;
@@ -141,13 +141,13 @@ impl Http2 {
         if has_more { Served::Busy } else { Served::Starved }
     }
 
-    /// Whether a list or a deletion of a collection can go on.
+    /// Whether a list or collection deletion is runnable.
     #[must_use]
     pub fn has_job_step(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// One step of a list or of a deletion of a collection.
+    /// Takes one step of a list or collection deletion.
     pub fn step_job(&mut self, turn: &mut Turn<'_>) -> AfterStep {
         let waiting = self.waiting_jobs.len();
         self.step_first_job(turn);
@@ -160,7 +160,7 @@ impl Http2 {
         }
     }
 
-    /// Appends events to the watch `key` on `stream`. `None` if it is not open.
+    /// Appends events to the watch `key` on `stream`. Returns `None` if it is not open.
     pub fn fill_watch(
         &mut self,
         service: &mut Service,
@@ -179,7 +179,7 @@ impl Http2 {
         }
         let window = self.connection.send_room(stream);
         if !unsent.is_empty() || window == 0 {
-            // When its window opens it is filled again; until then it is left alone, for a while.
+            // It is filled again when its window opens. Until then it is left alone, up to a deadline.
             self.connection.want_write(stream);
             service.watchers.park(key);
             if stalled_ms.is_none() {
@@ -202,7 +202,7 @@ impl Http2 {
         if sent < events.len() {
             let rest = Bytes::copy_from_slice(&events[sent..]);
             if !self.has_room_for(rest.len(), service) {
-                // It can be opened again from what its client has got.
+                // The client can watch again from the last event that it got.
                 self.connection.reset(stream, ErrorCode::ENHANCE_YOUR_CALM, output);
                 self.on_reset(stream, service);
                 return Some(Fill::Ended(WatchEnd::Unread));
@@ -219,15 +219,14 @@ impl Http2 {
         Some(fill)
     }
 
-    /// Whether a request has begun and is not whole.
+    /// Whether a request has begun and is incomplete.
     #[must_use]
     pub fn is_within_message(&self, input: &ByteBuf) -> bool {
         !input.is_empty() || self.connection.awaits_continuation()
     }
 
-    /// Milliseconds at which somebody has had their time: a peer that began a head since `since_ms`, the oldest
-    /// request without its body, the oldest response without a window, whoever was told first that the rest of a body
-    /// is not wanted, or a connection without streams.
+    /// Returns the earliest deadline, in ms. A frame in progress and an idle connection count from `since_ms`. The
+    /// oldest incomplete request, stalled response and refused body have their own start.
     #[must_use]
     pub fn deadline_ms(&self, input: &ByteBuf, since_ms: u64) -> u64 {
         let connection_ms = if !self.connection.is_open() || self.is_within_message(input) {
@@ -246,8 +245,8 @@ impl Http2 {
             .min(self.connection.refused_since_ms().map_or(u64::MAX, |since_ms| since_ms.saturating_add(LINGER_MS_MAX)))
     }
 
-    /// Resets the streams that have had their time. Whether it is the connection that has, or that was the last of one
-    /// which ends.
+    /// Resets the streams past their deadline. Returns whether the connection is over: its own deadline passed, or the
+    /// last stream of a closing connection was reset.
     pub fn on_timeout(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_about_a_stream = self.reset_refused(service, now, output);
         while let Some((began_ms, key)) = self.receiving.front().copied() {
@@ -303,7 +302,7 @@ impl Http2 {
             }
         }
         if self.connection.stream_count() == 0 {
-            // Nobody waits for anything: the second GOAWAY need not wait for an answer to the first.
+            // No stream is open: the second GOAWAY need not wait for an answer to the first.
             self.connection.finish_shutdown(output);
         }
     }
@@ -314,7 +313,7 @@ impl Http2 {
         self.connection.stream_count() == 0 && input.is_empty()
     }
 
-    /// Lets go of what is under way on all streams.
+    /// Drops the state of all streams.
     pub fn drop_work(&mut self, watchers: &mut Watchers<Owner>) {
         for stream in self.streams.drain(..).flatten() {
             if let Work::Sending { source: Source::Watch(key), .. } = stream.work {
@@ -334,19 +333,19 @@ impl Http2 {
         self.unsent_bytes = 0;
     }
 
-    /// Bytes of responses that wait for the windows of their streams.
+    /// Returns the bytes of responses that wait for the windows of their streams.
     #[must_use]
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
 
-    /// Bytes of requests that are not answered yet: of heads and of bodies.
+    /// Returns the bytes of unanswered requests: header fields and bodies.
     #[must_use]
     pub fn received_bytes(&self) -> usize {
         self.received_bytes + self.waiting_bytes
     }
 
-    /// Lets go of what jobs under way hold whose time is over.
+    /// Frees the states of jobs past their deadline.
     pub fn end_late_jobs(&mut self, now: Now) {
         for stream in self.streams.iter_mut().flatten() {
             if let Work::Begun(job, _) | Work::Sending { source: Source::Job(job), .. } = &mut stream.work {
@@ -362,18 +361,18 @@ impl Http2 {
         !self.waiting.is_empty() || !self.waiting_jobs.is_empty()
     }
 
-    /// Whether a job is under way.
+    /// Whether a job is in progress.
     #[must_use]
     pub fn has_job(&self) -> bool {
         self.jobs_open > 0
     }
 }
 
-/// Streams that may stand in a queue for nothing, beside as many as twice those that are open.
+/// Stale streams that a queue may have, beside twice as many as are open.
 const QUEUED_STREAMS_MIN: usize = 64;
 
-// The fields of a head are bounded alike in both protocols.
+// Both protocols bound the fields of a head alike.
 const _: () = assert!(FIELD_LIST_BYTES_MAX == HEAD_BYTES_MAX);
 const _: () = assert!(BUFFER_BYTES >= RECV_BUFFER_BYTES_MIN);
-// Whole requests are served when more than half of what may wait is there: one more head or frame must have room.
+// Complete requests are served when more than half of the room is used, so one more head or frame must fit.
 const _: () = assert!(RECEIVED_BYTES_LOW / 2 >= FIELD_LIST_BYTES_MAX && RECEIVED_BYTES_LOW / 2 >= FRAME_SIZE_MAX);

@@ -1,8 +1,7 @@
-//! Requests: heads and bodies as they come, until each is whole and the API has it.
+//! Requests: collects heads and bodies until a request is complete, and passes it to the API.
 //!
-//! A few that are whole are queued and then served one after the other, so that the Leases they name can be
-//! prefetched (`table::prefetch`). One that is reset until then is not served, nor are those of a connection that
-//! fails.
+//! A few complete requests are queued and then served in order, so that their Leases can be prefetched
+//! (`table::prefetch`). A request that is reset before is not served, nor are those of a connection that fails.
 
 use super::streams::{Source, StreamWork, Work, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -20,7 +19,7 @@ use crate::serve::{self, Budget, Service, Turn};
 use crate::table::PREFETCH_MAX;
 use std::collections::BinaryHeap;
 
-/// What there is of a request that is not served yet.
+/// The received part of an unserved request.
 #[derive(Debug, Default)]
 pub(super) struct Unserved {
     fields: FieldBuf,
@@ -28,13 +27,13 @@ pub(super) struct Unserved {
 }
 
 impl Unserved {
-    /// What there is of it, as [`Http2::received_bytes`] counts.
+    /// Returns its bytes, as [`Http2::received_bytes`] counts them.
     pub(super) fn bytes(&self) -> usize {
         self.fields.list_size() + self.body.len()
     }
 }
 
-/// A request that waits and may have to be served again.
+/// A waiting request that may have to be served again.
 #[derive(Debug)]
 pub(super) struct Kept {
     head: http2::RequestHead,
@@ -47,7 +46,7 @@ impl Kept {
     }
 }
 
-/// Memory of requests that are done with, for those that come: of all connections, a few.
+/// Memory of finished requests, reused for new ones: a few for all connections.
 #[derive(Debug, Default)]
 pub(in crate::serve) struct Spare(
     #[expect(clippy::vec_box, reason = "the boxes are what is used again")] Vec<Box<Unserved>>,
@@ -69,43 +68,43 @@ impl Spare {
     }
 }
 
-/// For bodies that are awaited; what is whole gives its own back soon.
+/// Most is for bodies that are awaited; complete requests return theirs soon.
 const SPARE_MAX: usize = 256;
 /// Larger bodies are rare.
 const SPARE_BODY_BYTES_MAX: usize = 8 * 1024;
-/// So are longer lists of fields.
+/// Longer lists of fields are rare.
 const SPARE_FIELDS_BYTES_MAX: usize = 8 * 1024;
 
-/// A request that is to be served.
+/// A complete request to serve.
 #[derive(Debug)]
 pub(super) struct Whole {
     key: StreamKey,
     head: http2::RequestHead,
     unserved: Box<Unserved>,
-    /// Of a request that is to be served again, what is known of the times before.
+    /// State from the earlier attempts of a request that is served again.
     retry: Option<Retry>,
 }
 
 impl Whole {
-    /// Its stream.
+    /// Returns its stream.
     pub(super) fn key(&self) -> StreamKey {
         self.key
     }
 
-    /// What there is of it, as [`Http2::received_bytes`] counts.
+    /// Returns its bytes, as [`Http2::received_bytes`] counts them.
     pub(super) fn received_bytes(&self) -> usize {
         self.unserved.bytes()
     }
 
-    /// What it is for, and how long its body is.
+    /// Returns its target and the length of its body.
     pub(super) fn target_and_body_bytes(&self) -> (&[u8], usize) {
         (self.head.path(&self.unserved.fields), self.unserved.body.len())
     }
 }
 
 impl Http2 {
-    /// Takes in what has come until enough requests are whole to be served together, or `budget` does not last. Whether
-    /// it ended because more input is needed.
+    /// Reads frames until enough requests are complete to serve them together, or `budget` is used up. Returns whether
+    /// more input is needed.
     pub(super) fn receive(
         &mut self,
         input: &mut ByteBuf,
@@ -128,13 +127,13 @@ impl Http2 {
         Ok(false)
     }
 
-    /// Whether to serve what is whole before more is taken in: as many as are prefetched together, or so much that what
-    /// comes with the next frame could be more than may wait.
+    /// Whether to serve the complete requests before reading more: they are as many as are prefetched together, or the
+    /// next frame might exceed the room.
     fn has_enough(&self, turn: &Turn<'_>) -> bool {
         self.whole.len() >= PREFETCH_MAX || self.has_much_waiting(turn)
     }
 
-    /// Whether so much waits to be served that what comes next could be more than may wait.
+    /// Whether so much waits to be served that the next frame might exceed the room.
     pub(super) fn has_much_waiting(&self, turn: &Turn<'_>) -> bool {
         let is_any = !self.whole.is_empty() || !self.long.is_empty();
         is_any && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
@@ -146,7 +145,7 @@ impl Http2 {
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
             Event::Trailers { stream } => self.on_data(stream, &[], true, turn),
             Event::Reset { stream, .. } => self.on_reset(stream, turn.service),
-            // The streams that are open go on.
+            // Open streams continue.
             Event::Goaway { .. } => {}
             Event::Response { .. } => debug_assert!(false, "only a client gets responses"),
         }
@@ -164,11 +163,11 @@ impl Http2 {
         if !end_stream && fields.iter().any(|field| field.id == NameId::EXPECT && is_continue(field.value)) {
             let _ = self.connection.send_head(key, 100, &[], false, turn.output);
         }
-        // Heads count too: a few bytes on the wire can name a long list out of the dynamic table.
+        // Heads count too: a few bytes on the wire can name a long list from the dynamic table.
         self.received_bytes += fields.list_size();
         let mut unserved = turn.service.scratch.spare.take();
         std::mem::swap(&mut unserved.fields, &mut turn.service.scratch.fields);
-        // Of anonymous peers there may be many.
+        // There may be many anonymous peers.
         let is_anonymous = turn.from.credentials.is_anonymous();
         unserved.fields.trim(if is_anonymous { 0 } else { SPARE_FIELDS_BYTES_MAX });
         if end_stream {
@@ -181,7 +180,7 @@ impl Http2 {
     }
 
     fn on_data(&mut self, key: StreamKey, data: &[u8], end_stream: bool, turn: &mut Turn<'_>) {
-        // Data on a stream that was answered early is of no use any more.
+        // Data on a stream that was answered early is useless.
         let Some(Work::Receiving(_, unserved)) = work_mut(&mut self.streams, key) else { return };
         if unserved.body.len() + data.len() > self.body_bytes_max {
             return self.refuse_body(key, &self.too_large(), turn);
@@ -195,7 +194,7 @@ impl Http2 {
         }
     }
 
-    /// The peer wants no answer, or did wrong on the stream.
+    /// Drops a stream that the peer reset or misused.
     pub(super) fn on_reset(&mut self, key: StreamKey, service: &mut Service) {
         if let Some(Work::Sending { source: Source::Watch(watcher), .. }) = work_mut(&mut self.streams, key) {
             service.watchers.remove(*watcher);
@@ -204,7 +203,7 @@ impl Http2 {
         self.sweep_long();
     }
 
-    /// Serves the requests that are whole, as far as there is room for the answers and time.
+    /// Serves the complete requests while there is room for the answers and time.
     pub(super) fn serve_whole(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) {
         let room = budget.room;
         if turn.output.len() < room && !turn.from.credentials.is_anonymous() {
@@ -220,7 +219,7 @@ impl Http2 {
         }
     }
 
-    /// Serves a request that is whole, and says whether it did: it may have been reset by now.
+    /// Serves a complete request. Returns whether it did: the request may have been reset.
     pub(super) fn serve_one(&mut self, whole: Whole, turn: &mut Turn<'_>) -> bool {
         let Whole { key, head, unserved, retry } = whole;
         let is_open = self.connection.has_stream(key);
@@ -245,14 +244,14 @@ impl Http2 {
         is_open
     }
 
-    /// Takes the bytes of a request that is answered out of the count.
+    /// Subtracts an answered request from the count and reuses its memory.
     #[inline]
     fn give_back(&mut self, unserved: Box<Unserved>, turn: &mut Turn<'_>) {
         self.received_bytes -= unserved.bytes();
         turn.service.scratch.spare.give(unserved);
     }
 
-    /// Brings to the caches what the requests that are whole are about.
+    /// Prefetches the Leases of the complete requests.
     fn prefetch(&self, turn: &Turn<'_>) {
         if self.whole.len() < 2 {
             return;
@@ -262,8 +261,8 @@ impl Http2 {
         table.prefetch(self.whole.iter().filter_map(key));
     }
 
-    /// What waits must be counted, in both directions. With very many streams it is not looked at, or tests with all of
-    /// them would take minutes.
+    /// Checks the counts of waiting bytes in both directions. It is skipped with very many streams, with which tests
+    /// would take minutes.
     pub(super) fn check_invariants(&self) {
         if cfg!(debug_assertions) && self.streams.len() < 200 {
             let receiving = self.streams.iter().flatten().map(|stream| match &stream.work {
@@ -285,7 +284,7 @@ impl Http2 {
         }
     }
 
-    /// Has the API serve a request, and responds unless the request waits.
+    /// Passes a request to the API, and responds unless the request waits.
     fn dispatch(
         &mut self,
         key: StreamKey,
@@ -315,15 +314,15 @@ impl Http2 {
         None
     }
 
-    /// Whether a request with so long a body may wait, if it has to. It must leave as much room again, so that small
-    /// requests find room beside large ones. A request without a body mostly reads, and is small.
+    /// Whether a request with a body of `body_bytes` may wait, if it has to. It must leave as much room again, so that
+    /// small requests find room beside large ones. A request without a body mostly reads, and is small.
     fn may_wait_with(&self, body_bytes: usize, turn: &Turn<'_>) -> bool {
         let room = turn.service.received_room_for(turn.from.credentials);
         body_bytes == 0 || self.waiting_bytes + 2 * body_bytes <= room
     }
 
-    /// Resumes requests and jobs that wait, as far as they can go on. Whether the output had no room for the answers
-    /// of all: their wake-up is spent, so the caller must come again when there is room.
+    /// Resumes the runnable requests and jobs. Returns whether the output lacked room for all answers. Their wake-up is
+    /// spent, so the caller must come again once there is room.
     #[inline]
     pub(super) fn resume(&mut self, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         self.is_waiting() && self.resume_all(budget, turn)
@@ -349,7 +348,7 @@ impl Http2 {
         is_cut_short
     }
 
-    /// Goes on with a request that waits, if it can, and says whether it waits on.
+    /// Resumes a waiting request, if it is runnable. Returns whether it still waits.
     fn resume_one(&mut self, key: StreamKey, budget: &mut Budget, turn: &mut Turn<'_>) -> bool {
         let is_own = |stream: &mut StreamWork| stream.key == key && matches!(stream.work, Work::Waiting { .. });
         let stream = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(is_own));
@@ -380,8 +379,8 @@ impl Http2 {
         false
     }
 
-    /// Makes room for `more` bytes of the request on `key`, which is awaited: while there is none, whoever holds most
-    /// of it is refused. A front proxy's connection has everybody's requests, and the small ones are not to suffer.
+    /// Makes room for `more` bytes of the incomplete request on `key`. While there is none, refuses the request that
+    /// holds most. A front proxy's connection carries the requests of all its clients, and small ones must not suffer.
     fn make_room(&mut self, key: StreamKey, more: usize, turn: &mut Turn<'_>) {
         let room = turn.service.received_room_for(turn.from.credentials);
         if self.received_bytes + more <= room {
@@ -393,10 +392,9 @@ impl Http2 {
             }
             _ => None,
         };
-        // In time that grows with their number but once: the room may have become so small that most of them have to
-        // go.
+        // One scan, however many are refused: the room may have shrunk so much that most of them have to go.
         let mut held: BinaryHeap<_> = self.streams.iter().enumerate().filter_map(held).collect();
-        // What is whole is served before so much more is taken in.
+        // Complete requests are served before so much more is read.
         while self.received_bytes + more > room
             && let Some((_, slot)) = held.pop()
             && let Some(Some(StreamWork { key: greatest, .. })) = self.streams.get(slot)
@@ -413,7 +411,7 @@ impl Http2 {
         ApiError::RequestEntityTooLarge { bytes_max: self.body_bytes_max }
     }
 
-    /// Answers a request whose body is awaited and of which the rest is not wanted.
+    /// Refuses a request whose body is incomplete, and does not read the rest.
     #[cold]
     fn refuse_body(&mut self, key: StreamKey, error: &ApiError, turn: &mut Turn<'_>) {
         let Some((head, unserved)) = self.take_receiving(key) else { return };
@@ -422,8 +420,8 @@ impl Http2 {
         turn.service.scratch.spare.give(unserved);
     }
 
-    /// Answers a request with this head, of whose body the rest is not wanted (RFC 9113 §8.1). The reset that says so
-    /// comes [later](Http2::reset_refused), so that the answer is read before.
+    /// Refuses a request with this head without reading the rest of its body (RFC 9113 §8.1). The reset that says so
+    /// comes [later](Http2::reset_refused), so that the peer reads the answer first.
     fn refuse(
         &mut self,
         key: StreamKey,
@@ -438,8 +436,7 @@ impl Http2 {
         self.connection.refuse_rest(key, turn.now.ms);
     }
 
-    /// Resets the streams whose peers have had time to read why the rest of the request is not wanted. Whether there
-    /// were any.
+    /// Resets the refused streams whose peers have had time to read the answer. Returns whether there were any.
     pub(super) fn reset_refused(&mut self, service: &mut Service, now: Now, output: &mut Vec<u8>) -> bool {
         let mut is_any = false;
         while let Some(until_ms) = now.ms.checked_sub(LINGER_MS_MAX)
@@ -447,7 +444,7 @@ impl Http2 {
         {
             is_any = true;
             if matches!(work_mut(&mut self.streams, key), Some(Work::Sending { .. })) {
-                // Its answer waits for a window, for which there is another time.
+                // Its answer waits for a window, which has its own deadline.
                 self.connection.refuse_rest(key, now.ms);
                 continue;
             }
@@ -457,8 +454,7 @@ impl Http2 {
         is_any
     }
 
-    /// A request stands in the queue until it is the first in line and has its body; those that stand for nothing any
-    /// more are swept out before they are many.
+    /// Queues a request that waits for its body. Stale entries are removed before they are many.
     fn queue_receiving(&mut self, key: StreamKey, now: Now) {
         if self.receiving.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
@@ -467,7 +463,7 @@ impl Http2 {
         self.receiving.push_back((now.ms, key));
     }
 
-    /// Takes a request whose body has ended from its stream.
+    /// Removes a request that waits for its body from its stream.
     fn take_receiving(&mut self, key: StreamKey) -> Option<(http2::RequestHead, Box<Unserved>)> {
         let place = self.streams.get_mut(key.slot())?;
         let stream = place.take_if(|s| s.key == key && matches!(s.work, Work::Receiving(..)))?;
@@ -476,7 +472,7 @@ impl Http2 {
         Some((head, unserved))
     }
 
-    /// Whoever is first in line and has sent the body is not waited for.
+    /// Removes requests at the front of the queue that no longer wait for their body.
     pub(super) fn skip_received(&mut self) {
         while let Some((_, first)) = self.receiving.front()
             && !matches!(work_mut(&mut self.streams, *first), Some(Work::Receiving(..)))
@@ -486,14 +482,14 @@ impl Http2 {
     }
 }
 
-/// The regular fields of a head, for those that look at all of them.
+/// The regular fields of a head, for code that reads all of them.
 struct Lines<'f> {
     fields: &'f FieldBuf,
     head: http2::RequestHead,
 }
 
 impl Lines<'_> {
-    /// The request that has them. `None` if its target is not UTF-8.
+    /// Returns the request. `None` if its target is not UTF-8.
     fn request(&self) -> Option<RequestHead<'_>> {
         let Self { fields, head } = self;
         let target = std::str::from_utf8(head.path(fields)).ok()?;

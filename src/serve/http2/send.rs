@@ -1,8 +1,8 @@
-//! Responses: whole, or a piece at a time, as far as the streams' windows are open.
+//! Responses: whole or in pieces, as far as the windows of the streams are open.
 //!
-//! What a stream still has to send waits here, never more than one piece of it: a list goes on and a watch is filled
-//! only when the piece before has gone. So a stream that does not read holds nobody else up, and costs little: no more
-//! waits than [`UNSENT_BYTES_MAX`] on all streams of a connection.
+//! A stream has at most one unsent piece. A list continues and a watch is filled only once the last piece is sent. So a
+//! stream that does not read delays no other and costs little. All streams of a connection have at most
+//! [`UNSENT_BYTES_MAX`] of unsent pieces.
 
 use super::streams::{Source, Work, keep_unsent, work_mut};
 use super::{Http2, QUEUED_STREAMS_MIN};
@@ -21,9 +21,9 @@ use crate::table::snapshot::Stepped;
 use bytes::{Buf, Bytes};
 
 impl Http2 {
-    /// Sends a response, or what of it can be sent now.
+    /// Sends a response, as far as the windows are open.
     pub(super) fn respond(&mut self, key: StreamKey, reply: Reply, head_only: bool, turn: &mut Turn<'_>) {
-        // The stream may be gone by now; then there is nobody to tell.
+        // The stream may be gone by now; then there is no reader.
         let _ = match reply {
             Reply::Response(response) => self.send_response(key, &response, head_only, turn),
             Reply::Job(job) => {
@@ -67,7 +67,7 @@ impl Http2 {
         sent.map(|_| ())
     }
 
-    /// Keeps what the windows do not let through yet, unless too much is kept already.
+    /// Keeps the rest of a response until the windows open, unless too much is kept already.
     fn put_unsent(&mut self, key: StreamKey, rest: Bytes, turn: &mut Turn<'_>) {
         if self.may_wait(key, rest.len(), turn) {
             self.put_sending(key, rest, Source::End);
@@ -75,7 +75,7 @@ impl Http2 {
         }
     }
 
-    /// Whether so many bytes of a response may wait for the windows. If too much does already its stream is reset.
+    /// Whether `bytes` of a response may wait for the windows. If too much waits already, resets its stream.
     fn may_wait(&mut self, key: StreamKey, bytes: usize, turn: &mut Turn<'_>) -> bool {
         let may_wait = self.has_room_for(bytes, turn.service);
         if !may_wait {
@@ -84,13 +84,13 @@ impl Http2 {
         may_wait
     }
 
-    /// Whether so many bytes more may wait for the windows of the streams.
+    /// Whether `bytes` more may wait for the windows of the streams.
     pub(super) fn has_room_for(&self, bytes: usize, service: &Service) -> bool {
         let bytes_max = if service.is_crowded() { QUEUED_BYTES_LOW } else { UNSENT_BYTES_MAX };
         bytes == 0 || self.unsent_bytes + bytes <= bytes_max
     }
 
-    /// Sends head and body, as far as the windows are open. Gives the bytes of the body that went out.
+    /// Sends head and body, as far as the windows are open. Returns the number of body bytes sent.
     fn send_whole(
         &mut self,
         key: StreamKey,
@@ -111,7 +111,7 @@ impl Http2 {
         head_only: bool,
         turn: &mut Turn<'_>,
     ) -> Result<(), StreamGone> {
-        // No more than the windows let through, or a client that opens none would have much kept for it.
+        // At most what the windows let through: a client that opens none must not make the server keep much.
         let bytes_max = self.connection.send_room(key).clamp(PIECE_BYTES_MIN, LIST_WHOLE_BYTES_MAX);
         let (head, mut body) = match job_steps::begin(&mut job, turn.service, turn.now, bytes_max) {
             Begun::Nothing => {
@@ -187,7 +187,7 @@ impl Http2 {
         self.connection.send_head(key, response.status, &fields, is_end, turn.output)
     }
 
-    /// Sends what waited for windows that are open now.
+    /// Sends the pieces whose windows have opened.
     pub(super) fn send_more(&mut self, turn: &mut Turn<'_>) {
         while turn.output.len() < QUEUED_BYTES_HIGH
             && let Some(key) = self.connection.poll_writable()
@@ -206,7 +206,7 @@ impl Http2 {
                 self.unsent_bytes -= sent;
                 *gone_bytes += sent;
                 if !unsent.is_empty() {
-                    // An octet now and then buys no time.
+                    // A few octets do not extend the deadline.
                     if *gone_bytes >= WRITE_STALL_BYTES_MIN {
                         self.stall(key, turn.now);
                     }
@@ -222,11 +222,11 @@ impl Http2 {
         }
     }
 
-    /// One step of the job that has waited longest of those that can go on.
+    /// Takes a step of the runnable job that has waited longest.
     pub(super) fn step_first_job(&mut self, turn: &mut Turn<'_>) {
         let Some(key) = self.jobs.pop_front() else { return };
         if let Some((job, head_only)) = self.take_begun(key) {
-            // The stream may be gone by now; then there is nobody to tell.
+            // The stream may be gone by now; then there is no reader.
             let _ = self.start_job(key, job, head_only, turn);
             return;
         }
@@ -241,13 +241,13 @@ impl Http2 {
         let stepped = job_steps::go_on(job, turn.service, turn.now, &mut piece, room.min(QUEUED_BYTES_HIGH));
         match stepped {
             Ok(stepped) => self.send_piece(key, &piece, stepped == Stepped::Done, turn),
-            // The body cannot be finished; a reset is the way to say so.
+            // The body cannot be completed; a reset says so.
             Err(_) => self.cancel(key, turn.service, turn.output),
         }
         turn.service.scratch.body = piece;
     }
 
-    /// Sends what a step of a job gave, as far as the windows are open.
+    /// Sends the piece of a job's step, as far as the windows are open.
     fn send_piece(&mut self, key: StreamKey, piece: &[u8], is_done: bool, turn: &mut Turn<'_>) {
         if is_done {
             if let Some(Work::Sending { source, .. }) = work_mut(&mut self.streams, key) {
@@ -281,7 +281,7 @@ impl Http2 {
         }
     }
 
-    /// Takes note that a response waits for a window from now on.
+    /// Notes that a response waits for a window from now on.
     pub(super) fn stall(&mut self, key: StreamKey, now: Now) {
         if let Some(Work::Sending { stalled_ms, gone_bytes, .. }) = work_mut(&mut self.streams, key) {
             (*stalled_ms, *gone_bytes) = (Some(now.ms), 0);
@@ -289,8 +289,7 @@ impl Http2 {
         }
     }
 
-    /// A stream stands in the queue each time that it stalls anew; those that stand for nothing any more are swept out
-    /// before they are many.
+    /// Queues a stream that stalls, once for each stall. Stale entries are removed before they are many.
     fn queue_stalled(&mut self, key: StreamKey, now: Now) {
         if self.stalled.len() >= QUEUED_STREAMS_MIN + 2 * self.streams.len() {
             let streams = &mut self.streams;
@@ -303,7 +302,7 @@ impl Http2 {
     }
 }
 
-/// Bytes of a list that are made however small the window is. Some such pieces may wait in a crowd, too.
+/// Bytes of a list made in a step even if the window is smaller. A few such pieces may wait even in a crowd.
 const PIECE_BYTES_MIN: usize = 4 * 1024;
 
 const CACHE_CONTROL: FieldName<'static> = FieldName::new(b"cache-control");

@@ -1,4 +1,4 @@
-//! What is under way on each stream.
+//! The state of each stream.
 
 use super::Http2;
 use super::receive::{Kept, Unserved};
@@ -9,7 +9,7 @@ use crate::serve::Service;
 use crate::watch::WatcherKey;
 use bytes::Bytes;
 
-/// A stream on which something is under way.
+/// A stream with a request or response in progress.
 #[derive(Debug)]
 pub(super) struct StreamWork {
     pub(super) key: StreamKey,
@@ -21,34 +21,34 @@ pub(super) enum Work {
     /// The request was served and waits.
     Waiting {
         waiting: Waiting,
-        /// Bytes of the request, also if they are not kept.
+        /// Bytes of the request, even if they are not kept.
         bytes: usize,
         /// The request, if it may have to be served again.
         kept: Option<Box<Kept>>,
     },
     /// The head is here; the body is awaited.
     Receiving(http2::RequestHead, Box<Unserved>),
-    /// The request is worked on, or will be; the response has no head yet. Whether it is a HEAD.
+    /// The request is a job whose response has no head yet. The flag is whether its method is HEAD.
     Begun(Box<Job>, bool),
-    /// The head of the response is out.
+    /// The head of the response is sent.
     Sending {
-        /// The piece that has not gone.
+        /// The unsent piece.
         unsent: Bytes,
-        /// Where more comes from.
+        /// Source of the next piece.
         source: Source,
-        /// Milliseconds since when that, or the next piece, waits for a window; none if it does not.
+        /// Time since when a piece has waited for a window, in ms; `None` if none waits.
         stalled_ms: Option<u64>,
-        /// Bytes that have gone since then.
+        /// Bytes sent since then.
         gone_bytes: usize,
     },
 }
 
-/// Where the rest of a response comes from.
+/// Source of the rest of a response.
 #[derive(Debug)]
 pub(super) enum Source {
-    /// There is none: what is unsent is the end.
+    /// No source: the unsent piece is the last.
     End,
-    /// A list, or a deletion of a collection.
+    /// A list or a collection deletion.
     Job(Box<Job>),
     /// Events.
     Watch(WatcherKey),
@@ -69,7 +69,7 @@ impl Http2 {
         }
     }
 
-    /// Leaves a job whose response has no head for its next step.
+    /// Stores a job whose response has no head for its next step.
     pub(super) fn put_begun(&mut self, key: StreamKey, job: Box<Job>, head_only: bool) {
         if job.is_waiting() {
             self.waiting_jobs.push(key);
@@ -80,7 +80,7 @@ impl Http2 {
         self.jobs_open += 1;
     }
 
-    /// Takes a job whose response has no head from its stream.
+    /// Removes a job whose response has no head from its stream.
     pub(super) fn take_begun(&mut self, key: StreamKey) -> Option<(Box<Job>, bool)> {
         if !matches!(work_mut(&mut self.streams, key), Some(Work::Begun(..))) {
             return None;
@@ -93,14 +93,14 @@ impl Http2 {
         Some((job, head_only))
     }
 
-    /// Nothing is under way on a stream any more.
+    /// Removes the state of a stream.
     pub(super) fn forget(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key.slot()).and_then(|place| place.take_if(|s| s.key == key)) {
             self.let_go(stream);
         }
     }
 
-    /// Takes what was under way out of the counts.
+    /// Subtracts the removed state from the counts.
     fn let_go(&mut self, stream: StreamWork) {
         match stream.work {
             Work::Receiving(_, unserved) => {
@@ -116,20 +116,20 @@ impl Http2 {
         }
     }
 
-    /// Resets a stream that has had its time, or whose response cannot be finished.
+    /// Resets a stream that is past its deadline or whose response cannot be completed.
     pub(super) fn cancel(&mut self, key: StreamKey, service: &mut Service, output: &mut Vec<u8>) {
         self.connection.reset(key, ErrorCode::CANCEL, output);
         self.on_reset(key, service);
     }
 }
 
-/// Puts `rest` in the place of what was unsent of a stream, in `unsent_bytes` too.
+/// Replaces a stream's unsent piece by `rest`, and updates `unsent_bytes`.
 pub(super) fn keep_unsent(unsent: &mut Bytes, rest: Bytes, unsent_bytes: &mut usize) {
     *unsent_bytes = *unsent_bytes - unsent.len() + rest.len();
     *unsent = rest;
 }
 
-/// What is under way on a stream.
+/// Returns the state of a stream.
 pub(super) fn work_mut(streams: &mut [Option<StreamWork>], key: StreamKey) -> Option<&mut Work> {
     let stream = streams.get_mut(key.slot())?.as_mut()?;
     (stream.key == key).then_some(&mut stream.work)

@@ -1,10 +1,10 @@
-//! The streams whose requests wait, and which of them can go on.
+//! The streams with waiting requests, and which of them are runnable.
 
 use crate::api::waiting::{Waiting, WakeUp};
 use crate::http2::StreamKey;
 use std::collections::VecDeque;
 
-/// Streams whose requests wait. Some may have been reset.
+/// Streams with waiting requests. Some may have been reset.
 #[derive(Debug)]
 pub(super) struct WaitingStreams {
     /// Streams that wait for their own change, with the number of its ticket, in ascending order.
@@ -16,12 +16,12 @@ pub(super) struct WaitingStreams {
 }
 
 impl WaitingStreams {
-    /// No streams.
+    /// Returns an empty set.
     pub(super) fn new() -> Self {
         Self { own: VecDeque::new(), other: Vec::new(), own_due_ms_min: u64::MAX }
     }
 
-    /// Adds a stream whose request waits.
+    /// Adds a stream with a waiting request.
     pub(super) fn add(&mut self, key: StreamKey, waiting: &Waiting) {
         match waiting.wake_up() {
             WakeUp::OwnTicket(number) => {
@@ -51,7 +51,7 @@ impl WaitingStreams {
         self.own.pop_front_if(|(number, _)| *number <= settled).map(|(_, key)| key)
     }
 
-    /// Removes the streams that must be looked at one by one. Once a deadline of `own` may have passed, these are all
+    /// Removes the streams that must be checked one by one. Once a deadline of `own` may have passed, these are all
     /// streams. That is rare: nearly all changes are settled long before.
     pub(super) fn take_other(&mut self, now_ms: u64) -> Vec<StreamKey> {
         if now_ms >= self.own_due_ms_min {
@@ -61,7 +61,8 @@ impl WaitingStreams {
         std::mem::take(&mut self.other)
     }
 
-    /// Puts streams back that [`WaitingStreams::take_other`] removed and that wait on. None may have been added since.
+    /// Puts back streams that [`WaitingStreams::take_other`] removed and that still wait. None may have been added
+    /// since.
     pub(super) fn put_back(&mut self, keys: Vec<StreamKey>) {
         assert!(self.other.is_empty(), "no request is served while others are resumed");
         self.other = keys;
