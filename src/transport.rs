@@ -1,7 +1,7 @@
-//! One socket, with or without TLS: plaintext in, plaintext out, and what readiness is left.
+//! One socket, with or without TLS: reads and writes plaintext, and keeps the socket's readiness.
 //!
-//! Both directions keep the readiness that mio reported as an edge until the kernel says `WouldBlock`. Bytes held
-//! within TLS raise no event, so everything decrypted is handed over in the call that read it.
+//! mio reports readiness as an edge; each direction keeps it until the kernel says `WouldBlock`. Bytes held within TLS
+//! raise no event, so all decrypted bytes are returned by the call that read them.
 
 use crate::buffer::{ByteBuf, Pool};
 use crate::limits::READ_BYTES_PER_TURN;
@@ -18,17 +18,17 @@ pub(crate) struct Transport {
     tls: Option<Box<ServerConnection>>,
     readable: bool,
     writable: bool,
-    /// An event said that the peer has closed its direction: there is an end to be read, and no further edge for it.
+    /// An event reported that the peer closed its direction. EOF is still to be read, and no further edge comes for it.
     is_end_near: bool,
     /// The peer will send no more.
     is_eof: bool,
-    /// The first bytes that came where TLS is spoken.
+    /// The first bytes of a TLS connection.
     first: First,
-    /// The peer speaks HTTP in the clear where TLS is spoken.
+    /// The peer speaks cleartext HTTP on a TLS port.
     is_misdirected: bool,
 }
 
-/// The bytes with which a connection begins: as many as a record of TLS has before its content.
+/// The first bytes of a connection: the length of a TLS record header.
 #[derive(Debug, Default)]
 struct First {
     bytes: [u8; 5],
@@ -43,8 +43,8 @@ impl First {
         self.len += taken;
     }
 
-    /// Whether a request in the clear begins so (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`), as far as
-    /// it has come: rustls may refuse a record before its head is whole. No record of TLS begins with a letter.
+    /// Whether these bytes begin a cleartext request (Go, `net/http/server.go`, `tlsRecordHeaderLooksLikeHTTP`). Fewer
+    /// than five suffice: rustls may refuse a record before its header is complete. No TLS record begins with a letter.
     fn begins_like_http(&self) -> bool {
         let begun = &self.bytes[..self.len];
         !begun.is_empty()
@@ -52,22 +52,22 @@ impl First {
     }
 }
 
-/// Plaintext that is encrypted before the socket has taken what was encrypted before it.
+/// Bytes of plaintext encrypted at once; the socket must take them before more are encrypted.
 const ENCRYPTED_BYTES_MAX: usize = 64 * 1024;
 
-/// What Go's server says to HTTP in the clear on a port of TLS (`net/http/server.go`, `conn.serve`).
+/// Answer of Go's server to cleartext HTTP on a TLS port (`net/http/server.go`, `conn.serve`).
 const MISDIRECTED: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// What a refused or broken TLS session is to the loop: the end of the connection.
+/// Converts an error of TLS, which ends the connection.
 fn tls_error(e: rustls::Error) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, e)
 }
 
 impl Transport {
-    /// Cleartext.
+    /// Returns a cleartext transport.
     #[must_use]
     pub(crate) fn cleartext(socket: TcpStream) -> Self {
-        // A fresh socket can be written to; whether it can be read, an event will tell.
+        // A fresh socket is writable; an event will tell when it is readable.
         Self {
             socket,
             tls: None,
@@ -80,23 +80,24 @@ impl Transport {
         }
     }
 
-    /// TLS, the server's side.
+    /// Returns a TLS transport, as the server.
     ///
     /// # Errors
     /// If rustls refuses the configuration.
     pub(crate) fn tls(socket: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
         let mut session = ServerConnection::new(config).map_err(tls_error)?;
-        // How much may be queued is the connection's to say: nothing is encrypted before the last has gone.
+        // rustls needs no limit: nothing is encrypted before the last bytes are sent, and the connection bounds its
+        // output.
         session.set_buffer_limit(None);
         Ok(Self { tls: Some(Box::new(session)), ..Self::cleartext(socket) })
     }
 
-    /// The socket, to be registered.
+    /// Returns the socket, to be registered.
     pub(crate) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }
 
-    /// Takes note of an event.
+    /// Notes the readiness that an event reports.
     pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         self.is_end_near |= event.is_read_closed() || event.is_error();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
@@ -115,7 +116,7 @@ impl Transport {
         self.is_eof
     }
 
-    /// Whether the TLS handshake goes on.
+    /// Whether the TLS handshake is in progress.
     #[must_use]
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
@@ -127,42 +128,43 @@ impl Transport {
         self.tls.as_ref().is_some_and(|tls| tls.protocol_version().is_some())
     }
 
-    /// Whether the peer has closed its direction, perhaps behind bytes that have not been read.
+    /// Whether the peer has closed its direction, perhaps after unread bytes.
     #[must_use]
     pub(crate) fn is_end_near(&self) -> bool {
         self.is_end_near
     }
 
-    /// Whether this is TLS at all.
+    /// Whether this is a TLS transport.
     #[must_use]
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// The protocol that both sides agreed on (RFC 7301), after the handshake.
+    /// Returns the negotiated protocol (RFC 7301), after the handshake.
     #[must_use]
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.tls.as_ref()?.alpn_protocol()
     }
 
-    /// The certificates that the peer has shown, its own first, after the handshake. Empty if it has none.
+    /// Returns the peer's certificates, its own first, after the handshake. Empty if it has none.
     #[must_use]
     pub(crate) fn peer_certificates(&self) -> &[CertificateDer<'static>] {
         self.tls.as_ref().and_then(|tls| tls.peer_certificates()).unwrap_or_default()
     }
 
-    /// Reads once: plaintext is appended to `input`. Gives the number of bytes that came off the socket; 0 when there
-    /// are none now, which clears the readiness, or never again, which sets [`Transport::is_eof`].
+    /// Reads once and appends plaintext to `input`. Returns the number of bytes from the socket. 0 means none now,
+    /// which clears the readiness, or EOF, which sets [`Transport::is_eof`].
     ///
     /// # Errors
-    /// The socket's or TLS's; the connection is of no use then. An alert that says why has been queued.
+    /// An error of the socket or of TLS, after which the connection is useless. rustls has queued an alert that says
+    /// why.
     pub(crate) fn receive(&mut self, input: &mut ByteBuf, pool: &mut Pool) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else {
             let spare = input.spare_mut(pool);
             let room = spare.len();
             let read = read_socket(&self.socket, spare, &mut self.readable, &mut self.is_eof)?;
             input.fill(read);
-            // A short read has emptied the socket; the next edge tells of more (epoll(7)).
+            // A short read has emptied the socket; the next edge reports more (epoll(7)).
             self.readable &= read == room || self.is_end_near;
             return Ok(read);
         };
@@ -202,10 +204,10 @@ impl Transport {
         Ok(read)
     }
 
-    /// Sends what of `output` the socket takes, and removes it. `Ok(true)` if nothing is left to send.
+    /// Sends `output` as far as the socket takes it, and removes the sent bytes. `Ok(true)` if nothing is left to send.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     pub(crate) fn send(&mut self, output: &mut Output) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else {
             while self.writable && !output.is_empty() {
@@ -229,7 +231,7 @@ impl Transport {
                     Err(e) => return Err(e),
                 }
             }
-            // Encrypting only what the socket is ready for keeps the plaintext in one place and bounded.
+            // Only what the socket is ready for is encrypted, so the plaintext stays in one place and bounded.
             if output.is_empty() || tls.is_handshaking() {
                 return Ok(output.is_empty());
             }
@@ -239,18 +241,18 @@ impl Transport {
         }
     }
 
-    /// Ends our direction: close_notify, then the socket's FIN once that has gone.
+    /// Closes our direction: close_notify, then the socket's FIN.
     pub(crate) fn close_write(&mut self, output: &mut Output) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
-            // What cannot be sent now need not be: the peer gets FIN or RST in its place.
+            // A close_notify that cannot be sent now is dropped: the peer gets FIN or RST.
             let _ = self.send(output);
         }
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Sends the alert that a failed session has queued, as far as the socket takes it, and ends our direction. A peer
-    /// that speaks HTTP gets an answer that it understands.
+    /// Sends the alert of a failed session, as far as the socket takes it, and closes our direction. A peer that speaks
+    /// HTTP gets an HTTP answer.
     pub(crate) fn send_alert(&mut self) {
         if self.is_misdirected {
             let _ = write_socket(&self.socket, MISDIRECTED, &mut self.writable);
@@ -260,10 +262,10 @@ impl Transport {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads and drops what the peer still sends (RFC 9112 §9.6), as much as a turn allows. `Ok(true)` at its end.
+    /// Reads and drops the peer's input (RFC 9112 §9.6), as much as a turn allows. `Ok(true)` at EOF.
     ///
     /// # Errors
-    /// The socket's.
+    /// An error of the socket.
     pub(crate) fn discard(&mut self, scratch: &mut [u8]) -> io::Result<bool> {
         let mut bytes = 0;
         while self.is_readable() && bytes < READ_BYTES_PER_TURN {
@@ -273,7 +275,7 @@ impl Transport {
     }
 }
 
-/// Plaintext that waits to be sent.
+/// Plaintext to send.
 #[derive(Debug, Default)]
 pub(crate) struct Output {
     data: Vec<u8>,
@@ -281,13 +283,13 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Bytes that wait.
+    /// Returns the waiting bytes.
     #[must_use]
     pub(crate) fn pending(&self) -> &[u8] {
         &self.data[self.start..]
     }
 
-    /// Number of bytes that wait.
+    /// Returns the number of waiting bytes.
     #[must_use]
     pub(crate) fn len(&self) -> usize {
         self.data.len() - self.start
@@ -299,27 +301,27 @@ impl Output {
         self.start == self.data.len()
     }
 
-    /// Where to append. Takes memory from `pool` if it has none.
+    /// Returns the buffer to append to. Takes memory from `pool` if it has none.
     pub(crate) fn buffer(&mut self, pool: &mut Pool) -> &mut Vec<u8> {
         if self.data.capacity() == 0 {
             self.data = pool.take();
             self.data.clear();
         }
         if self.start > 0 {
-            // What was sent in part is rarely much: keeping the rest at the front lets everybody else count from 0.
+            // A partly sent output is rarely large. Moving the rest to the front lets all other code count from 0.
             self.data.drain(..self.start);
             self.start = 0;
         }
         &mut self.data
     }
 
-    /// Drops the first `bytes`.
+    /// Removes the first `bytes`.
     pub(crate) fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "consumed more than waits");
         self.start += bytes;
     }
 
-    /// Gives the memory back to `pool` if nothing waits.
+    /// Returns the memory to `pool` if nothing waits.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && self.data.capacity() > 0 {
             self.start = 0;
@@ -328,7 +330,7 @@ impl Output {
     }
 }
 
-/// One read, retried when a signal interrupts it. 0 with the flags telling why.
+/// Reads once, and again if a signal interrupts it. Returns 0 if a flag was changed, which says why.
 fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_eof: &mut bool) -> io::Result<usize> {
     loop {
         match socket.read(into) {
@@ -347,7 +349,7 @@ fn read_socket(mut socket: &TcpStream, into: &mut [u8], readable: &mut bool, is_
     }
 }
 
-/// One write, retried when a signal interrupts it. 0 when the socket is full.
+/// Writes once, and again if a signal interrupts it. Returns 0 if the socket is full.
 fn write_socket(mut socket: &TcpStream, bytes: &[u8], writable: &mut bool) -> io::Result<usize> {
     loop {
         match socket.write(bytes) {
@@ -378,7 +380,7 @@ impl Read for SocketReader<'_> {
             0 if !*self.is_eof => Err(ErrorKind::WouldBlock.into()),
             read => {
                 self.first.push(&into[..read]);
-                // As in cleartext: a short read saves the one that would find nothing.
+                // As in cleartext: a short read saves a read that would find nothing.
                 *self.readable &= read == into.len() || self.is_end_near;
                 Ok(read)
             }

@@ -1,4 +1,4 @@
-//! One connection: its transport, its buffers, the protocol that it speaks, and when it has waited long enough.
+//! One connection: its transport, buffers, protocol and deadlines.
 
 use crate::auth::Credentials;
 use crate::buffer::{ByteBuf, Pool};
@@ -27,24 +27,24 @@ pub(crate) struct Conn {
     output: Output,
     phase: Phase,
     stopped: Stopped,
-    /// What went wrong when it was read ahead of its turn.
+    /// Error of a read ahead of the connection's turn.
     read_error: Option<io::Error>,
-    /// Open watches that have more to say than there was room for.
+    /// Open watches with more events than there was room for.
     behind: Vec<WatcherKey>,
-    /// Milliseconds at which it was accepted, and what its handshake waited for us since: the peer's time began by that
-    /// later.
+    /// Start of the peer's time to show a certificate, in ms: the accept, plus the waits of its handshake for this
+    /// server.
     began_ms: u64,
-    /// Milliseconds since when the peer has owed what it owes: a read of our output, or else the rest of a message.
+    /// Time since when the peer has owed something, in ms: a read of the output, or else the rest of a message.
     waiting_since_ms: u64,
-    /// Bytes of output that have gone since then.
+    /// Bytes of output sent since then.
     gone_bytes: usize,
-    /// The socket has not taken all of what was given to it, which with TLS is no longer in the output.
+    /// The socket has not taken all output; with TLS the rest is no longer in `output`.
     is_unsent: bool,
-    /// Milliseconds since when the next step of its TLS handshake has waited for its turn.
+    /// Time since when the next step of its TLS handshake has waited for its turn, in ms.
     handshake_queued_ms: Option<u64>,
 }
 
-/// How far the connection has come to its end.
+/// Phases of a connection.
 ///
 /// ```text
 ///   Handshake ──► Open ──► Closing ──► Lingering ──► Closed
@@ -52,43 +52,43 @@ pub(crate) struct Conn {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The TLS handshake goes on.
+    /// The TLS handshake is in progress.
     Handshake,
-    /// Requests come and go.
+    /// Requests are served.
     Open,
-    /// What is queued is sent, then our direction ends.
+    /// The queued output is sent, then our direction is closed.
     Closing,
-    /// Our direction has ended. What the peer still sends is read and dropped for a moment: closing on unread bytes
-    /// would reset the connection and could destroy what it has not read yet (RFC 9112 §9.6).
+    /// Our direction is closed. The peer's input is read and dropped for a moment. Closing with unread bytes would
+    /// reset the connection and could destroy unread output (RFC 9112 §9.6).
     Lingering,
-    /// To be dropped at the end of the turn.
+    /// The connection is dropped at the end of the turn.
     Closed,
 }
 
 /// Why serving stopped while there was more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// It did not: the peer is to act.
+    /// It did not stop: the peer must act.
     No,
-    /// The others are to have their turn.
+    /// The budget is used up; other connections come first.
     Budget,
     /// The output is full.
     Room,
 }
 
-/// What a call left of a connection.
+/// State of a connection after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It waits for an event or a timer.
     Wait,
-    /// It can go on at once, after the others had their turn.
+    /// It can continue at once, after the other connections.
     Again,
     /// It is over.
     Close,
 }
 
 impl Conn {
-    /// A connection whose peer has proven nothing yet, and need not if this is cleartext.
+    /// Returns a connection whose peer has shown no certificate. A cleartext peer needs none.
     #[must_use]
     pub(crate) fn new(transport: Transport, now: Now) -> Self {
         let (credentials, phase) = if transport.is_tls() {
@@ -114,32 +114,32 @@ impl Conn {
         }
     }
 
-    /// The socket and its readiness.
+    /// Returns the socket and its readiness.
     pub(crate) fn transport_mut(&mut self) -> &mut Transport {
         &mut self.transport
     }
 
-    /// Whether the peer is anonymous, as everybody is whose handshake is not over.
+    /// Whether the peer is anonymous. Every peer is until its handshake is complete.
     #[must_use]
     pub(crate) fn is_anonymous(&self) -> bool {
         self.credentials.is_anonymous()
     }
 
-    /// Whether it was to speak TLS and its handshake did not come to its end: of one that is over, it has failed,
-    /// whoever gave up.
+    /// Whether the connection uses TLS and its handshake is not complete. If it is closed now, the handshake has
+    /// failed, whichever side gave up.
     #[must_use]
     pub(crate) fn is_before_handshake_end(&self) -> bool {
         self.transport.is_tls() && matches!(self.protocol, Protocol::Undecided)
     }
 
-    /// Whether its requests are those of many: then one that is slow is not held against the others.
+    /// Whether the connection carries the requests of many clients. Then a slow request does not make it slow.
     #[must_use]
     pub(crate) fn speaks_for_many(&self) -> bool {
         self.credentials.is_front_proxy()
     }
 
-    /// Milliseconds since when an anonymous peer has had its time to show a certificate; `None` while its handshake
-    /// waits for us, which is not the peer's time.
+    /// Returns the start of an anonymous peer's time to show a certificate, in ms. `None` while its handshake waits for
+    /// this server, which is not the peer's time.
     pub(crate) fn anonymous_since_ms(&self) -> Option<u64> {
         match self.phase {
             Phase::Handshake if self.handshake_queued_ms.is_some() => None,
@@ -148,21 +148,21 @@ impl Conn {
         }
     }
 
-    /// Whether what it can do next is a step of the TLS handshake, which takes long.
+    /// Whether its next work is a step of the TLS handshake, which takes long.
     #[must_use]
     pub(crate) fn is_handshake_step(&self) -> bool {
         self.phase == Phase::Handshake && self.transport.is_readable()
     }
 
-    /// Its step of the handshake is to wait for its turn, which is not the peer's time. Whether the peer's first
-    /// message has been answered: what was begun comes first, or the work would be for nothing when its time is over.
+    /// Notes that its handshake waits for its turn, which is not the peer's time. Returns whether the peer's first
+    /// message was answered. Such handshakes come first, or the work would be lost at the peer's deadline.
     pub(crate) fn await_handshake_turn(&mut self, now: Now) -> bool {
         self.handshake_queued_ms.get_or_insert(now.ms);
         self.transport.has_begun_handshake()
     }
 
-    /// Reads what has come, if [`Conn::on_ready`] would do so first of all, and says what Lease that is about as far as
-    /// it can be told.
+    /// Reads from the socket, if [`Conn::on_ready`] would do so first. Returns the prefetch key of the next request, as
+    /// far as it is known.
     pub(crate) fn read_ahead(
         &mut self,
         table: &Table,
@@ -179,15 +179,15 @@ impl Conn {
         self.protocol.prefetch_key(&self.input, table)
     }
 
-    /// Reads what has come and serves what is whole. What that gave waits for [`Conn::flush`].
+    /// Reads from the socket and serves complete requests. The output waits for [`Conn::flush`].
     pub(crate) fn on_ready(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if let Some(since_ms) = self.handshake_queued_ms.take() {
             let waited_ms = now.ms.saturating_sub(since_ms);
             self.waiting_since_ms += waited_ms;
             self.began_ms += waited_ms;
             if self.transport.is_end_near() && !self.transport.has_begun_handshake() {
-                // It has given up while it waited: whatever it sent is not worth the work. Who was answered may have
-                // sent a request with its last step, and have no more to send.
+                // The peer gave up while it waited, so its handshake is not worth the work. A peer that was answered
+                // may have sent a request with its last step, and have no more to send.
                 self.phase = Phase::Closed;
                 return;
             }
@@ -196,7 +196,8 @@ impl Conn {
             self.drop_work(service);
             if error.kind() == io::ErrorKind::InvalidData {
                 tracing::debug!(%error, peer = ?self.transport.socket_mut().peer_addr().ok(), "TLS that is not accepted");
-                // It speaks no TLS that we accept. rustls has an alert that says why, and the peer a moment to read it.
+                // The peer's TLS is not acceptable. rustls has an alert that says why, and the peer gets a moment to
+                // read it.
                 self.transport.send_alert();
                 self.phase = Phase::Lingering;
                 self.stopped = Stopped::Budget;
@@ -206,13 +207,13 @@ impl Conn {
             }
         }
         if !matches!(self.phase, Phase::Handshake | Phase::Open) {
-            // What has not been served will not be.
+            // Unserved requests are dropped.
             self.input.consume(self.input.len());
         }
         self.input.release(pool);
     }
 
-    /// Sends what is queued, and says how it goes on. To be called after everything that may have queued something.
+    /// Sends the queued output and returns what comes next. Call it after everything that may have queued output.
     pub(crate) fn flush(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match (self.phase, self.stopped) {
             (Phase::Closed, _) => return Next::Close,
@@ -254,14 +255,14 @@ impl Conn {
         }
     }
 
-    /// Whether a list or a deletion of a collection can go on.
+    /// Whether a list or collection deletion is runnable.
     #[must_use]
     pub(crate) fn has_job_step(&self) -> bool {
         self.phase == Phase::Open && self.protocol.has_job_step()
     }
 
-    /// One step of a list or of a deletion of a collection, if there is room for it. Another can follow at once if
-    /// [there is](Conn::has_job_step) one and [still room](Conn::has_room).
+    /// Takes one step of a list or collection deletion, if there is room for it. Another can follow at once if [one is
+    /// runnable](Conn::has_job_step) and there is [still room](Conn::has_room).
     pub(crate) fn step_job(&mut self, connection: Token, service: &mut Service, pool: &mut Pool, now: Now) {
         if !self.has_room() {
             self.stopped = Stopped::Room;
@@ -279,7 +280,7 @@ impl Conn {
                 self.phase = Phase::Closing;
                 self.drop_work(service);
             }
-            // Requests behind it, or the end of the connection, have waited for that.
+            // Requests behind the job, or the end of the connection, waited for it to end.
             AfterStep::GoOn if !self.protocol.has_job_step() => self.stopped = Stopped::Budget,
             AfterStep::GoOn if !self.has_room() => self.stopped = Stopped::Room,
             // The changes wake the connection.
@@ -287,7 +288,7 @@ impl Conn {
         }
     }
 
-    /// Appends events to the open watch `key` on `stream`, as far as there is room. `None` if it is not open.
+    /// Appends events to the open watch `key` on `stream`, as far as there is room. Returns `None` if it is not open.
     pub(crate) fn fill_watch(
         &mut self,
         stream: Option<StreamKey>,
@@ -311,58 +312,58 @@ impl Conn {
         Some(fill)
     }
 
-    /// The peer owes something from now on.
+    /// Notes that the peer owes something from now on.
     fn begin_waiting(&mut self, now: Now) {
         self.waiting_since_ms = now.ms;
         self.gone_bytes = 0;
     }
 
-    /// Whether something waits for the socket, and so for the peer to read.
+    /// Whether output waits for the socket, and so for the peer to read.
     fn is_output_waiting(&self) -> bool {
         self.is_unsent || !self.output.is_empty()
     }
 
-    /// Leaves a watcher alone until there is room again.
+    /// Parks a watcher until there is room again.
     fn put_behind(&mut self, key: WatcherKey, service: &mut Service) {
         service.watchers.park(key);
         self.behind.push(key);
     }
 
-    /// Bytes that wait to be sent, for the socket or for the window of a stream.
+    /// Returns the bytes of output that wait for the socket or for the window of a stream.
     #[must_use]
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.output.len() + self.protocol.unsent_bytes()
     }
 
-    /// Bytes that were received of requests which are not served yet.
+    /// Returns the received bytes of unserved requests.
     #[must_use]
     pub(crate) fn received_bytes(&self) -> usize {
         self.input.len() + self.protocol.received_bytes()
     }
 
-    /// Whether more events may be queued, or more of a list.
+    /// Whether there is room for more events, or more of a list.
     #[must_use]
     pub(crate) fn has_room(&self) -> bool {
         self.output.len() < QUEUED_BYTES_HIGH
     }
 
-    /// Lets go of what is under way on the connection, which is over.
+    /// Drops all work in progress: the connection is over.
     pub(crate) fn drop_work(&mut self, service: &mut Service) {
         self.protocol.drop_work(&mut service.watchers);
     }
 
-    /// Lets go of what long responses hold whose time is over.
+    /// Frees the states that long responses past their deadline hold.
     pub(crate) fn end_late_jobs(&mut self, now: Now) {
         self.protocol.end_late_jobs(now);
     }
 
-    /// Whether a long response is under way.
+    /// Whether a long response is in progress.
     #[must_use]
     pub(crate) fn has_job(&self) -> bool {
         self.protocol.has_job()
     }
 
-    /// The server stops: what is under way is finished, nothing else begun.
+    /// Begins the end at shutdown: requests in progress finish, no other begins.
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {
@@ -371,7 +372,7 @@ impl Conn {
                 if was_idle {
                     self.phase = Phase::Closing;
                 } else {
-                    // It closes by itself when what is under way has ended.
+                    // It closes itself once the work in progress has ended.
                     self.stopped = Stopped::Budget;
                 }
             }
@@ -381,7 +382,7 @@ impl Conn {
         self.flush(service, pool, now)
     }
 
-    /// Milliseconds at which the peer has kept us waiting too long; `u64::MAX` if it owes nothing.
+    /// Returns the peer's deadline, in ms; `u64::MAX` if it owes nothing.
     #[must_use]
     pub(crate) fn deadline_ms(&self) -> u64 {
         let patience_ms = match self.phase {
@@ -396,13 +397,13 @@ impl Conn {
         self.waiting_since_ms.saturating_add(patience_ms)
     }
 
-    /// [`Conn::deadline_ms`] has come.
+    /// Handles the passing of [`Conn::deadline_ms`].
     pub(crate) fn on_timeout(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         let is_over = self.phase != Phase::Open
             || self.is_output_waiting()
             || self.protocol.on_timeout(service, now, self.output.buffer(pool));
         if is_over {
-            // What the protocol has to say of it goes as far as the socket takes it.
+            // The protocol's last frames are sent as far as the socket takes them.
             let _ = self.transport.send(&mut self.output);
             self.phase = Phase::Closed;
         }
@@ -428,14 +429,14 @@ impl Conn {
                 Phase::Lingering => return self.linger(pool),
                 Phase::Handshake | Phase::Open => {}
             }
-            // What is here comes first: a peer that sends faster than it is served waits in its own kernel.
+            // Received input is served first: a peer that sends faster than it is served waits in its own kernel.
             if self.phase == Phase::Open
                 && self.input.len() >= BUFFER_BYTES
                 && self.serve(connection, service, pool, now, &mut budget).is_break()
             {
                 return Ok(());
             }
-            // While a long response goes out, requests behind it stay with the kernel, and so with the peer.
+            // During a long response, later requests stay in the kernel, and so with the peer.
             let may_read = self.input.len() < BUFFER_BYTES || self.protocol.wants_input();
             if may_read && self.transport.is_readable() {
                 read_bytes += self.receive(&mut service.pace, pool, now)?;
@@ -451,18 +452,18 @@ impl Conn {
                 && self.phase == Phase::Open
                 && (self.protocol.is_waiting() || self.protocol.has_job_step())
             {
-                // It is looked at again when the answer is there.
+                // It is checked again when the answer is there.
                 return Ok(());
             }
-            // Behind a watch no more is read than a buffer holds, and so the end would not be seen.
+            // During a watch at most a buffer is read, so EOF could stay unseen behind unread input.
             let is_hidden_end = !may_read && self.transport.is_end_near() && self.protocol.is_watching();
             if self.transport.is_eof() || is_hidden_end {
-                // All that was asked for whole has been answered; a watch has lost its reader.
+                // All complete requests have been answered; a watch has lost its reader.
                 self.phase = if self.phase == Phase::Open { Phase::Closing } else { Phase::Closed };
                 self.drop_work(service);
                 return Ok(());
             }
-            // A handshake has a time of its own, and messages that are bounded.
+            // A handshake has its own time budget, and its messages are bounded.
             let is_open = self.phase == Phase::Open;
             let is_much = is_open && self.is_anonymous() && read_bytes >= ANONYMOUS_READ_BYTES_PER_TURN;
             if is_much {
@@ -478,19 +479,19 @@ impl Conn {
         }
     }
 
-    /// Reads once. Gives the number of bytes that came from the socket.
+    /// Reads once. Returns the number of bytes from the socket.
     fn receive(&mut self, pace: &mut Pace, pool: &mut Pool, now: Now) -> io::Result<usize> {
         let was_within = self.protocol.is_within_message(&self.input);
         let read = self.transport.receive(&mut self.input, pool)?;
         pace.count_read(read);
-        // While output waits it is the reading of that which the peer owes, whatever it sends.
+        // While output waits, the peer owes the reading of it, whatever it sends.
         if read > 0 && !was_within && !self.is_output_waiting() && self.phase == Phase::Open {
             self.begin_waiting(now);
         }
         Ok(read)
     }
 
-    /// Serves what is in the input. [`ControlFlow::Break`] if that is all for this turn.
+    /// Serves the input. Returns [`ControlFlow::Break`] if that is all for this turn.
     fn serve(
         &mut self,
         connection: Token,
@@ -506,7 +507,7 @@ impl Conn {
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };
         let served = self.protocol.serve(&mut Turn { service, from, now, output }, &mut self.input, budget);
-        // A frame that has come whole begins the time of the next one.
+        // A complete frame begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.room;
         if owed_nothing && (is_frame_done || !output.is_empty()) {

@@ -20,7 +20,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection in the clear, the peer's end of it, and a clock that the test moves.
+/// A cleartext connection, the peer's end of it, and a clock that the test moves.
 struct World {
     poll: Poll,
     listener: TcpListener,
@@ -49,7 +49,7 @@ impl World {
         Self { poll, listener, conn: Conn::new(transport, now), peer, service, pool: Pool::default(), now }
     }
 
-    /// One whose Leases are kept in a journal.
+    /// Returns a world whose Leases are kept in a journal.
     fn with_journal() -> Self {
         let mut world = Self::new();
         let worker = Worker::new(Box::new(Store::default()), "memory");
@@ -61,7 +61,7 @@ impl World {
         world
     }
 
-    /// Settles the changes that the journal has, and says how often the connection is woken.
+    /// Settles the journal's changes, and returns how often the connection is woken.
     fn settle(&mut self) -> u32 {
         // The first call may hold the batch back for more.
         self.service.send_changes(self.now);
@@ -88,7 +88,7 @@ impl World {
         self.peer.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).expect("room");
     }
 
-    /// What the peer gets in some turns.
+    /// Returns what the peer gets in some turns.
     fn answers(&mut self) -> String {
         let (mut bytes, mut piece) = (Vec::new(), vec![0; 1 << 16]);
         for _ in 0..4 {
@@ -105,11 +105,11 @@ impl World {
         self.conn.flush(&mut self.service, &mut self.pool, self.now);
     }
 
-    /// Asks until the server has so much to send that it takes no more requests.
+    /// Sends requests until the server has so much output that it takes no more.
     fn ask_and_read_nothing(&mut self) {
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(500);
         let mut rest = &requests[..];
-        // To the end of the requests, so that what comes next is the beginning of one.
+        // Sends whole requests, so that the next bytes begin one.
         let room = self.service.room_for(&self.conn.credentials);
         while self.conn.waiting_bytes() < room || rest.len() < requests.len() {
             let written = self.peer.write(rest).unwrap_or(0);
@@ -199,7 +199,7 @@ fn create_lease(stream: u32) -> Vec<u8> {
     create_padded_lease(stream, 0)
 }
 
-/// POST of a Lease on a stream of HTTP/2, with so many bytes of white space behind the object.
+/// POST of a Lease on an HTTP/2 stream, with `padding` bytes of white space behind the object.
 fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     let path = "/apis/coordination.k8s.io/v1/namespaces/n/leases";
     let body = format!(r#"{{"metadata":{{"name":"lease-{stream}"}}}}{}"#, " ".repeat(padding));
@@ -213,8 +213,8 @@ fn create_padded_lease(stream: u32, padding: usize) -> Vec<u8> {
     [frame(1, 0x04, &block), frame(0, 0x01, body.as_bytes())].concat()
 }
 
-/// One batch settles them all, the output takes a part of the answers at once, and no frame of the peer reminds of the
-/// others.
+/// One batch settles all writes. The output takes only some answers at once, and no further frame of the peer triggers
+/// the others.
 #[test]
 fn settled_writes_are_answered_although_the_peer_sends_no_more() {
     const WRITES: u32 = 100;
@@ -299,7 +299,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(answers(&mut world), (0, 1), "the second is late");
     world.now.ms += WRITE_WAIT_MS_MAX - 1_000;
     assert_eq!(answers(&mut world), (0, 1), "the third is late");
-    // The answers of the late ones are spent, and their changes are not.
+    // The late requests have had their answers, and their changes are still in flight.
     world.peer.write_all(&create_lease(9)).expect("room");
     assert_eq!(answers(&mut world), (0, 0));
     world.settle();
@@ -307,7 +307,7 @@ fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     assert_eq!(world.service.table.len(), 5);
 }
 
-/// Goal: the change of a stream that was reset goes on, and the next stream gets its own answer alone.
+/// Goal: the change of a reset stream continues, and the next stream gets only its own answer.
 #[test]
 fn a_stream_that_is_reset_while_it_waits_gets_no_answer() {
     let mut world = World::with_journal();
@@ -356,7 +356,7 @@ fn a_deletion_of_a_collection_that_waits_for_the_journal_takes_no_turns() {
     assert!(!world.conn.protocol.is_waiting());
 }
 
-/// The types of the frames that `bytes` hold.
+/// Returns the types of the frames in `bytes`.
 fn types(mut bytes: &[u8]) -> Vec<u8> {
     let mut types = Vec::new();
     while let [a, b, c, frame_type, _, _, _, _, _, behind @ ..] = bytes {
@@ -387,7 +387,7 @@ fn a_refused_request_is_reset_when_its_answer_has_gone() {
     world.peer.write_all(&[&head[..], block].concat()).expect("room");
     let answer = received(&mut world);
     assert!(types(&answer).contains(&headers) && !types(&answer).contains(&data), "{:?}", types(&answer));
-    // More than half of its window, which is not opened again.
+    // More than half of its window, which is not extended.
     let body = [&[0, 0x40, 0, data, 0, 0, 0, 0, 1][..], &[b' '; 0x4000]].concat();
     for _ in 0..40 {
         world.peer.write_all(&body).expect("room in the kernel");
@@ -413,7 +413,7 @@ fn a_refused_request_is_reset_when_its_answer_has_gone() {
 fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     let mut world = World::new();
     let request = b"GET /apis/coordination.k8s.io/v1/namespaces/n/leases/a?pretty=1 HTTP/1.1\r\nHost: h\r\n\r\n";
-    // The first tells the protocol.
+    // The first request determines the protocol.
     world.peer.write_all(request).expect("room in the kernel");
     world.turn();
     world.peer.write_all(request).expect("room in the kernel");
@@ -431,7 +431,7 @@ fn what_was_read_ahead_is_served_and_an_error_is_not_forgotten() {
     world.peer.write_all(b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n").expect("room in the kernel");
     world.turn();
     world.peer = TcpStream::connect(world.listener.local_addr().expect("an address")).expect("connects");
-    // The kernel tells of it once; after that it says that the connection has ended.
+    // The kernel reports the reset once, and then only the end of the connection.
     assert!(!world.read_ahead() && !world.read_ahead());
     world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
     assert_eq!(world.conn.phase, Phase::Closed);
@@ -491,7 +491,7 @@ fn a_crowd_leaves_each_little_room() {
     world.service.queued_bytes = QUEUED_BYTES_TOTAL_HIGH;
     world.ask_and_read_nothing();
     assert!(world.conn.waiting_bytes() < QUEUED_BYTES_LOW + BUFFER_BYTES, "{}", world.conn.waiting_bytes());
-    // A crowd that has gone leaves room again, as soon as something happens.
+    // Once the crowd is gone there is room again, as soon as something happens.
     world.service.queued_bytes = 0;
     world.turn();
     world.turn();
@@ -547,7 +547,7 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
         if is_anonymous {
             world.conn.credentials = Credentials::unproven();
         }
-        // Longer than a request of theirs may be is only a line that does not end.
+        // Only a line without an end is longer than an anonymous peer's request.
         world
             .peer
             .write_all(&[&b"GET /"[..], &[b'a'; ANONYMOUS_READ_BYTES_PER_TURN]].concat())
@@ -555,7 +555,7 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
         world.wait();
         world.conn.on_ready(Token(0), &mut world.service, &mut world.pool, world.now);
         assert_eq!(world.service.pace.take_slow(), is_anonymous.then_some(true));
-        // Requests are what it may send much of.
+        // An anonymous peer may send many requests.
         let mut world = World::new();
         world.conn.credentials = Credentials::unproven();
         let requests = b"GET /version HTTP/1.1\r\nHost: h\r\n\r\n".repeat(ANONYMOUS_READ_BYTES_PER_TURN / 32);
@@ -566,7 +566,7 @@ fn who_has_no_certificate_and_sends_much_is_slow() {
     }
 }
 
-/// On HTTP/2, a patch of a Lease in `ns` that is refused when all of that was read and written.
+/// Returns an HTTP/2 patch of a Lease in `ns`, refused once all of the Lease is read and written.
 fn patch(stream: u32, name: &str) -> Vec<u8> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/ns/leases/{name}");
     let mut block = b"\x02\x05PATCH\x86\x01\x01h\x04".to_vec();
@@ -579,7 +579,7 @@ fn patch(stream: u32, name: &str) -> Vec<u8> {
     [frame(1, 4, &block), frame(0, 1, br#"{"spec":{"renewTime":"x"}}"#)].concat()
 }
 
-/// The streams of the HEADERS frames that `bytes` hold.
+/// Returns the streams of the HEADERS frames in `bytes`.
 fn answered(mut bytes: &[u8]) -> Vec<u32> {
     let mut streams = Vec::new();
     while let [a, b, c, frame_type, _, e, f, g, h, behind @ ..] = bytes {
@@ -615,12 +615,12 @@ fn requests_that_take_long_wait_for_the_others_of_their_connection() {
     let large = |streams: &[u32]| streams.iter().flat_map(|stream| patch(*stream, "large")).collect::<Vec<_>>();
     let requests = [large(&[1, 3]), get_version(5), large(&[7]), get_version(9)].concat();
     assert_eq!(exchange(&requests, std::time::Instant::now), [5, 9, 1, 3, 7]);
-    // Others that use up every turn do not keep them out for ever.
+    // Other requests that use up every turn do not block long ones for ever.
     let others: Vec<_> = (19..59).step_by(2).flat_map(|stream| patch(stream, "missing")).collect();
     let long_ago = || std::time::Instant::now().checked_sub(Duration::from_secs(1)).expect("a clock that has run");
     let order: Vec<_> = (19..53).step_by(2).chain([15, 53, 55, 57, 17]).collect();
     assert_eq!(exchange(&[large(&[15, 17]), others].concat(), long_ago), order);
-    // Of those that are reset nothing is left.
+    // Nothing is left of reset streams.
     let reset = |stream: u32| [&[0, 0, 4, 3, 0][..], &stream.to_be_bytes(), &[0, 0, 0, 8]].concat();
     let streams: Vec<_> = (59..459).step_by(2).collect();
     let resets: Vec<_> = streams.iter().flat_map(|stream| reset(*stream)).collect();
