@@ -1,15 +1,15 @@
-//! Durations, counted by how long they were.
+//! Histograms of durations.
 
 use super::text::Exposition;
 
 /// Counts of durations up to each of `N` bounds.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram<const N: usize> {
-    /// Ascending, in microseconds.
+    /// Bounds in ascending order, in µs.
     bounds_us: &'static [u64; N],
-    /// Those up to a bound and above the one before.
+    /// Counts of durations up to a bound and above the one before.
     counts: [u64; N],
-    /// Those above all bounds.
+    /// Count of durations above all bounds.
     above: u64,
     sum_us: u64,
 }
@@ -23,7 +23,7 @@ impl<const N: usize> Histogram<N> {
         self.observe_many(duration_us, 1);
     }
 
-    /// `count` of the same.
+    /// Counts the same duration `count` times.
     pub(super) fn observe_many(&mut self, duration_us: u64, count: u64) {
         let at = self.bounds_us.partition_point(|bound_us| *bound_us < duration_us);
         *self.counts.get_mut(at).unwrap_or(&mut self.above) += count;
@@ -39,7 +39,7 @@ impl<const N: usize> Histogram<N> {
         self.encode_as(out, name, labels, |us| seconds(us).to_string());
     }
 
-    /// The same of what is no duration, as it was observed.
+    /// Writes the same for values that are no durations, unconverted.
     pub(super) fn encode_counts(&self, out: &mut Exposition, name: &str, labels: &[(&str, &str)]) {
         self.encode_as(out, name, labels, |count| count.to_string());
     }
@@ -59,7 +59,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// Microseconds as seconds. Exact for far longer than any process runs.
+/// Converts microseconds to seconds. Exact for longer than any process runs.
 pub(super) fn seconds(us: u64) -> f64 {
     std::time::Duration::from_micros(us).as_secs_f64()
 }

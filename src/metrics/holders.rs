@@ -1,7 +1,7 @@
-//! Leases by namespace and by what their holders do.
+//! Counts of Leases by namespace and by state of the holder.
 //!
-//! A count needs the whole table, and a million Leases must not stop the loop. So it goes on in steps, and begins when
-//! somebody asks. A small table is counted at once, a large one for the next who asks.
+//! A count needs the whole table, and a million Leases must not stall the loop. So it is made in steps, and begins at a
+//! scrape. A small table is counted at once, a large one for the next scrape.
 
 use crate::clock::Now;
 use crate::lease::LeaseSpec;
@@ -12,13 +12,13 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// Leases looked at in one step; some tenths of a millisecond if none of them is in the processor's caches.
+/// Leases examined in one step: some tenths of a millisecond if none is in the processor's caches.
 const KEYS_PER_STEP: usize = 2048;
 
-/// Milliseconds between two steps. A million Leases take five seconds, and a fiftieth of the loop's time.
+/// Interval of the steps, in ms. A million Leases take five seconds, and a fiftieth of the loop's time.
 const STEP_INTERVAL_MS: u64 = 10;
 
-/// The last count, and the one under way.
+/// The last complete count, and the one in progress.
 #[derive(Debug, Default)]
 pub(super) struct HolderScan {
     known: Option<Known>,
@@ -29,60 +29,60 @@ pub(super) struct HolderScan {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) leases: ByNamespace<HolderCounts>,
-    /// When it was complete. What changed while it went on may or may not be in it.
+    /// Time of its completion. Changes during the count may or may not be in it.
     pub(super) at: Time,
 }
 
-/// Leases by what their holders do.
+/// Counts of Leases by state of the holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HolderCounts {
-    /// Leases whose holder has renewed them in time, or need not.
+    /// Leases whose holder has renewed in time, or need not.
     pub(super) held: u64,
-    /// Leases whose holder has not renewed them in time.
+    /// Leases whose holder has not renewed in time.
     pub(super) expired: u64,
     /// Leases without a holder.
     pub(super) unheld: u64,
 }
 
-/// Something counted for each namespace, of a bounded number of namespaces. The others share one count.
+/// Counts by namespace, for a bounded number of namespaces. The others share one count.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ByNamespace<T>(BTreeMap<CompactString, T>);
 
 impl<T: Default> ByNamespace<T> {
-    /// The count of a namespace.
+    /// Returns the count of a namespace.
     pub(super) fn of(&mut self, namespace: &str) -> &mut T {
         let is_own =
             self.0.contains_key(namespace) || self.0.len() < NAMESPACES_MAX || CLUSTER_NAMESPACES.contains(&namespace);
         self.0.entry(CompactString::from(if is_own { namespace } else { OTHER_NAMESPACES })).or_default()
     }
 
-    /// Each namespace with its count, in their order.
+    /// Returns each namespace with its count, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.0.iter().map(|(namespace, count)| (namespace.as_str(), count))
     }
 }
 
-/// Namespaces with a count of their own, beside those of the cluster: each is some labels of a metric.
+/// Namespaces with a count of their own, beside those of the cluster: each takes several metric samples.
 const NAMESPACES_MAX: usize = 50;
-/// Stands for all other namespaces. No namespace can have this name.
+/// Label of all other namespaces. No namespace can have this name.
 const OTHER_NAMESPACES: &str = "(others)";
 
-/// A count under way.
+/// A count in progress.
 #[derive(Debug)]
 struct Pass {
-    /// The key to go on with.
+    /// Next key to count.
     start: String,
     leases: ByNamespace<HolderCounts>,
     due_ms: u64,
 }
 
 impl HolderScan {
-    /// The last complete count; none if there has not been one.
+    /// Returns the last complete count, if there is one.
     pub(super) fn known(&self) -> Option<&Known> {
         self.known.as_ref()
     }
 
-    /// Somebody wants to know: begins a count, unless one is under way.
+    /// Begins a count at a scrape, unless one is in progress.
     pub(super) fn on_asked(&mut self, table: &Table, now: Now) {
         if self.pass.is_none() {
             self.pass = Some(Pass { start: String::new(), leases: ByNamespace::default(), due_ms: now.ms });
@@ -90,7 +90,7 @@ impl HolderScan {
         }
     }
 
-    /// Goes on, if it is time.
+    /// Takes the next step, if it is due.
     pub(super) fn step(&mut self, table: &Table, now: Now) {
         let Some(pass) = self.pass.as_mut().filter(|pass| pass.due_ms <= now.ms) else { return };
         let left = Snapshot::now(table, Range::All).from_key(&pass.start, None);
@@ -105,7 +105,7 @@ impl HolderScan {
                 true
             });
             left.start().clone_into(&mut pass.start);
-            // A snapshot of this very moment needs nothing of the log, so it cannot come too late.
+            // A snapshot of the current version needs no log, so it cannot be too old.
             stepped == Ok(Stepped::More)
         });
         pass.due_ms = now.ms + STEP_INTERVAL_MS;
@@ -114,13 +114,13 @@ impl HolderScan {
         }
     }
 
-    /// Milliseconds at which the next step is due.
+    /// Returns the time of the next step, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.pass.as_ref().map(|pass| pass.due_ms)
     }
 }
 
-/// Whether the holder has not renewed in time. A Lease that does not say until when it is held does not expire.
+/// Whether the holder has not renewed in time. A Lease without renewTime or duration does not expire.
 fn is_expired(renewed: Option<MicroTime>, spec: &LeaseSpec, now: Time) -> bool {
     let (Some(renewed), Some(seconds)) = (renewed, spec.lease_duration_seconds) else { return false };
     renewed.0.saturating_add(i64::from(seconds).saturating_mul(1_000_000)) < now.0.saturating_mul(1_000_000)
@@ -153,7 +153,7 @@ mod tests {
         for at in 0..leases {
             let mut lease =
                 Lease { spec: spec(Some(100), Some(if at % 3 == 0 { 10 } else { 1000 })), ..Lease::default() };
-            // As client-go leaves a lock that it gives back.
+            // As client-go leaves a lock that it releases.
             lease.spec.holder_identity = if at % 5 == 1 { Some("".into()) } else { lease.spec.holder_identity };
             lease.metadata.namespace = "n".into();
             lease.metadata.name = format!("l{at}").into();
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(scan.due_ms(), Some(5 + STEP_INTERVAL_MS), "it is neither early nor begun anew");
         let mut steps = 1;
         while let Some(due_ms) = scan.due_ms() {
-            // What changes meanwhile, and what the log forgets, does not stop it.
+            // Changes meanwhile, and events that the log drops, do not stop it.
             let (slot, object) = table.find("n", "l0").expect("it is there");
             let lease = object.lease().into_owned();
             for _ in 0..20 {

@@ -1,21 +1,21 @@
-//! What is counted of the journal: its commits as they are made, and how it stands when somebody asks.
+//! Metrics of the journal: its commits as they are made, and its state at a scrape.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
 use crate::journal::{CommitStats, Journal};
 use std::time::Duration;
 
-/// Bounds of the durations of commits, in microseconds: from a fast disk to one that is stuck.
+/// Bounds of the durations of commits, in µs: from a fast disk to one that is stuck.
 const COMMIT_BOUNDS_US: [u64; 14] =
     [50, 100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 1_000_000, 10_000_000];
 
 /// Bounds of the number of changes in a batch.
 const BATCH_BOUNDS: [u64; 13] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096, 16_384];
 
-/// What the journal has done since the start.
+/// Counts of the journal since the start.
 #[derive(Debug)]
 pub(super) struct JournalCounts {
-    /// Times that the store had to be loaded again.
+    /// Reloads of the store.
     reloads: u64,
     durations: Histogram<{ COMMIT_BOUNDS_US.len() }>,
     batches: Histogram<{ BATCH_BOUNDS.len() }>,
@@ -35,7 +35,7 @@ impl JournalCounts {
         self.batches.observe(commit.changes as u64);
     }
 
-    /// Writes the counts, and how `journal` stands.
+    /// Writes the counts and the state of `journal`.
     pub(super) fn encode(&self, out: &mut Exposition, journal: &Journal) {
         const DURATION: &str = "coordination_journal_commit_duration_seconds";
         const CHANGES: &str = "coordination_journal_commit_changes";
@@ -46,7 +46,7 @@ impl JournalCounts {
         self.batches.encode_counts(out, CHANGES, &[]);
         out.single_gauge(
             "coordination_journal_writable",
-            "1 if the journal takes changes, 0 while it is read or has no room.",
+            "1 if the journal takes changes, 0 while it is loading or has no room.",
             u8::from(stats.is_writable),
         );
         out.single_gauge(
@@ -56,15 +56,11 @@ impl JournalCounts {
         );
         out.single_gauge(
             "coordination_journal_changes_in_flight",
-            "Changes that are submitted and not durable yet.",
+            "Submitted changes that are not durable yet.",
             stats.changes_in_flight,
         );
-        out.single_gauge("coordination_journal_entries", "Entries that the journal keeps.", stats.journal_entries);
-        out.single_gauge(
-            "coordination_journal_bytes",
-            "Bytes of the entries that the journal keeps.",
-            stats.journal_bytes,
-        );
+        out.single_gauge("coordination_journal_entries", "Entries in the journal.", stats.journal_entries);
+        out.single_gauge("coordination_journal_bytes", "Bytes of the entries in the journal.", stats.journal_bytes);
         out.single_gauge(
             "coordination_journal_since_snapshot_entries",
             "Entries since the newest snapshot.",
@@ -79,12 +75,12 @@ impl JournalCounts {
             let seconds = |ms| Duration::from_millis(ms).as_secs_f64();
             out.single_gauge(
                 "coordination_journal_snapshot_age_seconds",
-                "Time since the newest snapshot was begun.",
+                "Time since the start of the newest snapshot.",
                 seconds(snapshot.age_ms),
             );
             out.single_gauge(
                 "coordination_journal_snapshot_duration_seconds",
-                "Time that the newest snapshot took.",
+                "Duration of the newest snapshot.",
                 seconds(snapshot.duration_ms),
             );
             out.single_gauge("coordination_journal_snapshot_bytes", "Bytes of the newest snapshot.", snapshot.bytes);
@@ -94,7 +90,7 @@ impl JournalCounts {
             out.single_gauge("coordination_store_bytes", "Bytes of etcd's database, free pages included.", store.bytes);
             out.single_gauge(
                 "coordination_store_in_use_bytes",
-                "Bytes of etcd's database that are in use, by this and other products.",
+                "Bytes in use in etcd's database, by this and other products.",
                 store.in_use_bytes,
             );
         }
@@ -106,7 +102,7 @@ impl JournalCounts {
             );
         }
         for (name, help, count) in [
-            ("coordination_journal_snapshots_total", "Snapshots that have been finished.", stats.snapshots),
+            ("coordination_journal_snapshots_total", "Completed snapshots.", stats.snapshots),
             (
                 "coordination_journal_storage_errors_total",
                 "Commits that failed because the store had no room.",
@@ -114,7 +110,7 @@ impl JournalCounts {
             ),
             (
                 "coordination_journal_reloads_total",
-                "Times that this replica had lost track of the store and loaded it again.",
+                "Reloads of the store after this replica lost track of it.",
                 self.reloads,
             ),
         ] {

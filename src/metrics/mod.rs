@@ -1,10 +1,9 @@
-//! What is counted, for `/metrics`.
+//! Metrics, for `/metrics`.
 //!
-//! Counting must cost the request next to nothing, so a request is one index into an array, found by its kind and its
-//! status; nothing is hashed, allocated or timed for it. Time is measured once a turn: all requests that a turn answers
-//! took as long as the turn, from its wake-up to the last write, and those that an earlier turn has taken in as long as
-//! from there. What happens inside the rules is not counted there but
-//! seen from outside, at the end of a turn or when somebody asks.
+//! Counting must cost a request next to nothing, so it is one index into an array, by kind and status. Nothing is
+//! hashed, allocated or timed for it. Time is measured once a turn. All requests that a turn answers took as long as
+//! the turn, from wake-up to last write. Requests that an earlier turn read count from that turn. The API's rules count
+//! nothing: their effects are read at the end of a turn or at a scrape.
 
 mod histogram;
 mod holders;
@@ -29,10 +28,10 @@ use holders::{ByNamespace, HolderScan};
 use request::RequestCounts;
 use text::Exposition;
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
-    /// When the process started, by the wall clock; known once somebody has asked.
+    /// Wall-clock start of the process; `None` before the first scrape.
     started: Option<Time>,
     requests: RequestCounts,
     turns: Histogram<{ TURN_BOUNDS_US.len() }>,
@@ -47,7 +46,7 @@ pub struct Metrics {
     serving_last: Option<Time>,
     followed: Vec<Followed>,
     watches: WatchCounts,
-    /// As at the end of the turn before, when what is open was counted too.
+    /// The watch counts at the end of the last turn, which match its count of open watches.
     watches_last: WatchCounts,
     last: TurnEnd,
     holders: HolderScan,
@@ -63,30 +62,30 @@ struct WatchCounts {
     timed_out: u64,
 }
 
-/// How things stand at the end of a turn.
+/// State at the end of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TurnEnd {
-    /// Microseconds from the wake-up to the last write.
+    /// Time from wake-up to last write, in µs.
     pub duration_us: u64,
-    /// Microseconds of processor time in it, if it went on with what the turn before had left undone.
+    /// Its processor time in µs, if it continued work of the last turn.
     pub cpu_us: Option<u64>,
     /// Open connections.
     pub connections: usize,
     /// Open watches.
     pub watchers: usize,
-    /// Events given to watches since the start, bookmarks and errors among them.
+    /// Events sent to watches since the start, including bookmarks and errors.
     pub watch_events: u64,
-    /// Connections with a long response under way that is no watch.
+    /// Connections with a long response in progress, watches excluded.
     pub connections_with_jobs: usize,
-    /// Bytes that wait, on all connections, until a window opens or a socket takes them.
+    /// Bytes of output on all connections that wait for a window or a socket.
     pub queued_bytes: usize,
-    /// Bytes received, on all connections, of requests that are not answered yet.
+    /// Received bytes of unanswered requests on all connections.
     pub received_bytes: usize,
     /// Requests that wait for the journal, for another change of their Lease, or for a namespace.
     pub waiting_requests: usize,
 }
 
-/// Bounds of the turns' durations, in microseconds: from a turn that found one request to one that stalls the others.
+/// Bounds of the durations of turns, in µs: from a turn with one request to one that stalls all others.
 const TURN_BOUNDS_US: [u64; 14] =
     [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 1_000_000];
 
@@ -97,7 +96,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Nothing has happened.
+    /// Returns metrics at zero.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -123,84 +122,84 @@ impl Metrics {
         }
     }
 
-    /// A batch of changes became durable.
+    /// Counts a batch of changes that became durable.
     pub fn count_commit(&mut self, commit: CommitStats) {
         self.journal.count_commit(commit);
     }
 
-    /// The holder of a Lease in a namespace has changed.
+    /// Counts a change of a Lease's holder in a namespace.
     pub fn count_holder_change(&mut self, namespace: &str) {
         *self.holder_changes.of(namespace) += 1;
     }
 
-    /// A request was answered, or a watch begins, `waited_ms` after the request was taken in.
+    /// Counts a request that was answered, or a watch that begins, `waited_ms` after the request arrived.
     #[inline]
     pub fn count_request(&mut self, kind: RequestKind, version: ApiVersion, status: u16, waited_ms: u64) {
         self.requests.count(kind, version, status, waited_ms);
     }
 
-    /// The response to a request begins, and [`Metrics::count_end`] is to follow.
+    /// Counts a response that begins; [`Metrics::count_end`] must follow.
     pub fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) {
         self.requests.count_begin(kind, version, status);
     }
 
-    /// The last of a response was made, `waited_ms` after its request was taken in.
+    /// Counts the end of a response, `waited_ms` after its request arrived.
     pub fn count_end(&mut self, kind: RequestKind, version: ApiVersion, waited_ms: u64) {
         self.requests.count_end(kind, version, waited_ms);
     }
 
-    /// What came was no request, and the connection ends.
+    /// Counts a malformed request, which ends its connection.
     pub fn count_malformed_request(&mut self) {
         self.requests_malformed += 1;
     }
 
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub fn count_connection(&mut self) {
         self.connections_accepted += 1;
     }
 
-    /// The system has no connection to give, for want of descriptors or memory.
+    /// Counts an accept that failed for want of descriptors or memory.
     pub fn count_accept_error(&mut self) {
         self.accept_errors += 1;
     }
 
-    /// An anonymous peer's connection was ended to make place for another.
+    /// Counts an anonymous peer's connection that was evicted.
     pub fn count_evicted_connection(&mut self) {
         self.connections_evicted += 1;
     }
 
-    /// A TLS handshake is over, well or not.
+    /// Counts a TLS handshake that succeeded or failed.
     pub fn count_tls_handshake(&mut self, is_ok: bool) {
         let count = if is_ok { &mut self.tls_handshakes } else { &mut self.tls_handshake_errors };
         *count += 1;
     }
 
-    /// This replica has lost track of the store, and loads it again.
+    /// Counts a reload of the store after this replica lost track of it.
     pub fn count_reload(&mut self) {
         self.journal.count_reload();
     }
 
-    /// Certificates could not be loaded anew, or still cannot.
+    /// Counts a failed reload of certificates.
     pub fn count_reload_failure(&mut self) {
         self.reload_failures += 1;
     }
 
-    /// What of the cluster is followed.
+    /// Sets the resources of the cluster that are watched.
     pub fn set_followed(&mut self, followed: Vec<Followed>) {
         self.followed = followed;
     }
 
-    /// The last second at which the serving certificate is valid; none without TLS.
+    /// Sets the last second at which the serving certificate is valid; `None` without TLS.
     pub fn set_serving_last(&mut self, last: Option<Time>) {
         self.serving_last = last;
     }
 
-    /// A watch has begun.
+    /// Counts a watch that begins.
     pub fn count_watch(&mut self) {
         self.watches.started += 1;
     }
 
-    /// The server has ended a watch. Of those that end otherwise nothing needs to be said: they are what is missing.
+    /// Counts a watch that the server ended. Watches that end otherwise are the difference.
     pub fn count_watch_end(&mut self, why: WatchEnd) {
         let count = match why {
             WatchEnd::Expired => &mut self.watches.expired,
@@ -210,7 +209,7 @@ impl Metrics {
         *count += 1;
     }
 
-    /// A turn is over.
+    /// Counts a turn that ended.
     pub fn end_turn(&mut self, end: TurnEnd) {
         self.turns.observe(end.duration_us);
         if let Some(cpu_us) = end.cpu_us {
@@ -221,19 +220,19 @@ impl Metrics {
         self.watches_last = self.watches;
     }
 
-    /// Goes on with what is found out in steps. To be called each turn.
+    /// Continues the counts that are made in steps. Call it each turn.
     pub fn step(&mut self, table: &Table, now: Now) {
         self.holders.step(table, now);
     }
 
-    /// Milliseconds at which [`Metrics::step`] has something to do.
+    /// Returns the time at which [`Metrics::step`] has work, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.holders.due_ms()
     }
 
-    /// Everything, in Prometheus' text format, version 0.0.4. `holds_writes` says whether a hand-over holds clients'
-    /// writes back.
+    /// Returns all metrics in the Prometheus text format, version 0.0.4. `holds_writes` is whether a hand-over holds
+    /// back clients' writes.
     #[must_use]
     pub fn encode(&mut self, table: &Table, journal: Option<&Journal>, holds_writes: bool, now: Now) -> Vec<u8> {
         self.holders.on_asked(table, now);
@@ -244,7 +243,7 @@ impl Metrics {
         self.encode_holders(&mut out);
         out.single_gauge(
             "coordination_handover_holds_writes",
-            "1 while a takeover or a rollback holds clients' writes back, also after a rollback. Else 0.",
+            "1 while a takeover or rollback holds back clients' writes, and after a rollback; else 0.",
             u8::from(holds_writes),
         );
         if let Some(journal) = journal {
@@ -261,22 +260,22 @@ impl Metrics {
     fn encode_watches(&self, out: &mut Exposition) {
         const ENDED: &str = "coordination_watches_ended_total";
         let resource = [("group", GROUP), ("version", VERSION), ("resource", RESOURCE)];
-        out.gauge("apiserver_longrunning_requests", "Watches that are open.");
+        out.gauge("apiserver_longrunning_requests", "Open watches.");
         let labels = [
             &[("verb", "WATCH")][..],
             &resource,
             &[("subresource", ""), ("scope", ""), ("component", request::COMPONENT)],
         ];
         out.sample("apiserver_longrunning_requests", &labels.concat(), self.last.watchers);
-        out.counter("apiserver_watch_events_total", "Events given to watches, bookmarks and errors among them.");
+        out.counter("apiserver_watch_events_total", "Events sent to watches, including bookmarks and errors.");
         out.sample("apiserver_watch_events_total", &resource, self.last.watch_events);
-        out.counter("coordination_watches_started_total", "Watches that have begun.");
+        out.counter("coordination_watches_started_total", "Started watches.");
         let WatchCounts { started, expired, timed_out } = self.watches_last;
         out.sample("coordination_watches_started_total", &[], started);
         out.counter(
             ENDED,
-            "Watches that have ended: because the event log had forgotten what they needed next (expired), because \
-             their time was over (timeout), or because the client or the server hung up (closed).",
+            "Ended watches, by reason: the event log no longer had their next event (expired), their timeout passed \
+             (timeout), or the client or the server closed them (closed).",
         );
         let closed = started.saturating_sub(expired + timed_out).saturating_sub(self.last.watchers as u64);
         for (reason, count) in [("closed", closed), ("expired", expired), ("timeout", timed_out)] {
@@ -292,17 +291,21 @@ impl Metrics {
         out.sample("apiserver_resource_objects", &[("group", GROUP), ("resource", RESOURCE)], table.len());
         out.single_gauge("coordination_leases", "Leases in the table.", table.len());
         let (used, limited) = table.metered_bytes();
-        out.single_gauge("coordination_lease_quota_used_bytes", "What counts towards the quota of Leases.", used);
-        out.single_gauge("coordination_lease_quota_bytes", "The quota of Leases.", limited);
+        out.single_gauge("coordination_lease_quota_used_bytes", "Bytes of Leases that count towards the quota.", used);
+        out.single_gauge("coordination_lease_quota_bytes", "Quota of Leases, in bytes.", limited);
         let log = table.log();
         out.single_gauge(
             "coordination_event_log_floor",
-            "The oldest resourceVersion from which a watch can go on.",
+            "Oldest resourceVersion from which a watch can resume.",
             log.floor().0,
         );
-        out.single_gauge("coordination_event_log_head", "The resourceVersion of the last change.", log.head().0);
-        out.single_gauge("coordination_event_log_events", "Events that the log keeps.", log.len());
-        out.single_gauge("coordination_event_log_bytes", "Memory that the events hold, as an estimate.", log.bytes());
+        out.single_gauge("coordination_event_log_head", "resourceVersion of the last change.", log.head().0);
+        out.single_gauge("coordination_event_log_events", "Events in the log.", log.len());
+        out.single_gauge(
+            "coordination_event_log_bytes",
+            "Estimated memory of the events in the log, in bytes.",
+            log.bytes(),
+        );
     }
 
     fn encode_holders(&self, out: &mut Exposition) {
@@ -311,23 +314,22 @@ impl Metrics {
         if let Some(known) = self.holders.known() {
             out.single_gauge(
                 "coordination_leases_expired",
-                "Leases whose holder has not renewed them in time. Of a large table it is counted in steps, between \
-                 one scrape and the next.",
+                "Leases whose holder has not renewed in time. A large table is counted in steps between two scrapes.",
                 known.leases.iter().map(|(_, counts)| counts.expired).sum::<u64>(),
             );
             out.single_gauge(
                 "coordination_leases_expired_timestamp_seconds",
-                "When the count of expired Leases was complete, in seconds since 1970.",
+                "Time at which the count of expired Leases was complete, in seconds since 1970.",
                 known.at.0,
             );
-            out.gauge(LEASES, "Leases by namespace: held, expired or without a holder. Counted with the expired ones.");
+            out.gauge(LEASES, "Leases by namespace and state: held, expired or unheld. Counted with the expired ones.");
             for (namespace, counts) in known.leases.iter() {
                 for (state, count) in [("held", counts.held), ("expired", counts.expired), ("unheld", counts.unheld)] {
                     out.sample(LEASES, &[("namespace", namespace), ("state", state)], count);
                 }
             }
         }
-        out.counter(CHANGES, "Changes of a Lease's holder that clients of this server made.");
+        out.counter(CHANGES, "Changes of a Lease's holder by clients of this server.");
         for (namespace, count) in self.holder_changes.iter() {
             out.sample(CHANGES, &[("namespace", namespace)], count);
         }
@@ -336,42 +338,45 @@ impl Metrics {
     fn encode_loop(&self, out: &mut Exposition) {
         const TURNS: &str = "coordination_turn_duration_seconds";
         const TURNS_CPU: &str = "coordination_busy_turn_cpu_seconds";
-        out.histogram(TURNS, "Duration of the event loop's turns, from the wake-up to the last write.");
+        out.histogram(TURNS, "Duration of the event loop's turns, from wake-up to last write.");
         self.turns.encode(out, TURNS, &[]);
         out.histogram(
             TURNS_CPU,
-            "Processor time of those turns that went on with what the one before had left: requests, connections to be \
-             accepted, handshakes, lists, deletions, watches that catch up. Where a turn's duration is far above it, something else had the core.",
+            "Processor time of turns that continued work of the last turn: requests, accepts, handshakes, lists, \
+             deletions or watches. If a turn's duration is far above it, other processes used the core.",
         );
         self.turns_cpu.encode(out, TURNS_CPU, &[]);
         out.single_gauge("coordination_connections", "Open connections.", self.last.connections);
         out.single_gauge(
             "coordination_connections_with_jobs",
-            "Connections on which a list or a deletion of a collection is under way; looked at once a second.",
+            "Connections with a list or collection deletion in progress, as of a scan once a second.",
             self.last.connections_with_jobs,
         );
         out.single_gauge(
             "coordination_queued_bytes",
-            "Bytes that wait, on all connections, until a window opens or a socket takes them.",
+            "Bytes of output on all connections that wait for a window or a socket.",
             self.last.queued_bytes,
         );
         if let Some(last) = self.serving_last {
             out.single_gauge(
                 "coordination_serving_certificate_expiration_timestamp_seconds",
-                "When the serving certificate expires, in seconds since 1970.",
+                "Expiration of the serving certificate, in seconds since 1970.",
                 last.0,
             );
         }
         if !self.followed.is_empty() {
             const HEARD: &str = "coordination_cluster_heard_timestamp_seconds";
-            out.gauge(HEARD, "When the cluster last told of what is followed, in seconds since 1970; 0 for never.");
+            out.gauge(
+                HEARD,
+                "Time of the cluster's last answer about a watched resource, in seconds since 1970; 0 for never.",
+            );
             for followed in &self.followed {
                 out.sample(HEARD, &[("what", followed.what)], followed.last_heard());
             }
         }
         out.single_gauge(
             "coordination_received_bytes",
-            "Bytes received, on all connections, of requests that are not answered yet.",
+            "Received bytes of unanswered requests on all connections.",
             self.last.received_bytes,
         );
         out.single_gauge(
@@ -380,32 +385,28 @@ impl Metrics {
             self.last.waiting_requests,
         );
         for (name, help, count) in [
-            (
-                "coordination_connections_accepted_total",
-                "Connections that have been accepted.",
-                self.connections_accepted,
-            ),
+            ("coordination_connections_accepted_total", "Accepted connections.", self.connections_accepted),
             (
                 "coordination_accept_errors_total",
-                "Times that a connection could not be accepted for want of descriptors or memory.",
+                "Accepts that failed for want of descriptors or memory.",
                 self.accept_errors,
             ),
             (
                 "coordination_connections_evicted_total",
-                "Connections of peers without a certificate ended to make place for others.",
+                "Connections of peers without rights that were closed at the connection limit to accept others.",
                 self.connections_evicted,
             ),
-            ("coordination_tls_handshakes_total", "TLS handshakes that have succeeded.", self.tls_handshakes),
-            ("apiserver_tls_handshake_errors_total", "TLS handshakes that have failed.", self.tls_handshake_errors),
+            ("coordination_tls_handshakes_total", "Successful TLS handshakes.", self.tls_handshakes),
+            ("apiserver_tls_handshake_errors_total", "Failed TLS handshakes.", self.tls_handshake_errors),
             (
                 "coordination_malformed_requests_total",
-                "Connections ended because what came was no request that is taken.",
+                "Connections closed because of a malformed request.",
                 self.requests_malformed,
             ),
             (
                 "coordination_certificate_reload_errors_total",
-                "Times that a serving certificate or an authority could not be loaded, so that the one of before stays; \
-                 each counts again every hour for as long as it is so.",
+                "Failed reloads of a serving certificate or an authority, after which the old one stays in use. A \
+                 lasting failure counts every hour.",
                 self.reload_failures,
             ),
         ] {
@@ -417,7 +418,7 @@ impl Metrics {
 
 fn encode_build_info(out: &mut Exposition) {
     const BUILD: &str = "kubernetes_build_info";
-    out.gauge(BUILD, "1, with what the program was built from as labels.");
+    out.gauge(BUILD, "1, with the build information as labels.");
     let info = BuildInfo::get();
     let labels = [
         ("build_date", info.build_date),
@@ -466,7 +467,7 @@ mod tests {
             received_bytes: 5,
             waiting_requests: 4,
         });
-        // Of a turn that is not over it tells nothing, or what it is made of would be of two moments.
+        // The current turn is not included, or the numbers would be of two moments.
         metrics.count_watch();
         let text = String::from_utf8(metrics.encode(&table, None, false, Now::default())).expect("text");
         for (series, value) in [

@@ -1,21 +1,21 @@
-//! What the system knows of the process, under the names that all Prometheus clients use. Read from `/proc` when
-//! somebody asks; it is memory of the kernel and does not block. What a system does not tell is left out.
+//! Metrics of the process, under the names that all Prometheus clients use. They are read from `/proc` at a scrape; it
+//! is kernel memory and does not block. Values that a system lacks are left out.
 
 use super::text::Exposition;
 use crate::timestamp::Time;
 use rustix::process::{Resource, getrlimit};
 use std::fs;
 
-/// Writes all of it. `started` is by the wall clock.
+/// Writes all metrics of the process. `started` is by the wall clock.
 pub(super) fn encode(out: &mut Exposition, started: Time) {
     if let Some(seconds) = fs::read_to_string("/proc/self/stat").ok().as_deref().and_then(cpu_seconds) {
-        out.counter("process_cpu_seconds_total", "Processor time, of user and system, in seconds.");
+        out.counter("process_cpu_seconds_total", "User and system processor time, in seconds.");
         out.sample("process_cpu_seconds_total", &[], seconds);
     }
     if let Ok(status) = fs::read_to_string("/proc/self/status") {
         for (field, name, help) in [
-            ("VmRSS", "process_resident_memory_bytes", "Memory that is in use, in bytes."),
-            ("VmSize", "process_virtual_memory_bytes", "Addresses that are in use, in bytes."),
+            ("VmRSS", "process_resident_memory_bytes", "Resident memory, in bytes."),
+            ("VmSize", "process_virtual_memory_bytes", "Virtual memory, in bytes."),
         ] {
             if let Some(bytes) = memory_bytes(&status, field) {
                 out.single_gauge(name, help, bytes);
@@ -26,17 +26,17 @@ pub(super) fn encode(out: &mut Exposition, started: Time) {
         out.single_gauge("process_open_fds", "Open file descriptors.", count);
     }
     if let Some(limit) = getrlimit(Resource::Nofile).current {
-        out.single_gauge("process_max_fds", "Most file descriptors that may be open.", limit);
+        out.single_gauge("process_max_fds", "Maximum number of open file descriptors.", limit);
     }
-    let help = "When the process started, in seconds since 1970.";
+    let help = "Start of the process, in seconds since 1970.";
     out.single_gauge("process_start_time_seconds", help, started.0);
 }
 
-/// Ticks a second in which `/proc` counts, whatever the kernel's own clock (`USER_HZ`, proc_pid_stat(5)).
+/// Ticks per second in `/proc`, whatever the kernel's own clock (`USER_HZ`, proc_pid_stat(5)).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// `utime` and `stime`, the fields 14 and 15. The second field is a name and may hold anything, so fields are counted
-/// from its closing bracket.
+/// Returns the sum of `utime` and `stime`, fields 14 and 15. The second field is a name and may hold anything, so
+/// fields are counted from its closing bracket.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);
@@ -44,13 +44,14 @@ fn cpu_seconds(stat: &str) -> Option<f64> {
     Some((ticks()? + ticks()?) / TICKS_PER_SECOND)
 }
 
-/// A line `Name:  123 kB`.
+/// Returns the bytes of a line `Name:  123 kB`.
 fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The size of the folder is the number of descriptors since Linux 6.2; before, it is 0 and they must be counted.
+/// Returns the number of descriptors. It is the size of the folder since Linux 6.2. Before, that is 0, and they must be
+/// counted.
 fn open_fds() -> Option<u64> {
     const FDS: &str = "/proc/self/fd";
     match fs::metadata(FDS).ok()?.len() {

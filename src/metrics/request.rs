@@ -1,5 +1,5 @@
-//! Requests by kind and status, under kube-apiserver's names and labels (apiserver `endpoints/metrics`), so that
-//! dashboards and alerts made for it work here.
+//! Metrics of requests by kind and status, with kube-apiserver's names and labels (apiserver `endpoints/metrics`).
+//! Dashboards and alerts made for it work here.
 
 use super::histogram::Histogram;
 use super::text::Exposition;
@@ -11,42 +11,42 @@ use crate::verb::Verb;
 /// The `component` label.
 pub(super) const COMPONENT: &str = "apiserver";
 
-/// What a request is, as far as it is counted apart.
+/// The kinds of requests that are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// An apply patch.
     Apply,
-    /// The same, dry.
+    /// The same with `dryRun`.
     ApplyDryRun,
     /// A deletion of one Lease.
     Delete,
-    /// The same, dry.
+    /// The same with `dryRun`.
     DeleteDryRun,
-    /// A deletion of all that is selected in a namespace.
+    /// A collection deletion in a namespace.
     DeleteCollection,
-    /// The same, dry.
+    /// The same with `dryRun`.
     DeleteCollectionDryRun,
-    /// One Lease.
+    /// A read of one Lease.
     Get,
-    /// Leases of one namespace.
+    /// A list of one namespace.
     ListNamespace,
-    /// Leases of all namespaces.
+    /// A list of all namespaces.
     ListCluster,
     /// Another patch.
     Patch,
-    /// The same, dry.
+    /// The same with `dryRun`.
     PatchDryRun,
     /// A creation.
     Post,
-    /// The same, dry.
+    /// The same with `dryRun`.
     PostDryRun,
     /// An update.
     Put,
-    /// The same, dry.
+    /// The same with `dryRun`.
     PutDryRun,
-    /// Changes in one namespace.
+    /// A watch of one namespace.
     WatchNamespace,
-    /// Changes in all namespaces.
+    /// A watch of all namespaces.
     WatchCluster,
     /// A method that the resource does not take.
     OtherVerb,
@@ -74,7 +74,7 @@ const KINDS: usize = RequestKind::OtherPath as usize + 1;
 struct Labels {
     verb: &'static str,
     dry_run: &'static str,
-    /// Whether it is about Leases.
+    /// Whether the kind is about Leases.
     is_resource: bool,
     subresource: &'static str,
     scope: &'static str,
@@ -131,7 +131,7 @@ const _: () = {
 };
 
 impl RequestKind {
-    /// The kind of a request; `verb` is what it wants of a resource.
+    /// Returns the kind of a request; `verb` is its verb on the resource.
     #[must_use]
     pub fn of(route: &Route<'_>, verb: Option<Verb>, head: &RequestHead<'_>) -> Self {
         let Some(verb) = verb else { return Self::of_document(route, head.method) };
@@ -175,32 +175,31 @@ impl RequestKind {
         }
     }
 
-    /// Whether it is a watch, whose duration says nothing of the server.
+    /// Whether the kind is a watch, whose duration says nothing about the server.
     fn is_watch(self) -> bool {
         matches!(self, Self::WatchCluster | Self::WatchNamespace)
     }
 }
 
-/// Whether a patch is an apply, or one that is refused for its format: `apply-patch+cbor`.
+/// Whether a patch is an apply, also one with the refused format `apply-patch+cbor`.
 fn is_apply(head: &RequestHead<'_>) -> bool {
     head.content_type.is_some_and(|content_type| content_type.starts_with(b"application/apply-patch"))
 }
 
-/// Status codes of the API's answers; others are counted together. What is refused because it cannot be read is no
-/// request.
+/// Status codes of the API's answers; others are counted together. Malformed requests are not counted here.
 const STATUSES: [u16; 21] =
     [200, 201, 202, 301, 304, 400, 401, 403, 404, 405, 406, 409, 410, 413, 415, 422, 429, 500, 503, 504, 507];
 
-/// Where a status stands in [`STATUSES`]; behind it, if it is none of them.
+/// Returns the index of a status in [`STATUSES`], or the length if it is not there.
 fn status_index(status: u16) -> usize {
     match status {
-        // Nearly all.
+        // Nearly all answers.
         200 => 0,
         status => STATUSES.iter().position(|known| *known == status).unwrap_or(STATUSES.len()),
     }
 }
 
-/// kube-apiserver's bounds, in microseconds, and before them six that tell a renewal in memory from one on a slow disk.
+/// kube-apiserver's bounds, in µs. The first six are added to tell a renewal in memory from one on a slow disk.
 const BOUNDS_US: [u64; 29] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 25_000, 50_000, 100_000, 200_000, 400_000, 600_000, 800_000, 1_000_000,
     1_250_000, 1_500_000, 2_000_000, 3_000_000, 4_000_000, 5_000_000, 6_000_000, 8_000_000, 10_000_000, 15_000_000,
@@ -211,22 +210,22 @@ const BOUNDS_US: [u64; 29] = [
 #[derive(Debug)]
 pub(super) struct RequestCounts {
     by_status: Box<[[u64; STATUSES.len() + 1]; COUNTED]>,
-    /// Those of this turn, whose duration is not known before its end.
+    /// Counts of this turn, whose duration is only known at its end.
     in_turn: [u32; COUNTED],
-    /// Bits of the kinds that stand in `in_turn`.
+    /// Bit set of the non-zero counts in `in_turn`.
     kinds_in_turn: u64,
-    /// Of requests that this turn has ended and an earlier one may have taken in, where they are counted, and
-    /// microseconds between the two.
+    /// Requests that this turn ended and an earlier turn may have begun: their index, and the time between the two
+    /// turns in µs.
     ended_in_turn: Vec<(usize, u64)>,
     durations: Box<[Histogram<{ BOUNDS_US.len() }>; COUNTED]>,
 }
 
 const _: () = assert!(COUNTED <= u64::BITS as usize);
 
-/// Kinds in each version; what is about no version counts as of the first.
+/// Number of kinds in all versions. Requests without a version count as of the first.
 const COUNTED: usize = KINDS * ApiVersion::ALL.len();
 
-/// Where a request is counted.
+/// Returns the index at which a request is counted.
 #[inline]
 fn index(kind: RequestKind, version: ApiVersion) -> usize {
     kind as usize + KINDS * version as usize
@@ -257,7 +256,7 @@ impl RequestCounts {
         }
     }
 
-    /// Counts a request without its duration. Gives where.
+    /// Counts a request without its duration. Returns its index.
     #[inline]
     pub(super) fn count_begin(&mut self, kind: RequestKind, version: ApiVersion, status: u16) -> usize {
         let at = index(kind, version);
@@ -265,12 +264,12 @@ impl RequestCounts {
         at
     }
 
-    /// Its response ends in this turn, which began `waited_ms` after the one that took it in.
+    /// Counts a response that ends in this turn, which began `waited_ms` after the turn that read the request.
     pub(super) fn count_end(&mut self, kind: RequestKind, version: ApiVersion, waited_ms: u64) {
         self.ended_in_turn.push((index(kind, version), waited_ms.saturating_mul(1000)));
     }
 
-    /// Gives this turn's requests its duration.
+    /// Counts the turn's duration for its requests.
     pub(super) fn end_turn(&mut self, duration_us: u64) {
         for (at, waited_us) in self.ended_in_turn.drain(..) {
             self.durations[at].observe(duration_us.saturating_add(waited_us));
@@ -286,7 +285,7 @@ impl RequestCounts {
     pub(super) fn encode(&self, out: &mut Exposition) {
         const TOTAL: &str = "apiserver_request_total";
         const DURATION: &str = "apiserver_request_duration_seconds";
-        out.counter(TOTAL, "Requests that were answered; a watch or a long list counts when its response begins.");
+        out.counter(TOTAL, "Answered requests. A watch or a long list counts when its response begins.");
         for (labels, by_status) in labels().zip(self.by_status.iter()) {
             for (at, count) in by_status.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let code = STATUSES.get(at).map_or_else(|| "other".to_owned(), u16::to_string);
@@ -297,10 +296,10 @@ impl RequestCounts {
         }
         out.histogram(
             DURATION,
-            "Duration of the event loop's turn in which a request had arrived whole and was answered, from the wake-up \
-             to the last write: all requests of a turn count as long as the longest of them. A list, a deletion of a \
-             collection, or what waited for its namespace, counts from the turn in which it had arrived to that in \
-             which the last of its response was made; it is left out if its client went away before. So are watches.",
+            "Duration of the event loop's turn that answered a request, from wake-up to last write. All requests of a \
+             turn count alike. A list, a collection deletion, or a request that waited, counts from the turn in which \
+             it arrived to the turn that completed its response. It is left out if its client disconnected before. \
+             Watches are left out.",
         );
         for (labels, durations) in labels().zip(self.durations.iter()).filter(|(_, d)| !d.is_empty()) {
             durations.encode(out, DURATION, &labels);
@@ -308,7 +307,7 @@ impl RequestCounts {
     }
 }
 
-/// Those of all that is counted, in its order.
+/// Returns the labels of all counts, in order.
 fn labels() -> impl Iterator<Item = [(&'static str, &'static str); 8]> {
     ApiVersion::ALL.into_iter().flat_map(|version| LABELS.iter().map(move |(_, labels)| labels.pairs(version)))
 }

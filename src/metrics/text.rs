@@ -1,8 +1,8 @@
-//! Prometheus' text format, version 0.0.4: a family at a time, first what it is, then its samples.
+//! The Prometheus text format, version 0.0.4: each family has HELP and TYPE lines and then its samples.
 
 use std::fmt::{Display, Write as _};
 
-/// The text, as far as it has been written.
+/// The text written so far.
 #[derive(Debug)]
 pub(super) struct Exposition {
     text: String,
@@ -28,13 +28,13 @@ impl Exposition {
         self.family(name, "histogram", help);
     }
 
-    /// A gauge that has one sample.
+    /// Writes a gauge with one sample.
     pub(super) fn single_gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.gauge(name, help);
         self.sample(name, &[], value);
     }
 
-    /// One sample of the family that was begun last.
+    /// Writes a sample of the current family.
     pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         self.text.push_str(name);
         for (at, (label, of)) in labels.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Exposition {
         _ = writeln!(self.text, " {value}");
     }
 
-    /// The text.
+    /// Returns the text.
     pub(super) fn finish(self) -> Vec<u8> {
         self.text.into_bytes()
     }
@@ -61,7 +61,7 @@ impl Exposition {
         _ = writeln!(self.text, "\n# TYPE {name} {kind}");
     }
 
-    /// A quotation mark is escaped in a label only.
+    /// Appends escaped text; quotation marks are escaped in labels only.
     fn push_escaped(&mut self, text: &str, is_label: bool) {
         for c in text.chars() {
             match c {
