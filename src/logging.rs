@@ -1,7 +1,7 @@
 //! The log: text or JSON lines on standard error, written by a thread of their own.
 //!
-//! The event loop must never wait for a terminal or a pipe that nobody reads. A line is therefore put in a bounded
-//! queue; when the queue is full the line is dropped and counted, and the count is logged as soon as there is room.
+//! The event loop must never wait for a terminal or a pipe that nobody reads. So lines go to a bounded queue. When it
+//! is full, lines are dropped and counted, and the count is logged as soon as there is room.
 
 use crate::limits::LOG_LINES_QUEUED_MAX;
 use std::io::{self, IsTerminal, Write};
@@ -26,7 +26,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log of this process. It lasts until the guard is dropped, which waits a moment for what is queued.
+/// Starts the log of this process. It ends when the guard is dropped, which waits a moment for queued lines.
 ///
 /// # Errors
 /// The thread cannot be started, or the process has a log already.
@@ -38,14 +38,13 @@ pub fn init(format: LogFormat, verbosity: u8) -> io::Result<LogGuard> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let log = tracing_subscriber::registry().with(lines.with_filter(targets_of(verbosity)));
-    // Not `init()` of tracing-subscriber: it would also take the `log` records of libraries, which are not ours to
-    // judge.
+    // tracing-subscriber's `init()` would also take the `log` records of libraries.
     tracing::subscriber::set_global_default(log).map_err(io::Error::other)?;
     Ok(guard)
 }
 
-/// What is logged of whom: of this program what the verbosity asks for, of the libraries that it uses what is wrong,
-/// and everything only at [`LIBRARIES_VERBOSITY`]. Until then nothing is heard of [`TOLD_OURSELVES`].
+/// Returns the level of each target. This program has the level of the verbosity. Below [`LIBRARIES_VERBOSITY`],
+/// libraries log only warnings and errors, and [`TOLD_OURSELVES`] is off.
 fn targets_of(verbosity: u8) -> Targets {
     let level = level_of(verbosity);
     let of_libraries = if verbosity >= LIBRARIES_VERBOSITY { level } else { level.min(LevelFilter::WARN) };
@@ -56,15 +55,14 @@ fn targets_of(verbosity: u8) -> Targets {
         .with_target(env!("CARGO_CRATE_NAME"), level)
 }
 
-/// Logs each request to the cluster that fails, which `cluster` tells with the reason and what comes of it.
+/// Target that logs each failed request to the cluster; `cluster` logs those with the reason and the consequence.
 const TOLD_OURSELVES: &str = "kube_client::client::builder";
 
-/// Verbosity from which HTTP clients and runtimes tell what they do ("Logging Conventions", `-v`: 8 is for the content
-/// of requests).
+/// Verbosity from which libraries log their work ("Logging Conventions", `-v`: 8 is for the content of requests).
 const LIBRARIES_VERBOSITY: u8 = 8;
 
-/// Kubernetes' verbosity as a level. Its conventions ("Logging Conventions", `-v`) call 0 to 3 what an operator wants
-/// to see, 4 and 5 debugging, and more tracing.
+/// Converts Kubernetes' verbosity to a level. By its conventions ("Logging Conventions", `-v`), 0 to 3 are for
+/// operators, 4 and 5 for debugging, and more for tracing.
 #[must_use]
 pub fn level_of(verbosity: u8) -> LevelFilter {
     match verbosity {
@@ -74,7 +72,7 @@ pub fn level_of(verbosity: u8) -> LevelFilter {
     }
 }
 
-/// The queue's end in the hands of those who log.
+/// The sending end of the queue.
 #[derive(Clone, Debug)]
 struct LineQueue {
     lines: SyncSender<Message>,
@@ -90,7 +88,7 @@ pub struct LogGuard {
 #[derive(Debug)]
 enum Message {
     Line(Vec<u8>),
-    /// Answered when all lines before it are written.
+    /// Answered once all lines before it are written.
     Flush(SyncSender<()>),
 }
 
@@ -143,7 +141,8 @@ impl Drop for LogGuard {
     }
 }
 
-/// The thread: it alone may block on `out`. A write that fails loses its line; there is nowhere left to say so.
+/// Runs the log's thread, which alone may block on `out`. A failed write loses its line; there is no other place to
+/// report it.
 fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU64) {
     while let Ok(message) = queue.recv() {
         match message {
@@ -155,14 +154,14 @@ fn write_lines(mut out: impl Write, queue: &Receiver<Message>, dropped: &AtomicU
         }
         let lost = dropped.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            // Through the queue like any other line, so that it has the format of the log. If the queue is full again
-            // it is lost itself, and counts for the next.
+            // Logged through the queue, so that it has the log's format. If the queue is full again the line is lost,
+            // and counts for the next.
             tracing::warn!(lines = lost, "log lines were dropped because standard error was not read fast enough");
         }
     }
 }
 
-/// The longest wait for the queue at the end of the process.
+/// Longest wait for the queue at the end of the process.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -171,7 +170,7 @@ mod tests {
     use std::sync::{Mutex, mpsc};
     use tracing::Level;
 
-    /// A sink that says when it was reached, and then waits for leave.
+    /// A sink that reports each write, and then waits for permission.
     struct Gate {
         reached: mpsc::Sender<()>,
         open: Receiver<()>,
@@ -206,7 +205,7 @@ mod tests {
         }
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 7);
 
-        // Opened for good: every further wait for leave fails at once, and the guard sees all of it written.
+        // Opened for good: each further wait fails at once, and the guard sees all lines written.
         drop(open);
         drop(guard);
         let written = written.lock().expect("lock");
