@@ -1,11 +1,10 @@
 //! A Kubernetes API server for one resource, `leases.coordination.k8s.io`: one thread, one event loop, one table in
 //! memory.
 //!
-//! The way of a request, and which module does what, is drawn in `docs/architecture.md`, and the layers in which
-//! dependencies point one way. The protocols know nothing of the API, nor it of them; `serve` sees both sides and holds
-//! no rules of its own.
+//! `docs/architecture.md` shows the path of a request, the job of each module, and the layers of dependencies. The
+//! protocols know nothing of the API, nor it of them. `serve` sees both sides and has no rules of its own.
 //!
-//! Public is what the program, the tests and the tools beside it name, and what the documentation of that links to.
+//! Public are the items that the program, the tests and the tools use, and those that their documentation links to.
 
 pub mod api;
 pub mod api_error;

@@ -1,7 +1,6 @@
-//! The program: command line, log, certificates, listeners, and then the event loop until a signal ends it.
+//! The program: command line, log, certificates, listeners, and the event loop until a signal.
 //!
-//! What prevents it from starting is told in one line on standard error: exit status 2 if the command line is to
-//! blame, else 1.
+//! A failed start prints one line on standard error. The exit status is 2 if the command line is wrong, else 1.
 
 use coordination_apiserver::cli::{
     self, Args, Command, DurableKind, InspectArgs, MigrateArgs, PROGRAM, Stop, StorageKind, USAGE, one_line,
@@ -52,18 +51,18 @@ fn main() -> ExitCode {
         Err(e) => return Failure::at_runtime(format!("cannot start the log: {e}")).report(),
     };
     let outcome = run(&args);
-    // The last word comes after everything that was logged before it.
+    // The final line comes after everything that was logged before it.
     drop(log);
     outcome.map_or_else(|failure| failure.report(), |()| ExitCode::SUCCESS)
 }
 
-/// Prints a document. A reader that has gone away is no reason to fail.
+/// Prints a document. A closed pipe is no failure.
 fn print(document: &[u8]) -> ExitCode {
     _ = io::stdout().write_all(document);
     ExitCode::SUCCESS
 }
 
-/// The life of the server, from its certificates to its end.
+/// Runs the server, from its certificates to its end.
 fn run(args: &Args) -> Result<(), Failure> {
     let max_connections = connections_max(args.max_connections.get());
     let (endpoints_sender, endpoints) = cluster::endpoints();
@@ -131,7 +130,7 @@ fn run(args: &Args) -> Result<(), Failure> {
     server.run().map_err(Failure::at_runtime)
 }
 
-/// Prints what a store holds. Exit status 1 if something in it is damaged.
+/// Prints the content of a store. Exit status 1 if it is damaged.
 fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     let store = match args.etcd.etcd_servers.is_empty() {
         true => Store::Disk(data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?),
@@ -145,7 +144,7 @@ fn inspect(args: &InspectArgs) -> Result<ExitCode, Failure> {
     Ok(if summary.complaints.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(STATUS_FAILED) })
 }
 
-/// Moves the Leases of a store to another.
+/// Moves the Leases of one store to another.
 fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
     let folder = data_dir(args.data_dir.as_deref(), None).map_err(Failure::wrong)?;
     let store = |kind| match kind {
@@ -159,13 +158,13 @@ fn migrate(args: &MigrateArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command that switches Leases over, and prints its steps.
+/// Runs `takeover` or `rollback`, and prints its steps.
 fn switched(run: impl FnOnce(&mut dyn FnMut(&str)) -> Result<(), SwitchError>) -> ExitCode {
     let mut say = |line: &str| _ = writeln!(io::stdout(), "{line}");
     run(&mut say).map_or_else(|error| Failure::at_runtime(error).report(), |()| ExitCode::SUCCESS)
 }
 
-/// The data folder that the user named, or the one beside the certificates.
+/// Returns the data folder that the user named, or the one beside the certificates.
 ///
 /// # Errors
 /// The user named no folder, and has no home folder.
@@ -177,18 +176,18 @@ fn data_dir(named: Option<&Path>, cert_dir: Option<&Path>) -> io::Result<PathBuf
             .map_err(|_| io::Error::other("the user has no home folder: name a folder with --data-dir"))?
             .join(DATA_DIR),
     };
-    // What is printed and logged holds wherever it is read.
+    // Printed and logged paths must be valid in any folder.
     path::absolute(dir)
 }
 
-/// Tells the service manager, if one started the program, how the program stands (sd_notify(3)).
+/// Notifies the service manager, if one started the program (sd_notify(3)).
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         warn!(%error, "cannot notify the service manager");
     }
 }
 
-/// What of the cluster the flags ask for.
+/// Resources of the cluster that the flags name.
 struct OfCluster {
     authentication: Option<Followed>,
     namespaces: Option<Followed>,
@@ -202,7 +201,7 @@ impl OfCluster {
     }
 }
 
-/// Starts what blocks, each in a thread of its own: it looks after certificates, and asks the cluster.
+/// Starts blocking work, each in a thread of its own: the reload of certificates, and the requests to the cluster.
 fn start_helpers(
     server: &Server,
     reloader: Option<Reloader>,
@@ -224,11 +223,11 @@ fn start_helpers(
     Ok(())
 }
 
-/// What HTTPS needs.
+/// TLS configuration and its reloader.
 struct Tls {
     secure: Secure,
     reloader: Reloader,
-    /// The folder with the admin's client certificate, if that certificate is one that gets in.
+    /// The folder with the admin's client certificate, if the server accepts that certificate.
     admin: Option<CertDir>,
 }
 
@@ -243,8 +242,8 @@ impl Tls {
     }
 }
 
-/// Certificates as the command line wants them: the user's own where it names any, and those of the certificate folder
-/// for the rest. The folder is not touched if nothing is wanted from it.
+/// Returns the certificates that the command line names, and those of the certificate folder for the rest. The folder
+/// is untouched if nothing is needed from it.
 fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     let wrong_folder = |e: PkiError| match (&args.cert_dir, e.is_of_folder()) {
         (Some(_), true) => Failure::wrong(format!("--cert-dir {e}")),
@@ -266,7 +265,7 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     }
 
     let dir = match &args.cert_dir {
-        // What is printed and logged holds wherever it is read.
+        // Printed and logged paths must be valid in any folder.
         Some(dir) => path::absolute(dir).map_err(|e| Failure::wrong(format!("--cert-dir {}: {e}", dir.display())))?,
         None => pki::default_cert_dir().map_err(Failure::wrong)?,
     };
@@ -286,7 +285,7 @@ fn tls_sources(args: &Args) -> Result<(TlsSources, Option<CertDir>), Failure> {
     Ok((sources(cert, key, Some(certs.ca_cert())), Some(certs)))
 }
 
-/// The one line that says how to reach the server.
+/// Returns the line that says how to reach the server.
 fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
     match (server.secure_addr(), kubeconfig) {
         (_, Some(path)) => {
@@ -303,8 +302,8 @@ fn usage(args: &Args, server: &Server, kubeconfig: Option<&Path>) -> String {
     }
 }
 
-/// Ends the server in good order on the first SIGTERM or SIGINT, and at once on the second, with the status that a
-/// shell gives to what a signal killed.
+/// Stops the server gracefully on the first SIGTERM or SIGINT, and at once on the second. The status is then that of a
+/// shell for a killed process.
 fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let wait = move || {
@@ -329,9 +328,9 @@ fn stop_on_signals(handle: ShutdownHandle) -> io::Result<()> {
     thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
 }
 
-/// `wanted` connections, or fewer if not so many files may be open: then a place is made for another one in good time
-/// (`Server::make_place`), while an `accept` that fails keeps everybody out. Lifts the soft limit of open files to the
-/// hard one, as the soft one stands low only for the sake of `select(2)`.
+/// Returns `wanted`, or fewer if the limit of open files is lower. At the connection limit the server evicts a peer in
+/// time (`Server::make_place`), while a failing `accept` keeps all peers out. Raises the soft limit to the hard one;
+/// the soft one is only low for `select(2)`.
 fn connections_max(wanted: usize) -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let is_lifted = current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_ok();
@@ -347,7 +346,7 @@ fn connections_max(wanted: usize) -> usize {
     wanted.min(allowed)
 }
 
-/// A word that a POSIX shell takes as it is.
+/// Quotes a word for a POSIX shell, if needed.
 fn shell_word(word: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/._-+=:@%,".contains(&b);
     if !word.is_empty() && word.bytes().all(plain) {
@@ -356,7 +355,7 @@ fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Why the program ends, in one line, and its exit status.
+/// A failure of the program: one line, and its exit status.
 #[derive(Debug)]
 struct Failure {
     line: String,
@@ -380,9 +379,9 @@ impl Failure {
 
 /// Name of the data folder beside the certificates.
 const DATA_DIR: &str = "data";
-/// Exit status where the command line is right, and yet it did not work.
+/// Exit status of a failure with a correct command line.
 const STATUS_FAILED: u8 = 1;
-/// Open files that are not connections: standard streams, listeners, the poll and its waker, the pipe of the signals.
+/// Open files that are not connections: standard streams, listeners, the poll and its waker, the signals' pipe.
 const FILES_RESERVED: u64 = 32;
 
 #[cfg(test)]

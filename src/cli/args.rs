@@ -1,4 +1,4 @@
-//! The server's command line: flags named as kube-apiserver names them, checked as far as they can be before anything
+//! The server's command line. Flags have kube-apiserver's names, and are checked as far as possible before anything
 //! starts.
 
 use super::cluster_etcd::ClusterEtcdArgs;
@@ -168,8 +168,8 @@ pub struct Args {
     /// Number of connections that are open at once, all ports together. For one more, that of the peer without a
     /// certificate, or with one that gives it no rights, that has been there longest ends, if it has been there for
     /// half a second; until then, and if there is none, the new one waits.
-    // 10,000 kubelets that come directly, one connection each, with room for clients and for the old connections of a
-    // node that comes again.
+    // 10,000 kubelets that connect directly, one connection each, with room for other clients and for old connections
+    // of nodes that reconnect.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 
@@ -320,25 +320,25 @@ impl Args {
         Ok(args)
     }
 
-    /// Where HTTPS is served, if it is.
+    /// Returns the address of HTTPS, if it is served.
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         (self.secure_port != 0).then(|| SocketAddr::new(self.bind_address, self.secure_port))
     }
 
-    /// Where cleartext HTTP is served, if it is: never but on loopback.
+    /// Returns the address of cleartext HTTP, if it is served; always on loopback.
     #[must_use]
     pub fn insecure_addr(&self) -> Option<SocketAddr> {
         (self.insecure_port != 0).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, self.insecure_port)))
     }
 
-    /// Whether anything is asked of a cluster.
+    /// Whether a flag needs requests to a cluster.
     #[must_use]
     pub fn asks_cluster(&self) -> bool {
         self.requestheader_from_cluster || self.namespaces_from_cluster || self.publish_endpoints.is_some()
     }
 
-    /// Where clients reach this replica, if the Service is to lead there.
+    /// Returns the address at which clients reach this replica, if it is to be published.
     #[must_use]
     pub fn endpoint(&self) -> Option<SocketAddr> {
         self.advertise_address.map(|address| SocketAddr::new(address, self.secure_port))
@@ -354,7 +354,7 @@ impl Args {
         if self.secure_port == 0 {
             return Err("--publish-endpoints needs a --secure-port".into());
         }
-        // What the API refuses (Kubernetes, `ValidateEndpointIP`).
+        // Addresses that the API refuses (Kubernetes, `ValidateEndpointIP`).
         match self.advertise_address {
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => {}
             Some(IpAddr::V4(address)) if address.is_link_local() => {}
@@ -367,13 +367,13 @@ impl Args {
         Err(format!("--advertise-address {address}: an EndpointSlice cannot hold it"))
     }
 
-    /// The user's own serving certificate and key.
+    /// Returns the user's serving certificate and key.
     #[must_use]
     pub fn serving_files(&self) -> Option<(&Path, &Path)> {
         self.tls_cert_file.as_deref().zip(self.tls_private_key_file.as_deref())
     }
 
-    /// Where the front proxy's authorities come from, and how a front proxy is known.
+    /// Returns the source of the front proxy's authorities, and how a front proxy is recognized.
     #[must_use]
     pub fn front_proxy(&self) -> FrontProxySource {
         if self.requestheader_from_cluster {
@@ -393,7 +393,7 @@ impl Args {
         FrontProxySource::File(ca.clone(), front_proxy)
     }
 
-    /// Whether `path` is a file that the user named, so that what is wrong with it is wrong with the command line.
+    /// Whether the user named the file `path`, so that its errors are errors of the command line.
     #[must_use]
     pub fn names(&self, path: &Path) -> bool {
         self.named_files().any(|(_, named)| named == path)
@@ -413,7 +413,7 @@ impl Args {
         .chain(self.cluster_etcd.named_files())
     }
 
-    /// Where etcd is, and what this server may have there.
+    /// Returns the configuration of etcd, with this server's limits there.
     #[must_use]
     pub fn etcd_config(&self) -> etcd::Config {
         etcd::Config {
@@ -439,7 +439,7 @@ impl Args {
         self.etcd.check()
     }
 
-    /// What clap cannot know: how the flags stand to each other, and the files.
+    /// Checks the flags beyond clap's rules: their combinations and the files.
     fn check(&self) -> Result<(), String> {
         if self.secure_port == 0 && self.insecure_port == 0 {
             return Err(
@@ -473,8 +473,8 @@ impl Args {
                 return Err(format!("{flag} {:?}: not names of fields, separated by commas", names.join(",")));
             }
         }
-        // One empty value is a list without names. Two are what `,` is: kube-apiserver takes that for a list in which
-        // nobody is, so it must not let in everybody here.
+        // One empty value is a list without names, which allows all names. Two, from `,`, are a list that allows none
+        // in kube-apiserver, so it must not allow all here.
         let allowed = &self.requestheader_allowed_names;
         if allowed.len() > 1 && allowed.iter().all(String::is_empty) {
             return Err(format!("--requestheader-allowed-names {:?}: no name among the commas", allowed.join(",")));
@@ -485,10 +485,10 @@ impl Args {
     }
 }
 
-/// Sees to it that the files that flags name can be read.
+/// Checks that the files of flags can be read.
 ///
 /// # Errors
-/// The first that cannot.
+/// The first file that cannot.
 pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
     files.iter().try_for_each(|(flag, file)| match fs::read(file) {
         Ok(_) => Ok(()),
@@ -496,10 +496,10 @@ pub(super) fn check_files(files: &[(&str, &Path)]) -> Result<(), String> {
     })
 }
 
-/// Sees to it that a flag names a folder, or what may become one.
+/// Checks that a flag names a folder, or a path that may become one.
 ///
 /// # Errors
-/// What the flag names instead.
+/// Why it is no folder.
 pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String> {
     match dir {
         Some(dir) if dir.as_os_str().is_empty() => Err(format!("{flag} is empty")),
@@ -508,12 +508,12 @@ pub(super) fn check_folder(flag: &str, dir: Option<&Path>) -> Result<(), String>
     }
 }
 
-/// Whether this is a field name (RFC 9110 §5.1), or the beginning of one.
+/// Whether `name` is a field name (RFC 9110 §5.1), or the beginning of one.
 fn is_field_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A number of bytes, plain or with a binary suffix.
+/// Parses a number of bytes, plain or with a binary suffix.
 fn parse_bytes(text: &str) -> Result<NonZeroUsize, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("", 1)];
     let (digits, unit) =
@@ -752,7 +752,7 @@ mod tests {
         assert_eq!(own.allowed_names, ["a", "b", "c"]);
         assert_eq!(own.header_names.group, ["X-A", "X-B"]);
         assert_eq!(own.header_names.username, ["X-Remote-User"]);
-        // An empty list, as a script may write it, is any name.
+        // An empty list, as a script may write it, allows any name.
         let any = parse(&[ca, "--requestheader-allowed-names="]).expect("a command line").front_proxy();
         assert!(matches!(any, FrontProxySource::File(_, front_proxy) if front_proxy.allowed_names.is_empty()));
         for value in [",", ",,"] {

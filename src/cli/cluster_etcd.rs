@@ -1,4 +1,4 @@
-//! The flags that say where the etcd of the cluster's kube-apiservers is.
+//! The flags of the etcd of the cluster's kube-apiservers.
 
 use super::etcd::check_members;
 use crate::etcd::Config;
@@ -31,7 +31,7 @@ pub struct ClusterEtcdArgs {
 }
 
 impl ClusterEtcdArgs {
-    /// Where the etcd is, if the command line names it.
+    /// Returns the configuration of the cluster's etcd, if the command line names it.
     #[must_use]
     pub fn config(&self) -> Option<Config> {
         (!self.cluster_etcd_servers.is_empty()).then(|| Config {
@@ -44,7 +44,7 @@ impl ClusterEtcdArgs {
         })
     }
 
-    /// The files that the command line names.
+    /// Returns the files that the flags name.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         [
             ("--cluster-etcd-cafile", &self.cluster_etcd_cafile),
@@ -55,10 +55,10 @@ impl ClusterEtcdArgs {
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
     }
 
-    /// Checks what clap cannot know.
+    /// Checks the flags beyond clap's rules.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         check_members("cluster-etcd", &self.cluster_etcd_servers, self.cluster_etcd_cafile.is_some())?;
         if !self.cluster_etcd_prefix.starts_with('/') {

@@ -1,11 +1,11 @@
-//! What is made of the server's flags for people and shells: completion scripts and the manual page.
+//! Documents made from the server's flags: completion scripts and the manual pages.
 
 use super::{Args, PROGRAM};
 use clap::CommandFactory as _;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// A script that completes command lines of the server in `shell`.
+/// Returns a script that completes command lines of the server in `shell`.
 #[must_use]
 pub fn completion(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
@@ -13,14 +13,14 @@ pub fn completion(shell: Shell) -> Vec<u8> {
     script
 }
 
-/// The manual page of the server, or of the command `name`, in roff.
+/// Returns the manual page of the server, or of the command `name`, in roff.
 ///
 /// # Panics
 /// There is no such command.
 #[must_use]
 pub fn manual(name: Option<&str>) -> Vec<u8> {
     let mut program = Args::command();
-    // Gives the commands the names and usages that stand on their pages.
+    // Sets the names and usages of the commands on their pages.
     program.build();
     let command = match name {
         Some(name) => program.find_subcommand(name).cloned().expect("the flags' parser knows the commands"),

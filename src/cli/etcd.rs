@@ -1,4 +1,4 @@
-//! The flags that say where etcd is. They have kube-apiserver's names and meaning.
+//! The flags of etcd, with kube-apiserver's names and meaning.
 
 use crate::etcd::Config;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct EtcdArgs {
 }
 
 impl EtcdArgs {
-    /// Where etcd is.
+    /// Returns the configuration of etcd.
     #[must_use]
     pub fn config(&self) -> Config {
         Config {
@@ -41,12 +41,12 @@ impl EtcdArgs {
         }
     }
 
-    /// Whether the command line names an etcd.
+    /// Whether the command line has flags of etcd.
     pub(super) fn is_used(&self) -> bool {
         !self.etcd_servers.is_empty() || self.named_files().next().is_some()
     }
 
-    /// The files that the command line names.
+    /// Returns the files that the flags name.
     pub(super) fn named_files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         [
             ("--etcd-cafile", &self.etcd_cafile),
@@ -57,10 +57,10 @@ impl EtcdArgs {
         .filter_map(|(flag, file)| Some((flag, file.as_deref()?)))
     }
 
-    /// Checks flags that name an etcd.
+    /// Checks the flags of etcd.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         check_members("etcd", &self.etcd_servers, self.etcd_cafile.is_some())?;
         if !self.etcd_prefix.starts_with('/') || self.etcd_prefix.trim_end_matches('/').is_empty() {
@@ -70,7 +70,7 @@ impl EtcdArgs {
     }
 }
 
-/// Checks the URLs of an etcd's members, whose flags begin with `--` and `prefix`.
+/// Checks the URLs of etcd's members, whose flags begin with `--` and `prefix`.
 ///
 /// # Errors
 /// The first URL that is wrong, or that needs authorities.
@@ -86,7 +86,7 @@ pub(super) fn check_members(prefix: &str, urls: &[String], has_authorities: bool
     Ok(())
 }
 
-/// Whether this is the URL of a member of etcd.
+/// Whether `url` is the URL of a member of etcd.
 fn is_member(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or_default();
     let (host, port) = rest.rsplit_once(':').unwrap_or_default();

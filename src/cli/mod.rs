@@ -1,6 +1,6 @@
-//! Command lines: [`Args`] is the server's, and the rest is what all programs of this workspace do with theirs.
+//! Command lines: [`Args`] is the server's; the rest is shared by all programs of this workspace.
 //!
-//! Whatever is wrong with one is told in one line, so that it can be found in the log of a supervisor.
+//! An error is one line, so that it can be found in a supervisor's log.
 
 mod args;
 mod cluster_etcd;
@@ -18,13 +18,13 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 pub use switch::{RollbackArgs, SwitchArgs, TakeoverArgs};
 
-/// Name of the server, as it stands before its messages.
+/// Name of the server, as a prefix of its messages.
 pub const PROGRAM: &str = "coordination-apiserver";
 
 /// Exit status of wrong usage.
 pub const USAGE: u8 = 2;
 
-/// Why the program does not start: what the command line says is to be printed, and nothing else.
+/// Why the program does not start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// `--help` or `--version`: text for standard output, exit status 0.
@@ -33,26 +33,25 @@ pub enum Stop {
     Wrong(String),
 }
 
-/// The command line of another program of this workspace, by `T`. If there is nothing to be done, the exit status with
-/// which it ends: help and version have gone to standard output, and what is wrong to standard error, in one line.
+/// Parses the command line of another program of this workspace with `T`. Help and version go to standard output, and
+/// errors to standard error, in one line.
 ///
 /// # Errors
-/// That status.
+/// The exit status if there is nothing to run.
 pub fn parse_for<T: Parser>(program: &str) -> Result<T, ExitCode> {
     T::try_parse().map_err(|error| {
         if error.use_stderr() {
             _ = writeln!(io::stderr(), "{program}: {}", wrong_usage(&error));
             ExitCode::from(USAGE)
         } else {
-            // A reader that has gone away is no reason to fail.
+            // A closed pipe is no failure.
             _ = error.print();
             ExitCode::SUCCESS
         }
     })
 }
 
-/// What clap says of a wrong command line, in several paragraphs, as one line: what is wrong and its tips, without the
-/// usage.
+/// Returns clap's error as one line: the error and its tips, without the usage.
 #[must_use]
 pub fn wrong_usage(error: &clap::Error) -> String {
     let message = error.render().to_string();
@@ -62,8 +61,8 @@ pub fn wrong_usage(error: &clap::Error) -> String {
     told.split("\n\n").map(one_line).filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
 }
 
-/// The message with every run of white space as one blank, and other control characters (a user's words may have
-/// them) escaped.
+/// Returns the message on one line: white space becomes one blank, and other control characters, which user input may
+/// have, are escaped.
 #[must_use]
 pub fn one_line(message: &str) -> String {
     let mut line = String::with_capacity(message.len());

@@ -55,10 +55,10 @@ pub enum DurableKind {
 }
 
 impl InspectArgs {
-    /// Checks what clap cannot know.
+    /// Checks the flags beyond clap's rules.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.etcd.etcd_servers.is_empty() && self.etcd.is_used() {
             return Err("the flags --etcd-... need --etcd-servers".into());
@@ -70,10 +70,10 @@ impl InspectArgs {
 }
 
 impl MigrateArgs {
-    /// Checks what clap cannot know.
+    /// Checks the flags beyond clap's rules.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.from == self.to {
             return Err("--from and --to are the same".into());

@@ -1,4 +1,4 @@
-//! The flags of the commands that switch a cluster's Leases over to this server and back.
+//! The flags of `takeover` and `rollback`, which switch a cluster's Leases over to this server and back.
 
 use super::args::check_files;
 use std::path::PathBuf;
@@ -46,10 +46,10 @@ pub struct SwitchArgs {
 }
 
 impl TakeoverArgs {
-    /// Checks what clap cannot know.
+    /// Checks the flags beyond clap's rules.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         check_files(&[("--apiservice", &self.apiservice)])?;
         self.cluster.check()
@@ -57,10 +57,10 @@ impl TakeoverArgs {
 }
 
 impl SwitchArgs {
-    /// Checks what clap cannot know.
+    /// Checks the flags beyond clap's rules.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first error.
     pub(super) fn check(&self) -> Result<(), String> {
         check_files(&[("--kubeconfig", &self.kubeconfig)])?;
         for (flag, urls) in [("--endpoint", &self.endpoints), ("--kube-apiserver", &self.kube_apiservers)] {
@@ -72,7 +72,7 @@ impl SwitchArgs {
     }
 }
 
-/// Whether this is the URL of a server, without a path.
+/// Whether `url` is an HTTPS URL of a server, without a path.
 fn is_https(url: &str) -> bool {
     let authority = url.strip_prefix("https://").unwrap_or_default().trim_end_matches('/');
     !authority.is_empty() && !authority.contains(['/', '?', '#', '@', ' '])
