@@ -98,18 +98,18 @@ pub const EVENTS_PER_TURN: usize = 256;
 /// Connections accepted in one turn from one listener.
 pub const ACCEPTS_PER_TURN: usize = 256;
 
-/// Bytes read from one connection in one turn.
+/// Bytes read from one connection in one turn before the next one is served.
 pub const READ_BYTES_PER_TURN: usize = 256 * 1024;
 
-/// The same for a peer without a certificate. Its requests are short, and its bytes need not be requests. If they are
-/// none, its connection is slow, see the turn in docs/architecture.md.
+/// The same for a peer without a certificate. Its requests are short, and its bytes need not be requests. If none of
+/// them is, its connection is slow, see the turn in docs/architecture.md.
 pub const ANONYMOUS_READ_BYTES_PER_TURN: usize = 4 * 1024;
 
 /// Bytes read from all connections between two reads of the clock. They take a quarter of a millisecond. TLS key
 /// updates, of which any peer can send many, take a whole one. Renewals read the clock more often.
 pub const READ_BYTES_PER_CLOCK: usize = 16 * 1024;
 
-/// Requests served for one connection in one turn.
+/// Requests served for one connection in one turn before the next one is served.
 pub const REQUESTS_PER_TURN: usize = 128;
 
 /// Time for requests in a turn, all connections together, in µs. The last request may exceed it; those that wait come
@@ -119,8 +119,8 @@ pub const REQUEST_US_PER_TURN: u64 = 2_000;
 /// Plain requests between two reads of the clock: about twenty microseconds.
 pub const REQUESTS_PER_CLOCK: u32 = 8;
 
-/// Bytes of each body, of the request and the answer, up to which a read or update of a Lease counts as plain. After a
-/// longer one the clock is read: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
+/// Maximum bytes of the body and of the answer of a plain read or update of a Lease. After a longer one the clock is
+/// read: a Lease of a megabyte takes a thousand times as long as one of a kilobyte.
 pub const PLAIN_REQUEST_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a Lease's texts from which it counts as large. A request for it takes a tenth of a millisecond or more, or
@@ -206,9 +206,9 @@ pub const LOG_LINES_QUEUED_MAX: usize = 4096;
 // ---- Long work: its concurrency, and the size of a step ----
 
 /// Long lists, collection deletions and watches with initial events in progress; more are 429, and clients retry after
-/// a second. Each may hold handles of a million Leases. So many lists of a million, 0.9 s of the core each, just end
-/// within [`JOB_MS_MAX`] if nothing else is served: requests come first. There are no shares for each client: whoever
-/// may list is an administrator, or comes through kube-apiserver, which has its own fairness.
+/// a second. Each may hold handles of a million Leases. As many lists of a million take 0.9 s of the core each. They
+/// just end within [`JOB_MS_MAX`] if nothing else is served: requests come first. Clients have no shares: whoever may
+/// list is an administrator, or comes through kube-apiserver, which has its own fairness.
 pub const LONG_JOBS_MAX: usize = 64;
 
 /// Responses that are compressed at once, all connections together; more are sent uncompressed. Each holds deflate's
@@ -233,7 +233,7 @@ pub const YAML_BYTES_PER_STEP: usize = 16 * 1024;
 pub const GZIP_BYTES_PER_STEP: usize = 64 * 1024;
 
 /// Lists in progress, newest first, that a change checks for one that needs the state it removes. With more lists the
-/// next one keeps it unchecked.
+/// next older one keeps it unchecked.
 pub const HOLDS_LOOKED_AT: usize = 8;
 
 /// Log events that a snapshot of an older version applies in one step.
@@ -291,8 +291,8 @@ pub const WRITE_ATTEMPTS_MAX: u32 = 8;
 // ---- Time: deadlines and intervals ----
 
 /// Time for a peer to show a certificate before its connection may be evicted at the limit, in ms. It covers the round
-/// trips of a handshake. A peer that floods the port keeps a place no longer, so as many others get in during this time
-/// as there are places.
+/// trips of a handshake. A peer that floods the port keeps a place no longer. So in this time as many others get in as
+/// there are places.
 pub const ANONYMOUS_MS_MIN: u64 = 500;
 
 /// Time for a TLS handshake, and for each request head from its first byte, in ms. In HTTP/2 it is for each frame of a
@@ -317,9 +317,9 @@ pub const WRITE_STALL_BYTES_MIN: usize = 16 * 1024;
 /// it (RFC 9112 §9.6).
 pub const LINGER_MS_MAX: u64 = 1_000;
 
-/// Time after which a list or collection deletion gets no further step, and a watch no further initial event, in ms.
-/// kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] allows delays its own
-/// error, but not the release of the memory.
+/// Time after which a list or collection deletion gets no further step, in ms. A watch then gets no further initial
+/// event. kube-apiserver's `--request-timeout`. A peer that reads as slowly as [`WRITE_STALL_MS_MAX`] allows delays its
+/// own error, but not the release of the memory.
 pub const JOB_MS_MAX: u64 = 60_000;
 
 /// Interval of the scans for lists and collection deletions past [`JOB_MS_MAX`], in ms.

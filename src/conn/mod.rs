@@ -31,16 +31,16 @@ pub(crate) struct Conn {
     read_error: Option<io::Error>,
     /// Open watches with more events than there was room for.
     behind: Vec<WatcherKey>,
-    /// Start of the peer's time to show a certificate, in ms: the accept, plus the waits of its handshake for this
-    /// server.
+    /// Start of the peer's time to show a certificate, in ms: the accept, plus the time for which its handshake waited
+    /// for this server.
     began_ms: u64,
-    /// Time since when the peer has owed something, in ms: a read of the output, or else the rest of a message.
+    /// When the peer began to owe something, in ms: a read of the output, or else the rest of a message.
     waiting_since_ms: u64,
     /// Bytes of output sent since then.
     gone_bytes: usize,
     /// The socket has not taken all output; with TLS the rest is no longer in `output`.
     is_unsent: bool,
-    /// Time since when the next step of its TLS handshake has waited for its turn, in ms.
+    /// When the next step of its TLS handshake began to wait for its turn, in ms.
     handshake_queued_ms: Option<u64>,
 }
 
@@ -363,7 +363,7 @@ impl Conn {
         self.protocol.has_job()
     }
 
-    /// Begins the end at shutdown: requests in progress finish, no other begins.
+    /// Begins to close at shutdown: requests in progress finish, no other begins.
     pub(crate) fn on_shutdown(&mut self, service: &mut Service, pool: &mut Pool, now: Now) -> Next {
         match self.phase {
             Phase::Open => {

@@ -270,8 +270,8 @@ fn small_requests_find_room_beside_large_ones_that_wait() {
     assert_eq!(world.settle() as usize, waiting + 1);
 }
 
-/// Goal: each of many writes that the store does not take in time gets its 504, also on a connection where others were
-/// answered meanwhile.
+/// Goal: each of many writes that the store does not take in time gets its 504. So it is also on a connection where
+/// others were answered meanwhile.
 #[test]
 fn writes_that_are_not_durable_in_time_are_answered_on_every_stream() {
     let mut world = World::with_journal();

@@ -48,9 +48,9 @@ pub struct Http2 {
     whole: VecDeque<Whole>,
     /// Complete requests that take long.
     long: Long,
-    /// Requests that wait or waited for their body, with the time of their head in ms; oldest first.
+    /// Requests that wait or waited for their body, with the arrival of their head in ms; oldest first.
     receiving: VecDeque<(u64, StreamKey)>,
-    /// Responses that wait or waited for a window, with the time since when in ms; oldest first.
+    /// Responses that wait or waited for a window, with the start of the wait in ms; oldest first.
     stalled: VecDeque<(u64, StreamKey)>,
     /// Bytes of unserved requests: header fields and received bodies.
     received_bytes: usize,

@@ -36,7 +36,7 @@ pub(super) enum Work {
         unsent: Bytes,
         /// Source of the next piece.
         source: Source,
-        /// Time since when a piece has waited for a window, in ms; `None` if none waits.
+        /// When a piece began to wait for a window, in ms; `None` if none waits.
         stalled_ms: Option<u64>,
         /// Bytes sent since then.
         gone_bytes: usize,
