@@ -1,4 +1,4 @@
-//! The admission of connections: how many are taken in, and whose place goes to another.
+//! The admission of connections: their limit, and which one is evicted for a new one.
 
 use super::Server;
 use crate::clock::Now;
@@ -10,7 +10,7 @@ use mio::Interest;
 
 impl Server {
     pub(super) fn accept(&mut self, now: Now) {
-        // That in the clear first: what others do to the public one must not keep out who is on this host.
+        // The cleartext listener comes first: peers of the public one must not keep out clients on this host.
         for at in (0..self.listeners.len()).rev() {
             if self.conns.len() >= self.max_connections && self.listeners[at].is_readable() {
                 self.tell_full(now);
@@ -36,7 +36,7 @@ impl Server {
         }
     }
 
-    /// Says, now and then, that there are as many connections as there may be.
+    /// Logs, at intervals, that the connection limit is reached.
     fn tell_full(&mut self, now: Now) {
         if now.ms >= self.full_told_again_ms {
             self.full_told_again_ms = now.ms + FULL_TOLD_AGAIN_MS;
@@ -50,16 +50,15 @@ impl Server {
         }
     }
 
-    /// Milliseconds from which on a connection that may wait can be taken; `None` if there is nothing to wait for.
+    /// When the next waiting connection can be accepted, in ms; `None` if there is nothing to wait for.
     pub(super) fn accept_ms(&mut self) -> Option<u64> {
         let due_ms = self.listeners.iter().filter_map(Listener::due_ms).min()?;
         Some(due_ms.max(self.place_ms()?))
     }
 
-    /// Milliseconds from which on there is a place for another connection: 0 if there is one now, else when the
-    /// anonymous peer that has been here longest may be ended for it. That is not before [`ANONYMOUS_MS_MIN`], or those
-    /// who come would end each other's handshakes and none would ever be through with one; nor while its handshake
-    /// waits for us.
+    /// When there is a place for another connection, in ms: 0 if there is one now, else when the oldest anonymous peer
+    /// may be evicted. A peer has [`ANONYMOUS_MS_MIN`] first: else new peers would evict each other before any
+    /// handshake completes. The time that its handshake waits for this server does not count.
     fn place_ms(&mut self) -> Option<u64> {
         if self.conns.len() < self.max_connections {
             return Some(0);
@@ -68,8 +67,8 @@ impl Server {
         Some(self.conns.get_mut(oldest)?.conn.anonymous_since_ms()? + ANONYMOUS_MS_MIN)
     }
 
-    /// Ends the connection of the anonymous peer that has been here longest if all places are taken. Else anybody who
-    /// reaches the port could keep everybody else out with connections that do nothing.
+    /// Evicts the connection of the oldest anonymous peer if all places are taken. Else any peer could keep all others
+    /// out with idle connections.
     fn make_place(&mut self) {
         if self.conns.len() < self.max_connections {
             return;

@@ -1,4 +1,4 @@
-//! The connections, each in its slot.
+//! The connections, by slot.
 
 use super::queues::Marks;
 use crate::conn::Conn;
@@ -8,47 +8,46 @@ use slab::Slab;
 use std::collections::VecDeque;
 use std::io;
 
-/// All connections. A token carries slot and generation, so that one of a connection that has gone finds none.
+/// All connections. A token has a slot and a generation, so the token of a closed connection finds nothing.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     entries: Slab<Entry>,
-    /// That of the connection that came last; each has the next one.
+    /// Generation of the newest connection; each has the next one.
     generation: u32,
-    /// Those of anonymous peers in the order in which they came or became anonymous, and some that have gone or are not
-    /// anonymous any more.
+    /// Connections of anonymous peers, oldest first. Some may be closed or no longer anonymous.
     anonymous: VecDeque<Token>,
 }
 
-/// A connection in its slot.
+/// A connection, with the loop's state about it.
 #[derive(Debug)]
 pub(super) struct Entry {
     token: Token,
     pub(super) conn: Conn,
-    /// Milliseconds at which a timer is set for it.
+    /// Time of its timer, in ms.
     pub(super) armed_ms: u64,
     pub(super) marks: Marks,
-    /// The last of its requests that was served took a turn's time alone.
+    /// Its last request alone used up a turn's time.
     pub(super) is_slow: bool,
-    /// Bytes that waited to be sent when they were counted last.
+    /// Bytes waiting to be sent, as counted last.
     queued_bytes: usize,
-    /// Bytes of requests that were not served yet when they were counted last.
+    /// Bytes of unserved requests, as counted last.
     received_bytes: usize,
-    /// Its token is among those of anonymous peers.
+    /// Its token is in `anonymous`.
     is_listed: bool,
 }
 
 impl Connections {
-    /// How many there are.
+    /// Returns the number of connections.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no connections.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Takes in the connection that `make` makes, which is told its token.
+    /// Adds the connection that `make` creates for its token.
     pub(super) fn add(&mut self, make: impl FnOnce(Token) -> io::Result<Conn>) -> io::Result<&mut Entry> {
         self.generation = self.generation.wrapping_add(1);
         self.sift_anonymous();
@@ -71,7 +70,7 @@ impl Connections {
         }))
     }
 
-    /// Notes whether the peer has become anonymous: its certificate may have run out, or its authority been withdrawn.
+    /// Notes whether the peer has become anonymous: its certificate may have expired or its authority been withdrawn.
     pub(super) fn recheck(&mut self, token: Token) {
         let Some(entry) = self.get_mut(token) else { return };
         if entry.conn.is_anonymous() && !std::mem::replace(&mut entry.is_listed, true) {
@@ -79,7 +78,7 @@ impl Connections {
         }
     }
 
-    /// The connection of an anonymous peer that has been here longest.
+    /// Returns the oldest connection of an anonymous peer.
     pub(super) fn oldest_anonymous(&mut self) -> Option<Token> {
         while let Some(token) = self.anonymous.front().copied() {
             if self.stays_listed(token) {
@@ -90,15 +89,15 @@ impl Connections {
         None
     }
 
-    /// Whether this is still the token of an anonymous peer; if not, it is to be taken out of the list.
+    /// Whether this is still the token of an anonymous peer. If not, the caller must remove it from the list.
     fn stays_listed(&mut self, token: Token) -> bool {
         let Some(entry) = self.get_mut(token) else { return false };
         entry.is_listed = entry.conn.is_anonymous();
         entry.is_listed
     }
 
-    /// Forgets those that have gone or are not anonymous any more, when there may be as many of them as of all
-    /// connections. So it takes a few steps for each connection that comes.
+    /// Removes closed and no longer anonymous connections from the list once it is long. The cost is a few steps for
+    /// each new connection.
     fn sift_anonymous(&mut self) {
         const SLACK: usize = 64;
         if self.anonymous.len() < 2 * self.entries.len() + SLACK {
@@ -109,50 +108,50 @@ impl Connections {
         self.anonymous = anonymous;
     }
 
-    /// The connection of this token, if it is still there.
+    /// Returns the connection of this token, if it still exists.
     pub(super) fn get_mut(&mut self, token: Token) -> Option<&mut Entry> {
         self.entries.get_mut(slot_of(token)).filter(|entry| entry.token == token)
     }
 
-    /// Drops the connection of this token.
+    /// Removes the connection of this token.
     pub(super) fn remove(&mut self, token: Token) {
         if self.get_mut(token).is_some() {
             self.entries.remove(slot_of(token));
         }
     }
 
-    /// The tokens of all.
+    /// Returns the tokens of all connections.
     pub(super) fn tokens(&self) -> Vec<Token> {
         self.entries.iter().map(|(_, entry)| entry.token).collect()
     }
 }
 
 impl Entry {
-    /// Where it is found as long as it is there.
+    /// Returns its token.
     pub(super) fn token(&self) -> Token {
         self.token
     }
 
-    /// Counts among those of all connections the bytes that wait on this one.
+    /// Updates the totals of all connections with the waiting bytes of this one.
     pub(super) fn count(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, self.conn.waiting_bytes());
         recount(&mut service.received_bytes, &mut self.received_bytes, self.conn.received_bytes());
     }
 
-    /// Takes those bytes out of the counts: it is over.
+    /// Removes its bytes from the totals, when it is closed.
     pub(super) fn uncount(&mut self, service: &mut Service) {
         recount(&mut service.queued_bytes, &mut self.queued_bytes, 0);
         recount(&mut service.received_bytes, &mut self.received_bytes, 0);
     }
 }
 
-/// Puts `now` into `total` in the place of what `counted` says was counted before.
+/// Replaces the amount `counted` in `total` by `now`.
 fn recount(total: &mut usize, counted: &mut usize, now: usize) {
     let before = std::mem::replace(counted, now);
     *total = total.saturating_sub(before).saturating_add(now);
 }
 
-/// The token of a slot and a generation.
+/// Returns the token of a slot and a generation.
 fn token_of(slot: usize, generation: u32) -> Token {
     // Slots are below the number of file descriptors, and the top generations would reach the listeners' tokens.
     Token(slot | ((generation as usize & 0x7fff_ffff) << 32))
@@ -175,7 +174,7 @@ pub(super) mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
 
-    /// Takes in a connection; its token.
+    /// Adds a connection and returns its token.
     pub(in crate::server) fn add(connections: &mut Connections, listener: &TcpListener) -> Token {
         let make = |_| {
             let socket = mio::net::TcpStream::connect(listener.local_addr()?)?;

@@ -1,31 +1,31 @@
-//! Where the replicas serve, for the Service: said when it changes. A replica that stops is taken out of the Service
-//! before its listeners close.
+//! The replicas' addresses, published for the Service when they change. A replica that stops is removed from the
+//! Service before its listeners close.
 
 use crate::cluster::EndpointsSender;
 use crate::updates::{UpdateSender, Updates};
 use std::net::SocketAddr;
 
-/// Longest time for which a stop waits until the Service no longer leads here, in ms.
+/// Longest time for which a stop waits until the Service no longer routes to this replica, in ms.
 const LEAVE_MS_MAX: u64 = 2_000;
-/// Time from then until the listeners close, in ms. kube-apiserver and kube-proxy hear of the change by a watch.
+/// Time from then until the listeners close, in ms. kube-apiserver and kube-proxy learn of the change by a watch.
 const SETTLE_MS: u64 = 250;
 
-/// What the Service is to lead to, and whether it does.
+/// The published endpoints, and whether this replica is leaving them.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    /// None if the Service leads elsewhere by itself.
+    /// None if this server does not publish endpoints.
     sender: Option<EndpointsSender>,
     published: Updates<u64>,
     published_sender: UpdateSender<u64>,
     leaving: Option<Leaving>,
 }
 
-/// A stop, while the listeners are open.
+/// A stop in progress, while the listeners are open.
 #[derive(Debug)]
 struct Leaving {
-    /// First generation of the endpoints without this replica, until the Service leads to them.
+    /// First generation of the endpoints without this replica, until it is published.
     awaited: Option<u64>,
-    /// When the listeners close, in ms.
+    /// Time at which the listeners close, in ms.
     end_ms: u64,
 }
 
@@ -37,20 +37,20 @@ impl Endpoints {
         Self { sender, published, published_sender, leaving: None }
     }
 
-    /// What hears to which generation of the endpoints the Service leads.
+    /// Returns the sender of the published generation.
     pub(super) fn published_sender(&self) -> UpdateSender<u64> {
         self.published_sender.clone()
     }
 
-    /// Lets the Service lead to these endpoints. Without any, this replica leaves the Service to the others.
+    /// Publishes these endpoints. An empty list leaves the Service to the other replicas.
     pub(super) fn set(&self, endpoints: Vec<SocketAddr>) {
         if let Some(sender) = &self.sender {
             sender.set(endpoints);
         }
     }
 
-    /// Begins to leave. `others` are the endpoints of the other replicas: without any, the Service goes on leading
-    /// here, where a replica may soon serve again.
+    /// Begins to leave. `others` are the endpoints of the other replicas. If there are none, the Service keeps this
+    /// replica's endpoint, where a replica may soon serve again.
     pub(super) fn leave(&mut self, others: Vec<SocketAddr>, now_ms: u64) {
         let has_others = !others.is_empty();
         let generation = self.sender.as_ref().map(|sender| sender.set(others));
@@ -64,7 +64,7 @@ impl Endpoints {
         self.leaving.is_some()
     }
 
-    /// Takes in what was published.
+    /// Notes the generation that was published.
     pub(super) fn take_published(&mut self, now_ms: u64) {
         while let Some(published) = self.published.next() {
             if let Some(leaving) = &mut self.leaving
@@ -81,7 +81,7 @@ impl Endpoints {
         self.leaving.as_ref().is_some_and(|leaving| leaving.end_ms <= now_ms)
     }
 
-    /// When the listeners of a server that stops close, in ms.
+    /// Returns the time at which the listeners of a stopping server close, in ms.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.leaving.as_ref().map(|leaving| leaving.end_ms)
     }

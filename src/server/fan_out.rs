@@ -7,7 +7,7 @@ use crate::watch::Fill;
 use std::time::{Duration, Instant};
 
 impl Server {
-    /// Brings the turn's changes to whom they are for.
+    /// Sends the turn's changes to their watchers.
     pub(super) fn fan_out(&mut self, now: Now) {
         self.service.watchers.notify(&self.service.table);
         self.service.watchers.on_timeout(now);
@@ -32,7 +32,7 @@ impl Server {
                 Some(Fill::Ended(why)) => {
                     tracing::debug!(?why, "watch ended");
                     self.service.api.metrics.count_watch_end(why);
-                    // Requests behind the watch, or the end of the connection, have waited for that.
+                    // Requests behind the watch, or the end of the connection, waited for it to end.
                     self.queues.enqueue(entry);
                 }
             }

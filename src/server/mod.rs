@@ -1,10 +1,10 @@
 //! The reactor: the only owner of `Poll`, of the connections and of the turn.
 //!
-//! docs/architecture.md, "The turn", says in which order `Server::turn` does what, and why.
+//! `Server::turn` does its work in the order that docs/architecture.md, "The turn", gives and explains.
 //!
-//! All that arrives together is answered together, and watchers get a turn's events in one write. mio reports edges:
-//! what a budget leaves undone stands in the queue for its kind of work, and the next wait does not wait. Long work has
-//! its time, so that however much there is of it, a turn ends soon and its answers go out.
+//! Requests that arrive together are answered together, and watchers get a turn's events in one write. mio reports
+//! edges. Work that a budget leaves undone stays in the queue of its kind, and the next poll does not block. Long work
+//! has a time budget, so a turn ends soon and its answers go out.
 
 mod accept;
 mod connections;
@@ -55,7 +55,7 @@ use std::time::{Duration, Instant};
 use storage::TableLimits;
 use uuid::Uuid;
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct ShutdownHandle {
     asked: Arc<AtomicBool>,
@@ -63,10 +63,10 @@ pub struct ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Asks for an orderly stop: no new connection, what is in flight is finished, watches end. Returns at once.
+    /// Asks for an orderly stop: no new connections, requests in flight finish, watches end. Returns at once.
     pub fn shutdown(&self) {
         self.asked.store(true, Ordering::Release);
-        // If the loop cannot be woken it is over already.
+        // If the loop cannot be woken, it has ended already.
         let _ = self.waker.wake();
     }
 }
@@ -78,14 +78,14 @@ pub struct Server {
     listeners: Vec<Listener>,
     conns: Connections,
     max_connections: usize,
-    /// Milliseconds from which on it is said again that there are so many.
+    /// When the connection-limit warning may be logged again, in ms.
     full_told_again_ms: u64,
     service: Service,
     pool: Pool,
     clock: Clock,
     queues: Queues,
     timers: BinaryHeap<Reverse<(u64, Token)>>,
-    /// Milliseconds from which on it is looked whose long response has had its time.
+    /// Next scan for jobs past their deadline, in ms.
     late_jobs_ms: u64,
     shutdown: ShutdownHandle,
     reloads: Updates<Reload>,
@@ -98,12 +98,12 @@ pub struct Server {
     /// Format in which the store is written.
     journal_format: u8,
     table_limits: TableLimits,
-    /// Milliseconds at which the stop is no longer orderly.
+    /// Deadline of the orderly stop, in ms.
     stop_ms: Option<u64>,
     stop_kind: StopKind,
 }
 
-/// Checks of `/readyz` that somebody sets.
+/// Checks of `/readyz` that depend on other threads.
 #[derive(Debug)]
 struct Awaited {
     request_header: Option<CheckId>,
@@ -111,12 +111,12 @@ struct Awaited {
     journal: Option<CheckId>,
 }
 
-/// Why a server cannot go on.
+/// Why a server cannot continue.
 #[derive(Debug)]
 pub enum RunError {
-    /// The journal cannot be read, or cannot be written any more.
+    /// The journal cannot be read or written.
     Journal(EngineError),
-    /// The system has no events to give. No such error is expected.
+    /// The poll failed. No such error is expected.
     Poll(io::Error),
 }
 
@@ -138,38 +138,38 @@ impl std::error::Error for RunError {
     }
 }
 
-/// Puts a connection whose request can go on in the run queue, if the connection is still there.
+/// Puts a connection in the run queue, if it still exists.
 fn enqueue(conns: &mut Connections, queues: &mut Queues, token: Token) {
     if let Some(entry) = conns.get_mut(token) {
         queues.enqueue(entry);
     }
 }
 
-/// Tokens from here up are listeners; the waker is the last.
+/// First token of the listeners. The last token is the waker's.
 const LISTENER_TOKENS: usize = usize::MAX - 16;
 const WAKER_TOKEN: Token = Token(usize::MAX);
 
 impl Server {
-    /// Where TLS is served.
+    /// Returns the address that serves TLS.
     #[must_use]
     pub fn secure_addr(&self) -> Option<SocketAddr> {
         self.listeners.iter().find(|listener| listener.is_tls()).map(Listener::local_addr)
     }
 
-    /// Where cleartext is served.
+    /// Returns the address that serves cleartext HTTP.
     #[must_use]
     pub fn insecure_addr(&self) -> Option<SocketAddr> {
         self.listeners.iter().find(|listener| !listener.is_tls()).map(Listener::local_addr)
     }
 
-    /// Something to end it with.
+    /// Returns a handle that stops this server.
     #[must_use]
     pub fn shutdown_handle(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
 
-    /// Lets this server keep an identity Lease, if other servers share its store. `host` is the name of the machine.
-    /// The Lease says that clients reach this server at `endpoint`, if it is given.
+    /// Makes this server keep an identity Lease, if other servers share its store. `host` is the machine's name.
+    /// `endpoint`, if given, is the address in the Lease at which clients reach this server.
     pub fn announce(&mut self, host: &str, endpoint: Option<SocketAddr>) {
         let port = self.secure_addr().or_else(|| self.insecure_addr()).map_or(0, |addr| addr.port());
         if self.service.api.storage.is_shared() {
@@ -177,26 +177,26 @@ impl Server {
         }
     }
 
-    /// Something to hand it other certificates and authorities.
+    /// Returns the sender of new certificates and authorities.
     #[must_use]
     pub fn reload_sender(&self) -> UpdateSender<Reload> {
         self.reload_sender.clone()
     }
 
-    /// Something to tell it to which generation of the endpoints the Service leads.
+    /// Returns the sender of the endpoints' generation that the Service has.
     #[must_use]
     pub fn published_sender(&self) -> UpdateSender<u64> {
         self.endpoints.published_sender()
     }
 
-    /// Something to hand it other namespaces.
+    /// Returns the sender of namespace changes.
     #[must_use]
     pub fn namespace_sender(&self) -> UpdateSender<NamespaceChange> {
         self.namespace_sender.clone()
     }
 
-    /// Takes turns until all Leases are there, or until the server is stopped. Whether all are there. Who asks for a
-    /// Lease meanwhile is told to come again.
+    /// Runs the loop until all Leases are loaded or the server is stopped. Returns whether all are loaded. Clients that
+    /// ask for a Lease meanwhile are told to retry.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -204,7 +204,7 @@ impl Server {
         self.turn_until(Self::is_current)
     }
 
-    /// Takes turns until `/readyz` passes, or until the server is stopped. Whether `/readyz` passes.
+    /// Runs the loop until `/readyz` passes or the server is stopped. Returns whether `/readyz` passes.
     ///
     /// # Errors
     /// [`RunError`]: the journal cannot be read.
@@ -220,16 +220,16 @@ impl Server {
         Ok(is_done(self))
     }
 
-    /// Whether the table is loaded and has lately had all that any replica had acknowledged.
+    /// Whether the table is loaded and recently had all changes that any replica had acknowledged.
     fn is_current(&self) -> bool {
         let now_ms = self.clock.now().ms;
         self.service.api.storage.journal().is_none_or(|journal| !journal.is_loading() && journal.is_current(now_ms))
     }
 
-    /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is under way, for some seconds at the most.
+    /// Serves until [`ShutdownHandle::shutdown`], and then until nothing is in flight, for a few seconds at most.
     ///
     /// # Errors
-    /// [`RunError`]: nothing more is served, and nothing that was not answered is lost.
+    /// [`RunError`]: nothing more is served. A journal keeps all acknowledged writes.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = Events::with_capacity(EVENTS_PER_TURN);
         while !self.is_over() {
@@ -238,7 +238,7 @@ impl Server {
         Ok(())
     }
 
-    /// One turn of the loop; docs/architecture.md draws its order.
+    /// Runs one turn of the loop; docs/architecture.md shows its order.
     fn turn(&mut self, events: &mut Events) -> Result<(), RunError> {
         let timeout = self.timeout();
         match self.poll.poll(events, timeout) {
@@ -246,7 +246,7 @@ impl Server {
             other => other.map_err(RunError::Poll)?,
         }
         let woken = Instant::now();
-        // Only then, since asking for it costs more than all that is counted.
+        // Read only on busy turns: reading it costs more than everything that is counted.
         let goes_on = timeout == Some(Duration::ZERO);
         let cpu_us_before = goes_on.then(thread_cpu_micros);
         let now = self.clock.now();
@@ -274,7 +274,7 @@ impl Server {
             self.endpoints.set(endpoints);
         }
         self.service.hand_over(now);
-        // Before the answers go out, so that the journal has its work meanwhile.
+        // The journal gets its work before the answers go out, and works meanwhile.
         self.service.send_changes(now);
         self.fan_out(now);
         self.flush(now);
@@ -296,7 +296,7 @@ impl Server {
         Ok(())
     }
 
-    /// Goes on with each connection that can, while there is time for requests.
+    /// Serves the runnable connections while the requests' time budget lasts.
     fn serve_ready(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
@@ -327,7 +327,7 @@ impl Server {
         self.queues.recycle(ready);
     }
 
-    /// Brings to the caches what the requests that have come on these connections are about.
+    /// Prefetches the Leases that the next requests of these connections name.
     fn prefetch(&mut self, group: &[Token], now: Now) {
         if group.len() < 2 {
             return;
@@ -341,7 +341,7 @@ impl Server {
         table.prefetch(group.iter().filter_map(key));
     }
 
-    /// Goes on with some of the handshakes that wait.
+    /// Takes steps of waiting handshakes while their time budget lasts.
     fn take_handshake_steps(&mut self, now: Now) {
         if !self.queues.has_handshakes() {
             return;
@@ -355,7 +355,7 @@ impl Server {
         }
     }
 
-    /// Goes on with some of the lists and deletions of a collection that are under way.
+    /// Takes steps of lists and collection deletions while their time budget lasts.
     fn take_job_steps(&mut self, now: Now) {
         if !self.queues.has_jobs() {
             return;
@@ -377,7 +377,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the certificates' thread has found out.
+    /// Applies what the certificates' thread has found.
     fn take_reloads(&mut self) {
         while let Some(reload) = self.reloads.next() {
             match reload {
@@ -396,7 +396,7 @@ impl Server {
         }
     }
 
-    /// Takes in what the cluster has told of its namespaces.
+    /// Applies the namespace changes that the cluster reported.
     fn take_namespace_changes(&mut self) {
         while let Some(change) = self.namespace_changes.next() {
             self.service.api.namespaces.apply(change);
@@ -409,10 +409,10 @@ impl Server {
         }
     }
 
-    /// Takes in what the journal says: applies the changes that are durable, and wakes those who wait for them.
+    /// Advances the journal: applies durable changes and wakes the requests that wait for them.
     ///
     /// # Errors
-    /// The journal cannot go on.
+    /// The journal has failed.
     fn advance_journal(&mut self, now: Now) -> Result<(), RunError> {
         let Self { service, conns, queues, awaited, .. } = self;
         let wake = |token| enqueue(conns, queues, token);
@@ -428,10 +428,10 @@ impl Server {
         let is_in_use = |table: &Table| table.has_changed() && identity::holds_leases(table);
         let Service { api, table, .. } = service;
         if has_loaded && is_in_use(table) {
-            // A store that was in use knows who holds its Leases.
+            // A store that was in use knows the holders of its Leases.
             api.reclaim = Reclaim::new(0);
         } else if api.storage.is_shared() && api.reclaim.is_awaited() && is_in_use(table) {
-            // Another replica has the first request since the switch.
+            // Another replica got the first request since the switch.
             api.reclaim.begin(now.ms);
         }
         if let (Some(check), Some(journal)) = (awaited.journal, api.storage.journal()) {
@@ -446,7 +446,7 @@ impl Server {
         Ok(())
     }
 
-    /// How long to wait: not at all while something can go on, else until the next timer.
+    /// Returns the timeout of the next poll: zero while work is queued, else until the next timer.
     fn timeout(&mut self) -> Option<Duration> {
         let accept_ms = self.accept_ms();
         let can_accept = accept_ms == Some(0);
@@ -476,7 +476,7 @@ impl Server {
             self.stop_ms.is_none().then(|| self.endpoints.due_ms()).flatten(),
         ];
         let due_ms = due_ms.into_iter().flatten().min()?;
-        // One more, so that a timer is due when it wakes the loop and not a fraction of a millisecond before.
+        // Plus 1 ms, so that the loop does not wake a fraction of a millisecond before the timer is due.
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
     }
 
@@ -491,7 +491,7 @@ impl Server {
             }
             return;
         }
-        // A stale token: the connection closed in this batch or before.
+        // A stale token: the connection was closed in this batch or before.
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.conn.transport_mut().on_event(event);
         self.queues.enqueue(entry);
@@ -501,14 +501,14 @@ impl Server {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.marks.leave_run();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
-        // The next ones are to know, and not only when all have been served.
+        // Counted now, so that the connections served next see it.
         entry.count(&mut self.service);
         self.queues.enqueue_job(entry);
         self.queues.touch(entry);
         self.conns.recheck(token);
     }
 
-    /// Lets go of some of what abandoned lists held.
+    /// Frees some of the states that abandoned lists held.
     fn discard(&mut self) {
         let table = &self.service.table;
         if table.discarded_len() == 0 {
@@ -529,7 +529,7 @@ impl Server {
         }
     }
 
-    /// Does what a connection's state asks for.
+    /// Closes, enqueues or leaves a connection, as `next` says.
     fn go_on(&mut self, token: Token, next: Next) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.count(&mut self.service);
@@ -548,11 +548,11 @@ impl Server {
         if entry.conn.is_before_handshake_end() {
             self.service.api.metrics.count_tls_handshake(false);
         }
-        // Closing the descriptor takes it out of the poll; an event of this batch that still comes has a stale token.
+        // Closing the descriptor removes it from the poll. Later events of this batch have a stale token.
         self.conns.remove(token);
     }
 
-    /// Takes this server out of the Service, and then begins the shutdown.
+    /// Removes this server from the Service, and then begins the shutdown.
     fn stop(&mut self, now: Now) {
         if !self.endpoints.is_leaving() {
             let Service { api, table, .. } = &mut self.service;

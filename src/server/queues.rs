@@ -1,76 +1,75 @@
-//! The queues in which connections wait for the loop, and the marks by which each stands in one of its kind once.
+//! The queues of runnable connections, and the marks that keep a connection from standing in one twice.
 
 use super::connections::{Connections, Entry};
 use crate::conn::Conn;
 use mio::Token;
 use std::collections::VecDeque;
 
-/// Who is to be gone on with. A connection that has gone may still stand in a queue, where its token finds nothing.
+/// Queues of runnable connections. A closed connection may still stand in a queue; its token then finds nothing.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// Those that can go on without an event; of each turn, what is served.
+    /// Connections that can continue without an event; their requests are served in the next turn.
     run: Vec<Token>,
-    /// Those whose next step in the TLS handshake can be taken, those first that have taken one.
+    /// Connections that wait for a step of their TLS handshake. Those that have taken a step come first.
     handshakes: VecDeque<Token>,
-    /// Those that can go on and whose last request took a turn's time alone.
+    /// Runnable connections whose last request alone used up a turn's time.
     slow: VecDeque<Token>,
-    /// The one of those that was put behind all others that can go on.
+    /// The slow connection at the end of the run queue.
     slow_next: Option<Token>,
-    /// Those with a list or a deletion of a collection that can go on.
+    /// Connections with a runnable list or collection deletion.
     jobs: VecDeque<Token>,
-    /// Those that may have something to send at the end of this turn.
+    /// Connections to flush at the end of this turn.
     touched: VecDeque<Token>,
-    /// Those with a long response under way, whether or not it can go on.
+    /// Connections with a long response, runnable or not.
     with_jobs: Vec<Token>,
 }
 
-/// In which of the queues a connection stands.
+/// The queues that a connection stands in.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
-    /// In one of the run queue, the handshakes and the slow.
+    /// In the run queue, the handshakes or the slow connections.
     can_go_on: bool,
-    /// Among those whose list or deletion can go on.
+    /// In `jobs`.
     is_in_jobs: bool,
-    /// Among those that may have something to send.
+    /// In `touched`.
     is_touched: bool,
-    /// Among those with a long response under way.
+    /// In `with_jobs`.
     is_with_job: bool,
 }
 
 impl Marks {
-    /// The connection is gone on with, out of whichever of the run queue, the handshakes and the slow.
+    /// Clears the mark of the run queue, the handshakes and the slow connections.
     pub(super) fn leave_run(&mut self) {
         self.can_go_on = false;
     }
 
-    /// The next step of its list or deletion is taken.
+    /// Clears the mark of the jobs.
     pub(super) fn leave_jobs(&mut self) {
         self.is_in_jobs = false;
     }
 
-    /// It is flushed.
+    /// Clears the mark of the connections to flush.
     pub(super) fn leave_touched(&mut self) {
         self.is_touched = false;
     }
 }
 
 impl Queues {
-    /// Whether anybody can go on at once.
+    /// Whether a connection is runnable.
     pub(super) fn can_go_on(&self) -> bool {
         let queues = [&self.handshakes, &self.slow, &self.jobs];
         !self.run.is_empty() || queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// The connection can go on: puts it in the run queue, unless it stands there, waits for a step of its handshake,
-    /// or is slow and waits for its turn.
+    /// Puts a connection in the run queue, unless it stands there, among the handshakes or among the slow.
     pub(super) fn enqueue(&mut self, entry: &mut Entry) {
         if !std::mem::replace(&mut entry.marks.can_go_on, true) {
             self.run.push(entry.token());
         }
     }
 
-    /// Takes the run queue, with one of the slow behind all others. Each of these is to leave it, to wait elsewhere, or
-    /// to be put back.
+    /// Takes the run queue, with one slow connection at its end. The caller serves each connection, moves it to another
+    /// queue, or puts it back.
     pub(super) fn take_run(&mut self) -> Vec<Token> {
         if self.slow_next.is_none() {
             self.slow_next = self.slow.pop_front();
@@ -79,13 +78,12 @@ impl Queues {
         std::mem::take(&mut self.run)
     }
 
-    /// Puts those back for the next turn for which there was no time, before those who have had their turn, so that
-    /// nobody waits for ever.
+    /// Puts back the connections for which there was no time. They come before those that were served, so none starves.
     pub(super) fn put_back(&mut self, rest: &[Token]) {
         self.run.extend_from_slice(rest);
     }
 
-    /// Uses the memory of what [`Queues::take_run`] gave for the next turn.
+    /// Reuses the memory of [`Queues::take_run`]'s result for the next turn.
     pub(super) fn recycle(&mut self, mut run: Vec<Token>) {
         if self.run.is_empty() {
             run.clear();
@@ -93,18 +91,17 @@ impl Queues {
         }
     }
 
-    /// Whether this is the one of the slow whose turn it is; it is only asked once.
+    /// Whether this is the slow connection whose turn it is. Clears the answer.
     pub(super) fn take_slow_turn(&mut self, token: Token) -> bool {
         self.slow_next.take_if(|next| *next == token).is_some()
     }
 
-    /// Puts a connection out of the run queue among the slow.
+    /// Moves a connection from the run queue to the slow ones.
     pub(super) fn await_slow_turn(&mut self, token: Token) {
         self.slow.push_back(token);
     }
 
-    /// Puts a connection out of the run queue among those that wait for a step of their handshake; before the others if
-    /// it `has_begun`.
+    /// Moves a connection from the run queue to the handshakes, to the front if its handshake `has_begun`.
     pub(super) fn await_handshake_turn(&mut self, token: Token, has_begun: bool) {
         if has_begun {
             self.handshakes.push_front(token);
@@ -113,18 +110,17 @@ impl Queues {
         }
     }
 
-    /// Whether somebody waits for a step of its handshake.
+    /// Whether a connection waits for a step of its handshake.
     pub(super) fn has_handshakes(&self) -> bool {
         !self.handshakes.is_empty()
     }
 
-    /// The next whose handshake is to go on.
+    /// Removes the next connection that waits for a step of its handshake.
     pub(super) fn pop_handshake(&mut self) -> Option<Token> {
         self.handshakes.pop_front()
     }
 
-    /// Puts the connection among those with a long response under way if it has one, and among those whose list or
-    /// deletion can go on if it can.
+    /// Adds the connection to `with_jobs` if it has a long response, and to `jobs` if that is runnable.
     pub(super) fn enqueue_job(&mut self, entry: &mut Entry) {
         if entry.conn.has_job() && !std::mem::replace(&mut entry.marks.is_with_job, true) {
             self.with_jobs.push(entry.token());
@@ -134,17 +130,17 @@ impl Queues {
         }
     }
 
-    /// Whether a list or a deletion can go on.
+    /// Whether a list or collection deletion is runnable.
     pub(super) fn has_jobs(&self) -> bool {
         !self.jobs.is_empty()
     }
 
-    /// The next whose list or deletion is to go on.
+    /// Removes the next connection whose list or collection deletion is runnable.
     pub(super) fn pop_job(&mut self) -> Option<Token> {
         self.jobs.pop_front()
     }
 
-    /// Does this to each connection with a long response under way.
+    /// Calls `act` for each connection with a long response.
     pub(super) fn for_each_with_job(&mut self, conns: &mut Connections, mut act: impl FnMut(&mut Conn)) {
         self.with_jobs.retain(|token| {
             let Some(entry) = conns.get_mut(*token) else { return false };
@@ -156,19 +152,19 @@ impl Queues {
         });
     }
 
-    /// How many connections had a long response under way at the last look.
+    /// Returns the number of connections with a long response, as of the last scan.
     pub(super) fn with_jobs(&self) -> usize {
         self.with_jobs.len()
     }
 
-    /// The connection may have something to send: puts it among those that are flushed at the end of the turn.
+    /// Adds the connection to those that are flushed at the end of the turn.
     pub(super) fn touch(&mut self, entry: &mut Entry) {
         if !std::mem::replace(&mut entry.marks.is_touched, true) {
             self.touched.push_back(entry.token());
         }
     }
 
-    /// The next that is to be flushed.
+    /// Removes the next connection to flush.
     pub(super) fn pop_touched(&mut self) -> Option<Token> {
         self.touched.pop_front()
     }
@@ -195,7 +191,7 @@ mod tests {
         queues.await_handshake_turn(handshake, false);
         queues.await_slow_turn(slow);
         queues.put_back(&[rest]);
-        // Wherever they wait, an event puts none of them in the run queue again.
+        // An event puts none of the waiting ones in the run queue again.
         enqueue_all(&mut queues);
         assert_eq!(queues.take_run(), [rest, slow], "the slow one is the last");
         assert_eq!((queues.pop_handshake(), queues.pop_handshake()), (Some(handshake), None));

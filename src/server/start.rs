@@ -1,4 +1,4 @@
-//! The start of a server: what it is told, where it listens, what it waits for before it is ready.
+//! The start of a server: its configuration, its listeners, and the checks before it is ready.
 
 use super::connections::Connections;
 use super::endpoints::Endpoints;
@@ -29,44 +29,43 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What a server is told at its start.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where to serve TLS, and how.
+    /// Address and configuration of the TLS listener.
     pub secure: Option<(SocketAddr, Secure)>,
-    /// Where to serve cleartext: full rights for everybody who can connect, so loopback only.
+    /// Address of the cleartext listener. Any peer that can connect has full rights, so loopback only.
     pub insecure: Option<SocketAddr>,
-    /// Which namespaces there are.
+    /// Namespaces of the cluster.
     pub namespaces: Namespaces,
-    /// Connections at the most. For a further one that of the peer without a certificate that gives it rights which has
-    /// been there longest ends, when it has had its time to show one; until then, and where all have one, it waits in
+    /// Maximum number of connections. At the limit, the oldest connection whose peer has no rights is evicted. Its peer
+    /// first gets some time to show a certificate. Until then, and if all peers have rights, new connections wait in
     /// the listen queue.
     pub max_connections: usize,
-    /// Events that the log keeps, at the most.
+    /// Events in the log, at most.
     pub watch_window_events: usize,
-    /// Memory that the log's events may hold, in bytes, at the most.
+    /// Memory of the log's events, in bytes, at most.
     pub watch_window_bytes: usize,
-    /// Memory that Leases may take outside [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES), in bytes, at
-    /// the most.
+    /// Quota of the Leases outside [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES), in bytes.
     pub lease_quota_bytes: usize,
-    /// Where Leases are kept.
+    /// Storage of the Leases.
     pub storage: StorageConfig,
-    /// Where the etcd of the cluster's kube-apiservers is, if Leases are to be copied from there and back.
+    /// The etcd of the cluster's kube-apiservers, if Leases are to be copied from there and back.
     pub cluster_etcd: Option<etcd::Config>,
     /// Format in which the store is written.
     pub journal_format: u8,
-    /// Whether a stop ends watches with 410 although Leases outlive it: another storage will serve them.
+    /// Whether a stop ends watches with 410 although Leases outlive it, because another storage will serve them.
     pub stop_expires_watches: bool,
-    /// For how long after the first request for a lock one that is not there is kept for its holder, in seconds, at the
-    /// most; 0 for not at all.
+    /// Longest time for which a missing lock is reserved for its former holder, in seconds; 0 reserves nothing. It
+    /// counts from the first request for a lock.
     pub reclaim_seconds: u32,
-    /// What of the cluster is followed, for `/metrics`.
+    /// Resources of the cluster that are watched, for `/metrics`.
     pub followed: Vec<Followed>,
-    /// Hears where the replicas serve, if the Service leads to where they say.
+    /// Receives the addresses of the replicas, if this server publishes them for the Service.
     pub endpoints: Option<EndpointsSender>,
 }
 
-/// Where Leases are kept.
+/// Storage of the Leases.
 #[derive(Clone, Debug)]
 pub enum StorageConfig {
     /// In the process.
@@ -98,7 +97,7 @@ impl Default for Config {
     }
 }
 
-/// Why a server could not start: what was tried, and what the system said.
+/// Why a server could not start: the failed action and its cause.
 #[derive(Debug)]
 pub struct ServerError {
     what: String,
@@ -118,10 +117,10 @@ impl std::error::Error for ServerError {
 }
 
 impl Server {
-    /// Listens as `config` says.
+    /// Opens the listeners and the store of `config`.
     ///
     /// # Errors
-    /// [`ServerError`] if an address cannot be had.
+    /// [`ServerError`] if an address or the store cannot be used.
     pub fn bind(config: Config) -> Result<Self, ServerError> {
         let failed = |what: &str| {
             let what = what.to_owned();
@@ -142,7 +141,7 @@ impl Server {
             listener.register(poll.registry(), token).map_err(failed("cannot register a listener"))?;
             listeners.push(listener);
         }
-        // A journal says where versions go on.
+        // A journal has the next version.
         let version = ResourceVersion(match config.storage {
             StorageConfig::Disk(_) | StorageConfig::Etcd(_) => 0,
             StorageConfig::Memory => wall_micros(),

@@ -1,4 +1,4 @@
-//! Where a server keeps its Leases: the journal that its configuration asks for, and how it is loaded again.
+//! The server's storage: the journal that the configuration names, and how it is loaded again.
 
 use super::{Server, StorageConfig};
 use crate::api::Storage;
@@ -15,22 +15,22 @@ use std::sync::Arc;
 /// Bounds of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
-    /// Events that the log keeps.
+    /// Events in the log, at most.
     pub(super) window_events: usize,
-    /// Bytes of those events.
+    /// Bytes of those events, at most.
     pub(super) window_bytes: usize,
-    /// Bytes of Leases that count towards the quota.
+    /// Quota of Leases, in bytes.
     pub(super) quota_bytes: usize,
 }
 
 impl TableLimits {
-    /// A table without a Lease, at a version.
+    /// Returns an empty table at `version`.
     pub(super) fn table(self, version: ResourceVersion) -> Table {
         Table::new(version, self.window_events, self.window_bytes).with_quota(self.quota_bytes)
     }
 }
 
-/// Sees to it that what `config` names can be used, as far as that takes no waker. May take some seconds.
+/// Checks that the storage of `config` can be used, as far as no waker is needed. May take some seconds.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -41,8 +41,8 @@ pub(super) fn check(config: &StorageConfig) -> Result<(), EngineError> {
     }
 }
 
-/// Opens what `config` names, to be written in a format. `now_ms` is the time by the loop's clock. `waker` wakes the
-/// loop for the journal.
+/// Opens the storage of `config`, which is written in the format `format`. `now_ms` is the loop's time. The journal
+/// wakes the loop with `waker`.
 ///
 /// # Errors
 /// [`EngineError`]
@@ -79,18 +79,19 @@ pub(super) fn open(
     Ok(Storage::Journal(Box::new(Journal::new(port, config, fastrand::u64(..)))))
 }
 
-/// Longest wait of renewals for more of them, in ms. Three replicas then make about 100 transactions a second.
+/// Longest time for which a batch of renewals waits for more of them, in ms. Three replicas then make about 100
+/// transactions a second.
 const ETCD_RENEWAL_WAIT_MS: u64 = 30;
-/// Bytes of an entry in etcd with more than one change. An entry and a chunk together are below the 1.5 MiB that etcd
-/// takes in a request.
+/// Bytes of an etcd entry with more than one change, at most. An entry and a chunk together stay below 1.5 MiB, etcd's
+/// limit of a request.
 const ETCD_BATCH_BYTES_MAX: usize = 768 * 1024;
 const _: () = assert!(ETCD_BATCH_BYTES_MAX + CHUNK_BYTES_MAX < 1_500 * 1024);
 
 impl Server {
     /// Loads all Leases again after this process has lost track of the store.
     ///
-    /// All connections end, so that no client sees a state that others do not have. Clients go on with another replica,
-    /// or with this one when it has loaded. Their watches resume if the loaded log reaches back far enough.
+    /// All connections are closed, so no client sees a state that others do not have. Clients continue with another
+    /// replica, or with this one once it has loaded. Their watches resume if the loaded log reaches back far enough.
     ///
     /// # Errors
     /// The store cannot be opened.
@@ -98,7 +99,7 @@ impl Server {
         for token in self.conns.tokens() {
             self.close(token);
         }
-        // The old port ends first, with what its thread had under way.
+        // The old port ends first, and with it the pending work of its thread.
         self.service.begin_again(self.table_limits.table(ResourceVersion(0)));
         self.service.api.storage = open(&self.storage, self.journal_format, &self.shutdown.waker, self.clock.now().ms)?;
         Ok(())

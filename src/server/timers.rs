@@ -1,5 +1,5 @@
-//! Who has waited too long. Of the timers of a connection one counts, which fires when it has waited long enough, or
-//! before; lists and deletions of a collection are looked through now and then.
+//! Deadlines. Each connection has one active timer, which fires at its deadline or before. Lists and collection
+//! deletions are scanned at intervals.
 
 use super::Server;
 use crate::clock::Now;
@@ -11,7 +11,7 @@ impl Server {
     pub(super) fn arm_timer(&mut self, token: Token) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         let deadline_ms = entry.conn.deadline_ms();
-        // An earlier timer finds the later deadline when it fires, so most changes set none.
+        // When an earlier timer fires it finds the later deadline, so most changes set none.
         if deadline_ms < entry.armed_ms {
             entry.armed_ms = deadline_ms;
             self.timers.push(Reverse((deadline_ms, token)));
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// Lets go of what lists and deletions of a collection hold that have had their time.
+    /// Frees the states that lists and collection deletions past their deadline hold.
     pub(super) fn end_late_jobs(&mut self, now: Now) {
         if now.ms >= self.late_jobs_ms {
             self.late_jobs_ms = now.ms + LATE_JOBS_INTERVAL_MS;
