@@ -1,4 +1,4 @@
-//! How far a table has come: the state of the journal beside the table.
+//! The journal's progress in a table: the last applied entry, and what is known of the writers.
 
 use super::entry::Header;
 use super::port::End;
@@ -7,74 +7,73 @@ use crate::engine::Position;
 use crate::resource::ResourceVersion;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What has been applied to a table.
+/// The entries that have been applied to a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
-    /// Position of the last entry; 0 if there was none.
+    /// Position of the last entry; 0 if there is none.
     pub(super) position: Position,
-    /// Number of entries up to there, since the store was made.
+    /// Number of entries up to that position since the store was created.
     pub(super) entries: u64,
-    /// Hash of all that was applied: two tables with the same chain hold the same.
+    /// Hash of everything applied. Two tables with the same chain have the same content.
     pub(super) chain: u64,
     pub(super) writers: Writers,
-    /// Where the table stood at the last positions, this one included.
+    /// State of the table at recent positions, the current one included.
     links: VecDeque<Link>,
 }
 
-/// Where a table stood after an entry.
+/// State of a table after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Link {
     position: Position,
-    /// Number of entries up to there.
+    /// Number of entries up to that position.
     entries: u64,
     version: ResourceVersion,
     chain: u64,
 }
 
-/// Positions of which it is known where the table stood.
+/// Positions at which the state of the table is remembered.
 const LINKS_MAX: usize = 1024;
 
-/// Whether the writer of an entry had applied what this table has.
+/// Whether the writer of an entry had applied the same entries as this table, with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Agreement {
-    /// It had, or its entry is older than what is known here.
+    /// It had, or its entry is older than the remembered positions.
     Agrees,
-    /// It had applied an entry that this table has not had, or the same entries with another result.
+    /// It had applied an entry that this table has not, or the same entries with another result.
     Differs,
 }
 
-/// What an entry is to those before it.
+/// How an entry relates to the entries before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// The next one of its writer.
+    /// The next entry of its writer.
     Next,
-    /// One that has been applied, appended again: it is passed over.
+    /// An entry that was already applied and is appended again; it is skipped.
     Duplicate,
-    /// One of a writer that is not remembered. It may be a duplicate, so everybody passes over it.
+    /// An entry of a writer that is not remembered. It may be a duplicate, so every replica skips it.
     Stale,
-    /// One before it is missing.
+    /// An earlier entry of the writer is missing.
     Gap {
-        /// The sequence that should be there.
+        /// The sequence that was expected.
         expected: u64,
     },
 }
 
 impl Applied {
-    /// What a table has applied that was loaded up to `end`, to `version`.
+    /// The state of a table that was loaded up to `end`, at `version`.
     pub(super) fn at(end: End, version: ResourceVersion, chain: u64, writers: Writers) -> Self {
         let End { position, entries } = end;
         Self { position, entries, chain, writers, links: [Link { position, entries, version, chain }].into() }
     }
 
-    /// Number of entries up to a position, as far back as that is known. Without an entry at `position`, those before
-    /// it.
+    /// Returns the number of entries up to a position, if that is still remembered. If there is no entry at `position`,
+    /// only those before it count.
     pub(super) fn entries_at(&self, position: Position) -> Option<u64> {
         let behind = self.links.partition_point(|link| link.position <= position);
         self.links.get(behind.checked_sub(1)?).map(|link| link.entries)
     }
 
-    /// What an entry is to those that were applied. The answer is the same on every replica, and it alone decides
-    /// whether an entry is applied.
+    /// Classifies an entry. Only this decides whether the entry is applied, and every replica decides the same.
     pub(super) fn order(&self, header: &Header) -> Order {
         let last = self.writers.last(header.writer);
         if last.is_none() && header.after < self.writers.forgotten {
@@ -84,13 +83,13 @@ impl Applied {
         match header.sequence {
             sequence if sequence == expected => Order::Next,
             sequence if sequence < expected => Order::Duplicate,
-            // The writer was idle for so long that it was forgotten.
+            // The writer was idle so long that it was forgotten.
             _ if last.is_none() && self.writers.forgotten > Position::default() => Order::Stale,
             _ => Order::Gap { expected },
         }
     }
 
-    /// Whether the writer of an entry had applied what this table has, as far as that is known.
+    /// Whether the writer of an entry had applied the same as this table, as far as is remembered.
     pub(super) fn agreement(&self, header: &Header) -> Agreement {
         if self.links.front().is_some_and(|oldest| header.after < oldest.position) {
             return Agreement::Agrees;
@@ -103,7 +102,7 @@ impl Applied {
         }
     }
 
-    /// Passes over an entry; the table stays at `version`.
+    /// Skips an entry; the table stays at `version`.
     pub(super) fn skip(&mut self, position: Position, version: ResourceVersion) {
         assert!(position > self.position, "an entry that was applied before");
         self.position = position;
@@ -114,7 +113,7 @@ impl Applied {
         self.links.push_back(Link { position, entries: self.entries, version, chain: self.chain });
     }
 
-    /// Takes in that all changes of an entry were applied or rejected, which took the table to `version`.
+    /// Records that all changes of an entry were applied or rejected, which took the table to `version`.
     pub(super) fn advance(
         &mut self,
         position: Position,
@@ -134,7 +133,7 @@ impl Applied {
     }
 }
 
-/// An entry, told from all others.
+/// Identifies an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryName {
     pub(super) writer: u64,
@@ -142,10 +141,10 @@ pub(super) struct EntryName {
     pub(super) checksum: u64,
 }
 
-/// Which changes of an entry were rejected.
+/// The rejected changes of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rejections {
-    /// Number of them.
+    /// Number of rejected changes.
     pub(super) count: u64,
     /// Hash of their indexes.
     indexes: u64,
@@ -155,7 +154,7 @@ impl Rejections {
     /// Adds the change at `index`.
     pub(super) fn push(&mut self, index: u64) {
         self.count += 1;
-        // An odd number: no index is lost.
+        // The multiplier is odd, so that no index is lost.
         self.indexes = (self.indexes.rotate_left(5) ^ index.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }
@@ -167,7 +166,7 @@ pub(super) struct Writer {
     pub(super) position: Position,
 }
 
-/// Writers of whom something is remembered. Every table at the same position remembers the same.
+/// The remembered writers. Every table at the same position remembers the same ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Writers {
     by_name: BTreeMap<u64, Writer>,
@@ -175,11 +174,11 @@ pub(super) struct Writers {
     pub(super) forgotten: Position,
 }
 
-/// Writers of whom something is remembered; those that wrote last.
+/// Remembered writers: those that wrote most recently.
 pub(super) const WRITERS_MAX: usize = 1024;
 
 impl Writers {
-    /// Sequence of the last entry of a writer that is remembered.
+    /// Returns the sequence of a writer's last entry, if the writer is remembered.
     fn last(&self, name: u64) -> Option<u64> {
         self.by_name.get(&name).map(|writer| writer.sequence)
     }
@@ -196,7 +195,7 @@ impl Writers {
         self.by_name.iter().map(|(name, writer)| (*name, *writer))
     }
 
-    /// Puts in what was stored.
+    /// Adds a writer that was stored.
     pub(super) fn insert(&mut self, name: u64, writer: Writer) {
         self.by_name.insert(name, writer);
     }

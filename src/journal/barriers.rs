@@ -1,35 +1,35 @@
-//! Barriers: how a process learns that it has applied all that any process had appended before.
+//! Barriers: how a process learns that it has applied everything that any process had appended before.
 //!
-//! A barrier looks for the last entry in the store. It is passed when the table has that entry and every one before it;
-//! the store says how many there were. One look at a time is under way. Whoever asks meanwhile shares the next one,
-//! since a look that began earlier may miss a newer entry.
+//! A barrier asks the store for its last entry, and for the number of entries up to it. The barrier is passed when the
+//! table has applied all of them. One query runs at a time. Requests that arrive meanwhile share the next query, since
+//! the running one may miss a newer entry.
 
 use super::applied::Applied;
 use super::port::End;
 use std::collections::VecDeque;
 
-/// The barriers of a process, each with the next number, from 1.
+/// The barriers of a process, numbered from 1.
 #[derive(Debug, Default)]
 pub(super) struct Barriers {
-    /// Number of the last barrier that somebody has asked for.
+    /// Number of the last barrier that was requested.
     asked: u64,
-    /// Number of the last barrier whose look has begun.
+    /// Number of the last barrier whose query has begun.
     begun: u64,
     is_looking: bool,
-    /// Barriers whose look has ended, and the entry that each found; by number.
+    /// Barriers whose query has ended, with the last entry that it found; by number.
     found: VecDeque<(u64, End)>,
-    /// Number of the last barrier that is passed.
+    /// Number of the last passed barrier.
     passed: u64,
 }
 
 impl Barriers {
-    /// Number of a barrier that begins after this call.
+    /// Returns the number of a barrier that begins after this call.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked = self.begun + 1;
         self.asked
     }
 
-    /// Whether a look is to begin now. Then it has.
+    /// Starts a query if one is due. Returns whether it did.
     pub(super) fn begin(&mut self) -> bool {
         let is_due = self.has_work();
         if is_due {
@@ -39,19 +39,19 @@ impl Barriers {
         is_due
     }
 
-    /// Whether a look is to begin.
+    /// Whether a query is due.
     pub(super) fn has_work(&self) -> bool {
         !self.is_looking && self.asked > self.begun
     }
 
-    /// Takes in what the look has found.
+    /// Handles the result of the query.
     pub(super) fn on_end(&mut self, end: End) {
         assert!(self.is_looking, "an end that nobody looked for");
         self.is_looking = false;
         self.found.push_back((self.begun, end));
     }
 
-    /// Takes in how far the table has come.
+    /// Passes the barriers that the table has reached.
     ///
     /// # Errors
     /// The table misses an entry.
@@ -68,7 +68,7 @@ impl Barriers {
         Ok(())
     }
 
-    /// Number of the last barrier that is passed.
+    /// Returns the number of the last passed barrier.
     pub(super) fn passed(&self) -> u64 {
         self.passed
     }

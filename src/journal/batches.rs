@@ -1,11 +1,11 @@
-//! Changes on their way: those that wait, the batch that the worker has, and the batch that is being applied.
+//! Changes in flight: those that wait, the batch that the worker has, and the batch that is being applied.
 //!
 //! ```text
 //!   submit ─► waiting ─► sent ─► applying ─► settled
 //!                 seal     durable
 //! ```
 //!
-//! Invariant: a key whose change is on the way is in `keys`; tickets are settled in the order of their numbers.
+//! Invariants: `keys` has the key of every change in flight; tickets are settled in the order of their numbers.
 
 use super::applied::{Applied, EntryName, Rejections};
 use super::config::Limits;
@@ -23,44 +23,44 @@ use hashbrown::HashTable;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 
-/// A change on its way.
+/// A change in flight.
 #[derive(Debug)]
 struct Submitted {
     change: Change,
     holder_change: Option<Box<HolderChange>>,
     ticket: Settle,
     key: u64,
-    /// Bytes of the quota that the change takes.
+    /// Bytes of the quota that are reserved for the change.
     reserved: usize,
 }
 
-/// All changes on their way.
+/// All changes in flight.
 #[derive(Debug)]
 pub(super) struct Batches {
     writer: u64,
-    /// Name under which a batch failed last. An entry of this name may still come.
+    /// Name of the writer whose batch failed last. An entry of this name may still arrive.
     failed_writer: Option<u64>,
-    /// Sequence of the last batch that is durable.
+    /// Sequence of the last durable batch.
     sequence: u64,
     waiting: VecDeque<Submitted>,
-    /// Estimate of the bytes that the waiting changes take in entries.
+    /// Estimated bytes that the waiting changes take in entries.
     waiting_bytes: usize,
-    /// Changes among them that are no renewals.
+    /// Waiting changes that are not renewals.
     waiting_others: usize,
     sent: Option<Sent>,
     applying: Option<Applying>,
     /// An empty queue, kept for its memory.
     spare: VecDeque<Submitted>,
     tickets: Tickets,
-    /// Hash of each key with a change on its way, and the number of its ticket.
+    /// Hash of each key with a change in flight, and the number of its ticket.
     keys: HashTable<(u64, u64)>,
     hasher: FixedState,
     /// Number of the last ticket.
     submitted: u64,
-    /// Number of the last ticket that is settled.
+    /// Number of the last settled ticket.
     settled: u64,
     reserved: usize,
-    /// Changes of holder that were applied and not taken yet.
+    /// Changes of holder that were applied and not yet taken.
     holder_changes: Vec<HolderChange>,
 }
 
@@ -72,7 +72,7 @@ struct Sent {
     changes: VecDeque<Submitted>,
 }
 
-/// A durable batch, of which the first changes are applied.
+/// A durable batch that is being applied.
 #[derive(Debug)]
 struct Applying {
     entry: EntryName,
@@ -85,18 +85,18 @@ struct Applying {
     base: ResourceVersion,
 }
 
-/// A batch that is ready to be sent.
+/// A batch that is ready to send.
 #[derive(Debug)]
 pub(super) struct Sealed {
     pub(super) payload: Vec<u8>,
     pub(super) changes: usize,
 }
 
-/// Bytes of a renewal or a deletion in an entry, for the estimate.
+/// Estimated bytes of a renewal or a deletion in an entry.
 const SHORT_CHANGE_BYTES: usize = 24;
 
 impl Batches {
-    /// None, by a writer that has not written yet.
+    /// No changes yet, by a writer that has not written.
     pub(super) fn new(writer: u64) -> Self {
         Self {
             writer,
@@ -122,7 +122,7 @@ impl Batches {
         self.writer
     }
 
-    /// Goes on under a name that no writer has had, if `applied` knows all.
+    /// Continues under a name that no writer has had, if `applied` remembers every writer.
     pub(super) fn rename(&mut self, applied: &Applied) {
         assert!(self.sent.is_none(), "a batch bears the name of its writer");
         self.sequence = 0;
@@ -136,22 +136,22 @@ impl Batches {
         self.waiting.len() >= limits.waiting_changes_max || self.waiting_bytes >= limits.waiting_bytes_max
     }
 
-    /// Changes on their way.
+    /// Returns the number of changes in flight.
     pub(super) fn len(&self) -> usize {
         usize::try_from(self.submitted - self.settled).unwrap_or(usize::MAX)
     }
 
-    /// Whether a batch can be made of changes that wait.
+    /// Whether a batch can be made from the waiting changes.
     pub(super) fn can_seal(&self) -> bool {
         self.sent.is_none() && !self.waiting.is_empty()
     }
 
-    /// Whether all changes that wait are renewals.
+    /// Whether all waiting changes are renewals.
     pub(super) fn only_renewals_wait(&self) -> bool {
         self.waiting_others == 0
     }
 
-    /// Changes that wait to be sent.
+    /// Returns the number of changes that wait to be sent.
     pub(super) fn waiting_len(&self) -> usize {
         self.waiting.len()
     }
@@ -160,17 +160,18 @@ impl Batches {
         self.applying.is_some()
     }
 
-    /// Number of the last ticket that is settled.
+    /// Returns the number of the last settled ticket.
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// Bytes of the quota that changes on their way take.
+    /// Returns the bytes of the quota that are reserved for changes in flight.
     pub(super) fn reserved_bytes(&self) -> usize {
         self.reserved
     }
 
-    /// Number of the ticket of the change of this key that is on its way. Another key is taken for it once in 2^64.
+    /// Returns the number of the ticket of this key's change in flight. A hash collision, once in 2^64, gives another
+    /// key's.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         if self.keys.is_empty() {
@@ -193,7 +194,7 @@ impl Batches {
         state.finish()
     }
 
-    /// Takes a change in, unless a change of its key is in flight: the second would be rejected.
+    /// Adds a change, unless a change of its key is in flight: the second would be rejected.
     ///
     /// # Errors
     /// Number of the ticket of the change in flight.
@@ -220,10 +221,10 @@ impl Batches {
         Ok(ticket)
     }
 
-    /// Makes a batch of changes that wait, as many as it may hold.
+    /// Makes a batch from as many waiting changes as it may hold.
     pub(super) fn seal(&mut self, applied: &Applied, version: ResourceVersion, limits: &Limits) -> Option<Sealed> {
         assert!(self.applying.is_none(), "a batch is made from a state between two entries");
-        // A batch that is durable may still be on its way to here.
+        // The last batch may be durable but not yet delivered.
         if !self.can_seal() {
             return None;
         }
@@ -261,12 +262,12 @@ impl Batches {
         times.unwrap_or(MicroTime(0))
     }
 
-    /// What the entry of this name says of its writer, if it is the batch that was sent.
+    /// Returns the header of the entry of this name, if it is the batch that was sent.
     pub(super) fn sent_header(&self, name: EntryName) -> Option<Header> {
         self.sent.as_ref().filter(|sent| sent.entry == name).map(|sent| sent.header)
     }
 
-    /// Begins to apply the batch that was sent, which is durable, to a table at version `base`.
+    /// Starts to apply the sent batch, which is durable, to a table at version `base`.
     pub(super) fn begin(&mut self, position: Position, base: ResourceVersion) {
         assert!(self.applying.is_none(), "one batch at a time is applied");
         let Some(Sent { entry, header, changes }) = self.sent.take() else { return };
@@ -274,8 +275,8 @@ impl Batches {
         self.applying = Some(Applying { entry, position, changes, index: 0, rejections: Rejections::default(), base });
     }
 
-    /// Applies as many changes of the durable batch as `changes_max` says; gives how many. `numbers` are kept for
-    /// changes of other writers, if there are any.
+    /// Applies up to `changes_max` changes of the durable batch and returns their number. `numbers` is kept current for
+    /// the changes of other writers, if there are any.
     pub(super) fn apply(
         &mut self,
         table: &mut Table,
@@ -324,22 +325,22 @@ impl Batches {
         count
     }
 
-    /// Changes of holder that were applied since the last call.
+    /// Returns the changes of holder that were applied since the last call.
     pub(super) fn take_holder_changes(&mut self) -> Vec<HolderChange> {
         std::mem::take(&mut self.holder_changes)
     }
 
-    /// Lets all changes fail: the batch that was sent found no room, and what waits would not fare better.
+    /// Fails all changes: the store had no room for the sent batch, and the waiting changes would fail too.
     ///
-    /// If the batch was sent more than once, an earlier attempt may still take effect. So its sequence is not given to
-    /// another batch: the writer gets another name.
+    /// If the batch was sent more than once, an earlier attempt may still take effect. The writer therefore changes its
+    /// name, so that no other batch reuses the sequence.
     pub(super) fn fail(&mut self, failure: Failure, applied: &Applied) {
         let waiting = std::mem::take(&mut self.waiting);
         (self.waiting_bytes, self.waiting_others) = (0, 0);
         self.settle_sent(applied, waiting, || Outcome::Failed(failure));
     }
 
-    /// Rejects all changes of the batch that was sent, which every replica passes over.
+    /// Rejects all changes of the sent batch, which every replica skips.
     pub(super) fn reject(&mut self, applied: &Applied) {
         self.settle_sent(applied, VecDeque::new(), || Outcome::Rejected);
     }
@@ -376,7 +377,7 @@ fn is_renewal(change: &Change) -> bool {
     matches!(change, Change::Renew(..))
 }
 
-/// Estimate of the bytes that a change takes in an entry.
+/// Estimates the bytes of a change in an entry.
 fn estimate(change: &Change) -> usize {
     match change {
         Change::Create(lease) | Change::Replace(_, lease) => SHORT_CHANGE_BYTES + lease.text_bytes(),

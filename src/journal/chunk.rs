@@ -16,25 +16,25 @@ use super::wire::FormError;
 use crate::engine::{EngineError, SnapshotId};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
-/// Bytes of a piece, at the most.
+/// Largest size of a piece, in bytes.
 pub(super) const PIECE_BYTES: usize = 64 * 1024;
-/// Bytes of a chunk that no engine need hold more of.
+/// Largest size of a chunk that an engine must hold, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 512 * 1024;
 
-/// Bytes by which deflate makes what cannot be compressed longer, at the most, and those around it. The fixed code
-/// takes nine bits for a byte (RFC 1951 §3.2.6).
+/// Upper bound of what deflate and the frame add to an incompressible piece, in bytes. The fixed code takes nine bits
+/// for a byte (RFC 1951 §3.2.6).
 const OVERHEAD_BYTES: usize = PIECE_BYTES / 8 + 1024;
 const _: () = assert!(PIECE_BYTES + OVERHEAD_BYTES <= CHUNK_BYTES_MAX);
 
-/// The sealed chunk of a piece.
+/// Seals a piece as a chunk.
 pub(crate) fn seal_piece(piece: &Piece) -> Vec<u8> {
     encode(piece.snapshot, piece.index, piece.format, &piece.bytes)
 }
 
-/// The piece in a chunk that was read from `store`.
+/// Opens a chunk that was read from `store`.
 ///
 /// # Errors
-/// [`EngineError`] if the chunk is not there, is damaged, or is another one.
+/// [`EngineError`] if the chunk is missing, is damaged, or is another one.
 pub(crate) fn open_piece(
     store: &str,
     snapshot: SnapshotId,
@@ -50,7 +50,7 @@ pub(crate) fn open_piece(
     Ok(piece)
 }
 
-/// The sealed chunk of a part of a stream.
+/// Encodes a piece of the stream as a sealed chunk.
 pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8]) -> Vec<u8> {
     assert!(piece.len() <= PIECE_BYTES, "a piece that is too long");
     let mut chunk = Vec::with_capacity(PIECE_BYTES + OVERHEAD_BYTES);
@@ -65,7 +65,7 @@ pub(super) fn encode(snapshot: SnapshotId, index: u32, format: u8, piece: &[u8])
     chunk
 }
 
-/// The piece of a sealed chunk.
+/// Decodes a sealed chunk.
 ///
 /// # Errors
 /// [`FormError`]
@@ -77,7 +77,7 @@ pub(super) fn decode(sealed: &[u8]) -> Result<Piece, FormError> {
     let length = usize::try_from(reader.u32()?).ok().filter(|length| *length <= PIECE_BYTES).ok_or(too_long)?;
     let damaged = reader.damaged("what cannot be decompressed");
     let compressed = reader.take(reader.remaining())?;
-    // One more byte than there should be, so that more is noticed.
+    // One byte more than expected, so that a longer piece is noticed.
     let mut bytes = Vec::with_capacity(length + 1);
     let status = Decompress::new(false).decompress_vec(compressed, &mut bytes, FlushDecompress::Finish);
     if !matches!(status, Ok(Status::StreamEnd)) || bytes.len() != length {

@@ -1,71 +1,72 @@
-//! What a journal is told at its start.
+//! The configuration of a journal.
 
 use super::seal::FORMAT;
 use crate::resource::ResourceVersion;
 
-/// What a journal is told at its start.
+/// The configuration of a journal.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name of the store, for messages.
     pub store: String,
     /// Whether other processes write to the store too.
     pub is_shared: bool,
-    /// Wall clock in microseconds at the moment that `now_ms` counts from. Version of the table if the store is new.
+    /// Wall clock when `now_ms` is 0, in microseconds. Also the table's first version if the store is new.
     pub wall_us: u64,
-    /// How much is done at once.
+    /// Limits of size and time.
     pub limits: Limits,
 }
 
-/// How much is done at once, and how much may wait.
+/// Limits of size and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Format in which values are written. Older releases read no newer one.
+    /// Format in which values are written. Older releases cannot read a newer format.
     pub format: u8,
-    /// Changes of a batch.
+    /// Most changes in a batch.
     pub batch_changes_max: usize,
-    /// Least number of changes in a batch that is held back while more come.
+    /// Fewest changes in a batch that may be held back while more arrive.
     pub gathered_changes_min: usize,
     /// Longest time for which a batch is held back, in ms.
     pub gather_ms_max: u64,
-    /// Longest wait of renewals for more of them, in ms; 0 for none. Any other change goes at once, and they with it.
+    /// Longest time that renewals wait for more of them, in ms; 0 for none. Any other change is sent at once, together
+    /// with the waiting renewals.
     pub renewal_wait_ms: u64,
-    /// Bytes of an entry with more than one change.
+    /// Largest entry with more than one change, in bytes.
     pub batch_bytes_max: usize,
-    /// Changes that wait for a batch.
+    /// Most changes that may wait for a batch.
     pub waiting_changes_max: usize,
-    /// Bytes, about, that those changes take in entries.
+    /// Most bytes that the waiting changes may take in entries, about.
     pub waiting_bytes_max: usize,
-    /// Bytes of entries since the newest snapshot, below which no other is begun.
+    /// Bytes of entries since the newest snapshot below which no snapshot is begun.
     pub snapshot_bytes_min: u64,
-    /// Bytes of all entries beyond which the journal before the newest snapshot goes, whatever the watch window needs.
+    /// Bytes of all entries above which those before the newest snapshot are deleted, whatever the watch window needs.
     pub journal_bytes_max: u64,
-    /// Bytes that the store may have in use before creations are refused; none for [`QUOTA_SHARE`] of its quota.
+    /// Bytes in use above which creations are refused; none for [`QUOTA_SHARE`] of the store's quota.
     pub store_bytes_max: Option<u64>,
-    /// Entries that are deleted in one commit, about.
+    /// Entries deleted in one commit, about.
     pub truncated_entries_max: u64,
-    /// Chunks that are deleted in one commit.
+    /// Chunks deleted in one commit.
     pub dropped_chunks_max: u32,
     /// Pause between two pieces of a snapshot, in ms.
     pub piece_pause_ms: u64,
-    /// Milliseconds without writes after a commit that found no room.
+    /// Pause of writes after a commit that found no space, in ms.
     pub no_space_ms: u64,
-    /// Milliseconds without a new snapshot after a commit of one that found no room.
+    /// Pause of snapshots after a snapshot's commit that found no space, in ms.
     pub snapshot_retry_ms: u64,
-    /// Time between two looks of a process that shares a store at whether it is behind, in ms.
+    /// Interval at which a process that shares a store checks whether it is behind, in ms.
     pub look_ms: u64,
-    /// Time without a passed barrier after which a process counts as behind, in ms.
+    /// Longest time without a passed barrier before a process counts as behind, in ms.
     pub behind_ms_max: u64,
-    /// Time within which the writers of a shared store try to claim a snapshot, each at its own moment, in ms.
+    /// Period over which the writers of a shared store spread their attempts to claim a snapshot, in ms.
     pub claim_spread_ms: u64,
-    /// Time after which another writer may take over a claim that its taker has not renewed, in ms.
+    /// Age after which another writer may take over a claim that was not renewed, in ms.
     pub claim_ms_max: u64,
 }
 
-/// Share of a store's quota, in percent, that may be in use before creations are refused.
+/// Percentage of a store's quota above which creations are refused.
 pub(super) const QUOTA_SHARE: u64 = 80;
 
 impl Config {
-    /// For a store of this name with one writer, at this moment.
+    /// The configuration for a store of this name with one writer, at this time.
     #[must_use]
     pub fn new(store: &str, wall_us: u64) -> Self {
         Self { store: store.to_owned(), is_shared: false, wall_us, limits: Limits::default() }

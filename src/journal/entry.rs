@@ -1,4 +1,4 @@
-//! An entry: one batch of changes of one writer.
+//! An entry: one batch of changes by one writer.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `E`
@@ -13,7 +13,7 @@
 //!        checksum
 //! ```
 //!
-//! A change is a byte that tells what it is, and then
+//! A change is a byte for its kind, followed by
 //!
 //! ```text
 //!   renewal      base - number, base - from, renewTime - time, and if bit 2 is set, the seconds of the entry of
@@ -23,8 +23,7 @@
 //!   deletion     base - number, base - from
 //! ```
 //!
-//! Differences of versions are numbers without a sign, those of times have one. Both wrap around, so that every value
-//! comes back.
+//! Differences of versions are unsigned, those of times are signed. Both wrap around, so that every value survives.
 
 use super::applied::EntryName;
 use super::lease_form::{put_lease, read_lease};
@@ -37,7 +36,7 @@ use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 use crate::timestamp::{MicroTime, Time};
 
-/// What stands before the changes.
+/// The header of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) writer: u64,
@@ -50,19 +49,19 @@ pub(super) struct Header {
 
 /// Bytes before the first change.
 pub(super) const HEADER_BYTES: usize = 54;
-/// Bytes before the number of changes, which is known last.
+/// Offset of the number of changes, which is written last.
 const COUNT_AT: usize = HEADER_BYTES - size_of::<u32>();
 
 const RENEW: u8 = 0;
 const REPLACE: u8 = 1;
 const CREATE: u8 = 2;
 const DELETE: u8 = 3;
-/// Beside [`RENEW`]: the time of an entry of `managedFields` follows.
+/// Flag beside [`RENEW`]: the time of an entry of `managedFields` follows.
 const HAS_MANAGED_TIME: u8 = 4;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
-/// An entry that is being written.
+/// An entry under construction.
 #[derive(Debug)]
 pub(super) struct EntryWriter {
     header: Header,
@@ -71,7 +70,7 @@ pub(super) struct EntryWriter {
 }
 
 impl EntryWriter {
-    /// An entry without changes yet, in a format.
+    /// An entry without changes, in a format.
     pub(super) fn new(header: Header, format: u8) -> Self {
         let mut bytes = Vec::with_capacity(4 * 1024);
         seal::begin(Kind::Entry, format, &mut bytes);
@@ -84,7 +83,7 @@ impl EntryWriter {
         Self { header, bytes, changes: 0 }
     }
 
-    /// Appends a change, unless the entry would then have more than `bytes_max` bytes; the first change has no bound.
+    /// Appends a change, unless the entry would then exceed `bytes_max`. The first change always fits.
     #[inline]
     #[must_use]
     pub(super) fn push(&mut self, change: &Change, bytes_max: usize) -> bool {
@@ -127,7 +126,7 @@ impl EntryWriter {
         }
     }
 
-    /// The sealed entry and its checksum.
+    /// Returns the sealed entry and its checksum.
     pub(super) fn finish(mut self) -> (Vec<u8>, u64) {
         self.bytes[COUNT_AT..HEADER_BYTES].copy_from_slice(&self.changes.to_le_bytes());
         let checksum = seal::seal(&mut self.bytes);
@@ -136,7 +135,7 @@ impl EntryWriter {
 }
 
 fn put_sized_lease(out: &mut Vec<u8>, lease: &Lease) {
-    // The length stands before what it counts, and is known after that.
+    // The length precedes the Lease, but is known only after it.
     let start = out.len();
     put_lease(out, lease);
     let end = out.len();
@@ -149,7 +148,7 @@ fn seconds(time: MicroTime) -> i64 {
     time.0.div_euclid(MICROS_PER_SECOND)
 }
 
-/// A change as an entry has it: without a place in a table.
+/// A change as stored in an entry: without a slot in a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum StoredChange {
     Create(Box<Lease>),
@@ -158,7 +157,7 @@ pub(super) enum StoredChange {
     Delete(Origin),
 }
 
-/// The state that a change was made from.
+/// The state from which a change was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     /// Version of the Lease's creation.
@@ -167,15 +166,15 @@ pub(super) struct Origin {
     pub(super) from: ResourceVersion,
 }
 
-/// An entry whose changes are read one after the other.
+/// Reads the changes of an entry one by one.
 #[derive(Debug)]
 pub(super) struct EntryReader {
     pub(super) header: Header,
     pub(super) checksum: u64,
-    /// Number of changes that have not been read.
+    /// Number of unread changes.
     changes: u32,
     payload: Vec<u8>,
-    /// Bytes of the payload that have been read.
+    /// Number of payload bytes that have been read.
     at: usize,
 }
 
@@ -199,12 +198,12 @@ impl EntryReader {
         Ok(Self { header, checksum, changes, payload, at })
     }
 
-    /// Changes that have not been read.
+    /// Returns the number of unread changes.
     pub(super) fn remaining(&self) -> u32 {
         self.changes
     }
 
-    /// The next change; none at the end.
+    /// Returns the next change; none at the end.
     ///
     /// # Errors
     /// [`FormError`]
@@ -255,12 +254,12 @@ fn read_sized_lease(reader: &mut Reader<'_>) -> Result<Box<Lease>, FormError> {
     if reader.offset() == end { Ok(Box::new(lease)) } else { Err(end_error) }
 }
 
-/// Writer and sequence of a sealed entry, if they can be read.
+/// Returns the writer and sequence of a sealed entry, if they can be read.
 pub(crate) fn entry_name(payload: &[u8]) -> Option<(u64, u64)> {
     peek(payload).map(|name| (name.writer, name.sequence))
 }
 
-/// Who wrote a sealed entry, without a look at whether it is whole: for those that were just written.
+/// Identifies a sealed entry without verifying its checksum: for entries that were just written.
 pub(super) fn peek(payload: &[u8]) -> Option<EntryName> {
     let mut reader = Reader::new(payload, seal::START_BYTES);
     let (writer, sequence) = (reader.u64().ok()?, reader.u64().ok()?);

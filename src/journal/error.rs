@@ -1,22 +1,22 @@
-//! What is said of a store that cannot be read.
+//! Errors of a store that cannot be read.
 
 use super::seal::FORMAT;
 use super::wire::FormError;
 use crate::engine::EngineError;
 
-/// A value of `store` holds what was never written.
+/// A value of `store` holds bytes that were never written.
 #[cold]
 pub(super) fn damaged(store: &str, value: &str, what: &str) -> EngineError {
     EngineError::Damaged { place: format!("{store}: {value}"), what: what.to_owned() }
 }
 
-/// This process has lost track of `store`. Nothing is wrong with the store, and another start may be well.
+/// This process has lost track of `store`. The store itself is intact, and a restart may help.
 #[cold]
 pub(super) fn lost(store: &str, what: &str) -> EngineError {
     EngineError::Lost { store: store.to_owned(), what: what.to_owned() }
 }
 
-/// A value of `store` could not be decoded.
+/// A value of `store` cannot be decoded.
 #[cold]
 pub(super) fn unreadable(store: &str, value: &str, error: FormError) -> EngineError {
     match error {

@@ -1,7 +1,7 @@
-//! A Lease in bytes, as entries and snapshots hold it: everything that the table can hold comes back.
+//! The binary form of a Lease in entries and snapshots. It keeps everything that the table can hold.
 //!
-//! The protobuf of the API is not used. It cannot tell an empty list of `managedFields` from none, it holds fewer
-//! microseconds than 64 bits, and it changes when the API does.
+//! The protobuf of the API is not suitable. It cannot tell an empty list of `managedFields` from none, its times
+//! cannot hold 64 bits of microseconds, and it changes with the API.
 //!
 //! ```text
 //!   number   which fields follow, one bit for each, in the order below
@@ -23,13 +23,13 @@ use crate::table::object::Object;
 use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 
-/// What stands in the place of what a Lease has.
+/// Values that replace those in the Lease.
 #[derive(Clone, Copy, Debug)]
 struct Times<'l> {
-    /// Version in built-in storage, which a renewal takes away.
+    /// Version in built-in storage, which a renewal removes.
     resource_version: &'l str,
     renew_time: Option<MicroTime>,
-    /// Of the last entry of `managedFields`; none if the entry's own counts.
+    /// Time of the last entry of `managedFields`; none to keep the entry's own.
     managed_time: Option<Time>,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn put_lease(out: &mut Vec<u8>, lease: &Lease) {
     put(out, lease, Times { resource_version, renew_time: lease.spec.renew_time, managed_time: None });
 }
 
-/// Appends the Lease of a state of the table, with the times that it was renewed to.
+/// Appends the Lease of an object of the table, with its renewed times.
 pub(super) fn put_object(out: &mut Vec<u8>, object: &Object) {
     let resource_version = object.built_in_version_text();
     let (renew_time, managed_time) = (object.renew_time(), object.managed_time());
@@ -101,7 +101,7 @@ fn put_spec(out: &mut Vec<u8>, spec: &LeaseSpec, renew_time: Option<MicroTime>) 
     [&spec.strategy, &spec.preferred_holder].into_iter().flatten().for_each(|text| put_text(out, text));
 }
 
-/// Four texts, then which of the two marks are there, and what they are.
+/// Four texts, then one byte with the two optional booleans.
 fn put_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     for text in [&owner.api_version, &owner.kind, &owner.name, &owner.uid] {
         put_text(out, text);
@@ -117,9 +117,9 @@ fn mark(mark: Option<bool>) -> u8 {
     }
 }
 
-/// A byte of marks; then manager, apiVersion, fields and subresource, which are texts; then the time, if there is one;
-/// then a byte for the fields of the spec among the fields, if they are known: from bit 0 on acquireTime,
-/// holderIdentity, leaseDurationSeconds, leaseTransitions, preferredHolder, renewTime, strategy.
+/// A byte of flags; then manager, apiVersion, fields and subresource as texts; then the time, if present; then, if
+/// known, a byte for the fields of the spec. Its bits from bit 0: acquireTime, holderIdentity, leaseDurationSeconds,
+/// leaseTransitions, preferredHolder, renewTime, strategy.
 fn put_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry, time: Option<Time>) {
     let spec_bits = entry.fields.spec_bits();
     let marks = [
@@ -138,7 +138,7 @@ fn put_entry(out: &mut Vec<u8>, entry: &ManagedFieldsEntry, time: Option<Time>) 
     out.extend(spec_bits);
 }
 
-/// Marks of an entry of `managedFields`.
+/// Flags of an entry of `managedFields`.
 const IS_APPLY: u8 = 1;
 const HAS_TIME: u8 = 2;
 const HAS_SPEC_BITS: u8 = 4;
@@ -151,7 +151,7 @@ pub(super) fn read_lease(reader: &mut Reader<'_>) -> Result<Lease, FormError> {
         return Err(start);
     }
     let mut next = 0;
-    // Fields are read in the order of their bits.
+    // The fields are read in the order of their bits.
     let mut has = || {
         next += 1;
         fields.0 & (1 << (next - 1)) != 0
@@ -197,7 +197,7 @@ fn read_list<'b, T>(
     reader: &mut Reader<'b>,
     mut read: impl FnMut(&mut Reader<'b>) -> Result<T, FormError>,
 ) -> Result<Vec<T>, FormError> {
-    // Each takes a byte or more, but many times as much in memory: a count that lies is not believed.
+    // An item takes at least one byte, but much more in memory, so a false count must not reserve it all.
     let count = reader.length()?;
     let mut list = Vec::with_capacity(count.min(LIST_RESERVED_MAX));
     for _ in 0..count {
@@ -206,13 +206,13 @@ fn read_list<'b, T>(
     Ok(list)
 }
 
-/// Places of a list that are made before its items are read.
+/// Most items for which a list reserves memory in advance.
 const LIST_RESERVED_MAX: usize = 64;
 
 fn read_map(reader: &mut Reader<'_>) -> Result<StringMap, FormError> {
     let error = reader.damaged("keys out of order");
     let pairs = read_list(reader, |reader| Ok((reader.text()?, reader.text()?)))?;
-    // Insertion in order takes no time.
+    // Insertion in order is fast.
     if !pairs.is_sorted_by(|(a, _), (b, _): &(CompactString, CompactString)| a < b) {
         return Err(error);
     }

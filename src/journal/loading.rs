@@ -1,6 +1,6 @@
-//! From a store to a table, in steps: the base's Leases, then every entry behind it.
+//! Loads a table from a store in steps: the base's Leases, then every later entry.
 //!
-//! The entries go the way that all changes go, so the event log fills as it did when they were new.
+//! Entries are applied like any other change, so the event log fills as it did originally.
 
 use super::applied::{Applied, Writers};
 use super::chunk::PIECE_BYTES;
@@ -18,23 +18,23 @@ use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::info;
 
-/// A table that is being loaded.
+/// A table under construction.
 #[derive(Debug)]
 pub(super) struct Loading {
     step: Step,
     manifest: Option<Manifest>,
     /// Revision of the manifest in the store.
     revision: u64,
-    /// Snapshots of which the store has chunks.
+    /// Snapshots that have chunks in the store.
     stored: Vec<SnapshotId>,
     numbers: Numbers,
     applied: Applied,
     retained: Retained,
-    /// Entries behind the newest snapshot.
+    /// Entries after the newest snapshot.
     since: Amount,
-    /// Entries that were applied.
+    /// Number of applied entries.
     entries: u64,
-    /// Whether the last call stopped because it had done enough.
+    /// Whether the last call stopped because its budget was used up.
     is_cut: bool,
 }
 
@@ -53,7 +53,7 @@ enum Step {
 #[derive(Debug)]
 struct Records {
     info: SnapshotInfo,
-    /// Chunks that were asked for, and that have come.
+    /// Number of requested chunks.
     asked: u32,
     taken: u32,
     reader: RecordReader,
@@ -67,12 +67,12 @@ struct Entries {
     has_ended: bool,
 }
 
-/// Chunks that are asked for in advance.
+/// Chunks requested in advance.
 const CHUNKS_AHEAD: u32 = 2;
 
-/// What a call has left.
+/// What a call leaves to do.
 enum Left {
-    /// The next call goes on when the worker has said more, or at once if [`Loading::has_work`].
+    /// More: the next call continues after the worker's next event, or at once if [`Loading::has_work`].
     More,
     /// Nothing: the table is loaded.
     Nothing,
@@ -96,15 +96,16 @@ impl Loading {
         }
     }
 
-    /// Whether there is something to do before the worker says more.
+    /// Whether there is work to do before the worker's next event.
     pub(super) fn has_work(&self) -> bool {
         self.is_cut
     }
 
-    /// Loads about as many records and changes as `budget` says, and takes them off it. Whether the table is loaded.
+    /// Loads about as many records and changes as `budget` allows, and deducts them. Returns whether the table is
+    /// loaded.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read, or holds what was never written.
+    /// [`EngineError`] if the store cannot be read, or holds bytes that were never written.
     pub(super) fn advance(
         &mut self,
         port: &mut dyn Port,
@@ -159,7 +160,7 @@ impl Loading {
                     }
                     Base::Snapshot(info) => {
                         table.start_at(info.version);
-                        // What lies cannot take more than the store has bytes.
+                        // A false count cannot reserve more than the store has bytes.
                         self.numbers.reserve(usize::try_from(info.records.min(info.bytes)).unwrap_or(0));
                         self.step = Step::Records(Records::begin(info.clone(), port));
                     }
@@ -185,7 +186,7 @@ impl Loading {
                 self.read_entries(port);
                 Ok(())
             }
-            // Another replica was first.
+            // Another replica created the store first.
             Event::Overtaken => {
                 port.send(Command::Open);
                 self.step = Step::Opening;
@@ -235,14 +236,14 @@ impl Loading {
             if *budget == 0 {
                 return Ok(Left::More);
             }
-            // An entry takes time, whether or not there are changes in it.
+            // An entry takes time even without changes.
             *budget -= 1;
             if let Some(entry) = entries.queue.pop_front() {
                 self.retained.push(entry.position, entry.payload.len());
                 if entry.position > newest {
                     self.since.add(entry.payload.len());
                 }
-                // Those that are in the base, and are to be deleted.
+                // Entries in the base are skipped; they wait to be deleted.
                 if entry.position > base {
                     let expected = if config.is_shared { Expected::Stored } else { Expected::OneWriter };
                     let base = table.version();
@@ -268,7 +269,7 @@ impl Loading {
         }
     }
 
-    /// What goes on with the table when it is loaded.
+    /// Returns the parts that continue once the table is loaded.
     pub(super) fn finish(self, config: &Config, table: &Table) -> (Applied, Numbers, Upkeep) {
         let manifest = self.manifest.expect("a table is loaded by a manifest");
         info!(
@@ -338,7 +339,7 @@ impl Records {
     }
 }
 
-/// What the worker says in place of what it was asked for.
+/// The error for an event that does not answer the last command.
 #[cold]
 fn unexpected(config: &Config, event: Event) -> EngineError {
     match event {

@@ -1,4 +1,4 @@
-//! The manifest: from which stored state a start goes on, and what else of the store counts.
+//! The manifest: the stored state that a start loads, and the other valid parts of the store.
 //!
 //! ```text
 //!   0    start of a sealed value, kind `M`
@@ -10,7 +10,7 @@
 //!        checksum
 //! ```
 //!
-//! Of a snapshot it says, each as a number,
+//! A snapshot is described by these numbers:
 //!
 //! ```text
 //!   number of the snapshot, version of the table, position of the last entry that is in it, chain (u64), chunks,
@@ -19,9 +19,9 @@
 //!   forgotten, and the number of entries up to the position of the last one, since the store was made
 //! ```
 //!
-//! Several writers may share a store. One that wants to take a snapshot first claims its number here. A manifest takes
-//! the place of the one that its writer knows, and of no other. So one writer at a time takes a snapshot, and one whose
-//! claim another has taken over cannot finish.
+//! Several writers may share a store. A writer claims a snapshot's number here before taking the snapshot. A manifest
+//! only replaces the revision that its writer knows. So one writer at a time takes a snapshot, and a writer whose claim
+//! was taken over cannot finish.
 
 use super::applied::{Writer, Writers};
 use super::seal::{self, Kind, Opened};
@@ -29,19 +29,19 @@ use super::wire::{FormError, Reader, put_length, put_signed, put_varint};
 use crate::engine::{Position, SnapshotId};
 use crate::resource::ResourceVersion;
 
-/// What a store is to begin with.
+/// The root of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Manifest {
     pub(super) base: Base,
-    /// A complete snapshot that becomes the base when the journal before it is not needed any more.
+    /// A complete snapshot that becomes the base once the journal before it is no longer needed.
     pub(super) newer: Option<SnapshotInfo>,
-    /// Number of the last snapshot that a writer has claimed. No other has it.
+    /// Number of the last claimed snapshot, which no other snapshot has.
     pub(super) last_claimed: SnapshotId,
-    /// Name of the writer that takes that snapshot; none if nobody does.
+    /// Name of the writer that is taking that snapshot; none if nobody is.
     pub(super) taker: Option<u64>,
 }
 
-/// The state from which a start goes on.
+/// The state that a start loads first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// No Lease, at this version.
@@ -56,9 +56,9 @@ pub(super) struct SnapshotInfo {
     pub(super) id: SnapshotId,
     /// Version of the table.
     pub(super) version: ResourceVersion,
-    /// Position of the last entry that is in it.
+    /// Position of the last entry in the snapshot.
     pub(super) position: Position,
-    /// Number of entries up to there, since the store was made; 0 in format 1, where nobody asks.
+    /// Number of entries up to that position since the store was created; 0 in format 1, where it is not needed.
     pub(super) entries: u64,
     /// Chain at that position.
     pub(super) chain: u64,
@@ -68,18 +68,18 @@ pub(super) struct SnapshotInfo {
     pub(super) records: u64,
     /// Bytes of the chunks.
     pub(super) bytes: u64,
-    /// Wall clock when it was begun, in microseconds.
+    /// Wall clock when the snapshot was begun, in microseconds.
     pub(super) begun_us: i64,
     pub(super) writers: Writers,
 }
 
 impl Manifest {
-    /// That of a new store.
+    /// The manifest of a new store.
     pub(super) fn new(version: ResourceVersion) -> Self {
         Self { base: Base::Empty(version), newer: None, last_claimed: SnapshotId(0), taker: None }
     }
 
-    /// All snapshots that it names.
+    /// Returns all snapshots in the manifest.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotInfo> {
         let base = match &self.base {
             Base::Empty(_) => None,
@@ -88,12 +88,12 @@ impl Manifest {
         base.into_iter().chain(&self.newer)
     }
 
-    /// The newest snapshot that it names.
+    /// Returns the newest snapshot in the manifest.
     pub(super) fn newest(&self) -> Option<&SnapshotInfo> {
         self.snapshots().last()
     }
 
-    /// Sealed bytes, in a format.
+    /// Encodes and seals the manifest in a format.
     pub(super) fn encode(&self, format: u8) -> Vec<u8> {
         let mut out = Vec::new();
         seal::begin(Kind::Manifest, format, &mut out);
@@ -118,7 +118,7 @@ impl Manifest {
         out
     }
 
-    /// Reads sealed bytes.
+    /// Decodes a sealed manifest.
     ///
     /// # Errors
     /// [`FormError`]

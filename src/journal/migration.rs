@@ -1,7 +1,7 @@
-//! Moves the Leases of one store to another, which is new, while no server uses either.
+//! Moves the Leases of one store to a new one while no server uses either.
 //!
-//! The new store begins with a snapshot of the Leases at the version that the old one had reached. Versions go on from
-//! there. The journal stays behind, and with it the watch window: a watch from before gets 410.
+//! The new store begins with a snapshot of the Leases at the last version of the old one, and versions continue from
+//! there. The journal is not moved, and neither is the watch window: an earlier watch gets 410.
 
 use super::Journal;
 use super::applied::Applied;
@@ -14,37 +14,37 @@ use crate::engine::{EngineError, SnapshotId, Write};
 use crate::resource::ResourceVersion;
 use crate::table::Table;
 
-/// A store, and what waits for it.
+/// A store and the wait for its port.
 pub struct Place<'p> {
-    /// The way to the store.
+    /// Port to the store.
     pub port: Box<dyn Port>,
-    /// What the store is called, and whether other processes write to it.
+    /// Name of the store, and whether other processes write to it.
     pub config: Config,
     /// Waits until the port may have an event.
     pub wait: Box<dyn FnMut() + 'p>,
 }
 
-/// What was moved.
+/// Result of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migrated {
     /// Number of Leases.
     pub leases: u64,
-    /// Version that the new store begins with.
+    /// First version of the new store.
     pub version: ResourceVersion,
-    /// Bytes of the snapshot, compressed.
+    /// Size of the compressed snapshot, in bytes.
     pub bytes: u64,
 }
 
-/// Records and changes that are loaded between two looks at the port.
+/// Records and changes loaded by one call of [`Journal::advance`].
 const RECORDS_AT_ONCE: usize = 64 * 1024;
-/// The snapshot that the new store begins with.
+/// Number of the new store's first snapshot.
 const FIRST_SNAPSHOT: SnapshotId = SnapshotId(1);
 
-/// Moves all Leases from one store to another. The old store stays as it is.
+/// Moves all Leases from one store to another. The old store is not changed.
 ///
 /// # Errors
-/// [`EngineError`]: the old store holds nothing or cannot be read, or the new one is not new or cannot be written. What
-/// was written is no store yet, and another attempt may be made.
+/// [`EngineError`]: the old store is empty or unreadable, or the new one is in use or cannot be written. A failed
+/// attempt leaves no valid store, so it can be repeated.
 pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineError> {
     let table = load(from)?;
     to.prepare()?;
@@ -65,13 +65,13 @@ pub fn migrate(from: Place<'_>, mut to: Place<'_>) -> Result<Migrated, EngineErr
     Ok(Migrated { leases: records, version, bytes })
 }
 
-/// The Leases of a store.
+/// Loads the Leases of a store.
 fn load(mut from: Place<'_>) -> Result<Table, EngineError> {
     if !from.open()?.has_manifest {
         return Err(damaged(&from.config.store, "manifest", "it is not there: no server has used this store"));
     }
     let Place { port, config, mut wait } = from;
-    // The event log is of no use here.
+    // The event log is not needed here.
     let mut table = Table::new(ResourceVersion(0), 1, usize::MAX);
     let mut journal = Journal::new(port, config, 0);
     while journal.is_loading() {
@@ -111,7 +111,7 @@ impl Place<'_> {
         }
     }
 
-    /// Sees to it that the store is new, and deletes what an attempt that was broken off has left there.
+    /// Checks that the store is new, and deletes what an interrupted attempt left there.
     fn prepare(&mut self) -> Result<(), EngineError> {
         let Opened { has_manifest, has_entries, snapshots } = self.open()?;
         if has_manifest || has_entries {
@@ -124,7 +124,7 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// Makes a commit durable. Bytes of its chunk.
+    /// Makes a commit durable. Returns the size of its chunk in bytes.
     fn commit(&mut self, commit: Commit) -> Result<usize, EngineError> {
         match self.ask(Command::Commit(commit))? {
             Event::Committed { chunk_bytes, .. } => Ok(chunk_bytes),

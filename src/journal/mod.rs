@@ -1,4 +1,4 @@
-//! The journal: every change is made durable, in one order, before anybody can see it.
+//! The journal makes every change durable, in one order, before anybody can see it.
 //!
 //! ```text
 //!   Change ─► submit ─► batch ─► Port ─► Worker ─► Engine::commit
@@ -6,27 +6,27 @@
 //!   outcome, table ◄─ Table::apply ◄─ advance ◄─ Port ◄┘
 //! ```
 //!
-//! The event loop owns a [`Journal`], which sends what is to be stored through a [`Port`] to a [`Worker`]. The worker
-//! owns the [`Engine`](crate::engine::Engine) and may block. While one batch is made durable the next one fills. Here
-//! is no clock, no thread and no chance but what is handed in; only [`ThreadPort`] has a thread.
+//! The event loop owns a [`Journal`], which sends commits through a [`Port`] to a [`Worker`]. The worker owns the
+//! [`Engine`](crate::engine::Engine) and may block. While one batch is made durable, the next one fills. This module
+//! has no clock, thread or randomness of its own; only [`ThreadPort`] has a thread.
 //!
-//! What is stored are entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and
-//! one `manifest`; each begins and ends as `seal` says. A Lease in them stands as `lease_form` says. All have a number
-//! of their format; a start refuses later ones.
+//! The store holds entries (`entry`, one batch each), chunks of snapshots (`chunk`, of a stream of `record`s), and one
+//! `manifest`. `seal` defines how each begins and ends, and `lease_form` the form of a Lease. Each value has the number
+//! of its format; a start refuses newer formats.
 //!
-//! A start loads the base that the manifest names and applies every entry behind it. Each entry says what its writer
-//! had applied; where that differs from what the entries before it lead to, something is damaged, and the start ends
-//! with the place. A torn end is nothing that this module sees: an engine has a commit wholly or not at all.
+//! A start loads the base that the manifest names and applies every later entry. Each entry says what its writer had
+//! applied. If that differs from the entries before it, the store is damaged, and the start fails with the place. This
+//! module never sees a torn end: an engine keeps a commit completely or not at all.
 //!
 //! # Several writers
 //!
-//! Processes that share a store are equal: each appends entries, and each applies all entries, its own included, in the
-//! order of their positions. Whether an entry is applied depends on its writer's sequence and on the entries before it
-//! alone, so the tables are the same wherever they have come to the same position. A change whose Lease another writer
-//! changed first is rejected everywhere. An entry of which one before it is missing, or whose writer had another table,
-//! shows that something went wrong on the way: [`EngineError::Lost`], after which the process loads the store again.
+//! Processes that share a store are equal. Each appends entries, and each applies all entries, its own included, in the
+//! order of their positions. Only its writer's sequence and the earlier entries decide whether an entry is applied. So
+//! all tables at the same position are the same. Every replica rejects a change whose Lease another writer changed
+//! first. If an earlier entry is missing, or the writer had a different table, the process fails with
+//! [`EngineError::Lost`] and loads the store again.
 //!
-//! What a table shows may be older than what another process has acknowledged. Who needs to know better asks for a
+//! A table may be older than what another process has acknowledged. A request that needs current data asks for a
 //! [barrier](Journal::ask_barrier).
 
 mod applied;
@@ -84,9 +84,9 @@ use std::collections::VecDeque;
 use tracing::{info, warn};
 use upkeep::{Upkeep, Work};
 
-/// The loop's side of the journal.
+/// The event loop's side of the journal.
 ///
-/// In each turn: [`Journal::advance`], then any number of [`Journal::submit`], then [`Journal::end_turn`].
+/// Call order in each turn: [`Journal::advance`], then any number of [`Journal::submit`], then [`Journal::end_turn`].
 #[derive(Debug)]
 pub struct Journal {
     port: Box<dyn Port>,
@@ -94,34 +94,34 @@ pub struct Journal {
     phase: Phase,
     batches: Batches,
     applied: Applied,
-    /// Entries that are durable and not looked at yet.
+    /// Durable entries that are not yet applied.
     delivered: VecDeque<Entry>,
-    /// An entry of another writer that is being applied.
+    /// Another writer's entry that is being applied.
     replaying: Option<Replaying>,
-    /// For the changes of other writers, if there are any.
+    /// Slots of the Leases, for the changes of other writers; none in a store with one writer.
     numbers: Option<Numbers>,
     barriers: Barriers,
-    /// Whether the last call of [`Journal::advance`] stopped because it had done enough.
+    /// Whether the last call of [`Journal::advance`] stopped because its budget was used up.
     is_cut: bool,
-    /// When the last barrier was passed, in ms.
+    /// When a barrier was last passed, in ms.
     passed_ms: Option<u64>,
-    /// When this process asks for a barrier to find out whether it is behind, in ms.
+    /// When this process next asks for a barrier to check whether it is behind, in ms.
     look_ms: u64,
     is_reachable: bool,
-    /// The commit that the worker has.
+    /// The worker's current commit.
     under_way: Option<UnderWay>,
     gathering: Option<Gathering>,
-    /// When the first of the changes that wait was submitted, in ms.
+    /// When the first waiting change was submitted, in ms.
     waiting_since_ms: u64,
-    /// Until when the renewals that wait are held back, in ms.
+    /// Until when the waiting renewals are held back, in ms.
     held_until_ms: Option<u64>,
-    /// When writes are tried again, if the last commit found no room.
+    /// When writes are tried again after a commit that found no space, in ms.
     no_space_until_ms: Option<u64>,
     is_stopped: bool,
-    /// Size of the store, if that tells.
+    /// Size of the store, if it reports one.
     store_size: Option<StoreSize>,
     counts: Counts,
-    /// Version of the table, and the time, as the last call knew them.
+    /// Version of the table and time, as of the last call.
     version: ResourceVersion,
     now_ms: u64,
 }
@@ -130,21 +130,21 @@ pub struct Journal {
 enum Phase {
     Loading(Box<Loading>),
     Ready(Box<Upkeep>),
-    /// The store cannot be used any more.
+    /// The store can no longer be used.
     Failed,
 }
 
-/// A commit that the worker has.
+/// The worker's current commit.
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// Changes and bytes of the batch; 0 if there is none.
+    /// Changes and bytes of the batch; 0 without a batch.
     changes: usize,
     bytes: usize,
-    /// The batch again, if there is something beside it: without that it may have room.
+    /// A copy of the batch if the commit also has upkeep: alone the batch may find space.
     batch_again: Option<Vec<u8>>,
 }
 
-/// A batch that is held back while turns bring more changes for it.
+/// A batch that is held back while each turn brings more changes.
 #[derive(Clone, Copy, Debug)]
 struct Gathering {
     /// Changes in the batch at the end of the last turn.
@@ -153,22 +153,21 @@ struct Gathering {
     since_ms: u64,
 }
 
-/// What a call of [`Journal::advance`] has done.
+/// Result of [`Journal::advance`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Advanced {
-    /// Changes whose tickets were settled.
+    /// Number of settled tickets.
     pub settled: usize,
     /// Whether a change of any writer was applied.
     pub has_applied: bool,
-    /// Whether a barrier was passed, or none can be passed since the store cannot be reached.
+    /// Whether a barrier was passed, or none can be passed because the store is unreachable.
     pub has_ended_barriers: bool,
-    /// Whether this call has ended the loading of the table.
+    /// Whether this call completed the loading of the table.
     pub has_loaded: bool,
 }
 
 impl Journal {
-    /// A journal whose table is to be loaded, and which asks `port` for that. `writer` is a number that no process has
-    /// had before.
+    /// Creates a journal that loads its table through `port`. `writer` is a number that no process has had before.
     #[must_use]
     pub fn new(mut port: Box<dyn Port>, config: Config, writer: u64) -> Self {
         let loading = Loading::begin(&mut *port, &config);
@@ -199,24 +198,24 @@ impl Journal {
         }
     }
 
-    /// Whether the table is not loaded yet.
+    /// Whether the table is still being loaded.
     #[must_use]
     pub fn is_loading(&self) -> bool {
         matches!(self.phase, Phase::Loading(_))
     }
 
-    /// Whether a change that is submitted now has a chance to become durable.
+    /// Whether a change submitted now can become durable.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         let is_ready = matches!(self.phase, Phase::Ready(_));
         is_ready && self.is_reachable && self.no_space_until_ms.is_none() && !self.is_stopped
     }
 
-    /// Takes in what the worker says. Loads the table, which must be empty at first, by about `records_max` Leases and
-    /// changes; after that applies as many changes that are durable, in order, and settles their tickets.
+    /// Handles the worker's events. Loads about `records_max` Leases and changes into the table, which must be empty at
+    /// first. Once loaded, applies as many durable changes, in order, and settles their tickets.
     ///
     /// # Errors
-    /// [`EngineError`], after which the journal can only be dropped: the process is to say what it is and to end.
+    /// [`EngineError`], after which the journal can only be dropped. The process must report the error and exit.
     pub fn advance(&mut self, table: &mut Table, now_ms: u64, records_max: usize) -> Result<Advanced, EngineError> {
         self.now_ms = now_ms;
         let (settled_before, passed_before) = (self.batches.settled(), self.barriers.passed());
@@ -271,7 +270,7 @@ impl Journal {
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
                 self.on_entry(entry, table)?;
-                // An entry takes time, also one without changes for this table.
+                // An entry takes time even without changes for this table.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
                 self.on_event(event, now_ms)?;
@@ -285,7 +284,7 @@ impl Journal {
         self.batches.is_applying() || self.replaying.is_some()
     }
 
-    /// Applies changes of another writer, as many as `changes_max` says; gives how many.
+    /// Applies up to `changes_max` changes of another writer; returns their number.
     fn replay(&mut self, table: &mut Table, changes_max: usize) -> Result<usize, EngineError> {
         let (Some(replaying), Some(numbers)) = (&mut self.replaying, &mut self.numbers) else { return Ok(0) };
         let count = replaying.step(&self.config.store, table, numbers, changes_max)?;
@@ -297,7 +296,7 @@ impl Journal {
         Ok(count)
     }
 
-    /// Takes in an entry that is durable.
+    /// Handles a durable entry.
     fn on_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         let (store, position, version) = (&self.config.store, entry.position, table.version());
@@ -391,13 +390,13 @@ impl Journal {
         }
     }
 
-    /// Bytes that the store may have in use before creations are refused, if there is a limit.
+    /// Returns the bytes in use above which creations are refused, if there is a limit.
     fn store_bytes_max(&self) -> Option<u64> {
         let share = |quota: u64| quota / 100 * config::QUOTA_SHARE;
         self.config.limits.store_bytes_max.or_else(|| self.store_size?.quota_bytes.map(share))
     }
 
-    /// Whether the store has room for more Leases. Renewals, changes and deletions may go on if it has not.
+    /// Whether the store has room for more Leases. Without room, renewals, changes and deletions may still go on.
     #[must_use]
     pub fn takes_creations(&self) -> bool {
         let Some((size, max)) = self.store_size.zip(self.store_bytes_max()) else { return true };
@@ -425,7 +424,7 @@ impl Journal {
         }
     }
 
-    /// Whether [`Journal::advance`] or [`Journal::end_turn`] has something to do before the worker says more.
+    /// Whether [`Journal::advance`] or [`Journal::end_turn`] has work to do before the worker's next event.
     #[must_use]
     pub fn has_work(&self) -> bool {
         match &self.phase {
@@ -442,21 +441,21 @@ impl Journal {
         }
     }
 
-    /// Whether nothing is on its way, so that the journal can be dropped without a loss.
+    /// Whether nothing is in flight, so that the journal can be dropped without a loss.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.batches.len() == 0 && self.under_way.is_none()
     }
 
-    /// Number of the ticket of the change of this key that is submitted and not settled. While there is one, no other
-    /// change of the key can be made.
+    /// Returns the number of the ticket of this key's change in flight. Until it is settled, no other change of the key
+    /// can be made.
     #[inline]
     #[must_use]
     pub fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         self.batches.in_flight(namespace, name)
     }
 
-    /// Takes a change that was made from the present state of `table`.
+    /// Submits a change that was made from the current state of `table`.
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
@@ -465,7 +464,8 @@ impl Journal {
         self.submit_with(table, change, None, now_ms)
     }
 
-    /// Does the same. [`Journal::take_holder_changes`] gives `holder_change` back once the change is applied.
+    /// Submits a change like [`Journal::submit`]. [`Journal::take_holder_changes`] returns `holder_change` once it is
+    /// applied.
     ///
     /// # Errors
     /// [`Refusal`]; the change is dropped.
@@ -499,27 +499,27 @@ impl Journal {
         }
     }
 
-    /// All tickets up to this number have an outcome.
+    /// Returns the number up to which all tickets have an outcome.
     #[inline]
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.batches.settled()
     }
 
-    /// Number of a barrier for a request that has come. When it is [passed](Journal::passed_barrier), the table has all
-    /// that any process had appended before this call. Of a store with one writer the table has that always.
+    /// Returns the number of a barrier for a new request. Once it is [passed](Journal::passed_barrier), the table has
+    /// everything that any process had appended before this call. With one writer that is always so.
     pub fn ask_barrier(&mut self) -> u64 {
         if self.config.is_shared { self.barriers.ask() } else { 0 }
     }
 
-    /// Number of the last barrier that is passed.
+    /// Returns the number of the last passed barrier.
     #[inline]
     #[must_use]
     pub fn passed_barrier(&self) -> u64 {
         self.barriers.passed()
     }
 
-    /// Whether the table has lately had all that any process had appended. Of a store with one writer it always has.
+    /// Whether a recent barrier was passed, so that the table is not behind. With one writer that is always so.
     #[must_use]
     pub fn is_current(&self, now_ms: u64) -> bool {
         let behind_ms_max = self.config.limits.behind_ms_max;
@@ -527,14 +527,14 @@ impl Journal {
             || self.passed_ms.is_some_and(|passed_ms| now_ms <= passed_ms.saturating_add(behind_ms_max))
     }
 
-    /// Whether the store can be reached, as far as the port knows.
+    /// Whether the store is reachable, as far as the port knows.
     #[inline]
     #[must_use]
     pub fn is_reachable(&self) -> bool {
         self.is_reachable
     }
 
-    /// Version of the last change that is applied.
+    /// Returns the version of the last applied change.
     #[inline]
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
@@ -548,13 +548,13 @@ impl Journal {
         self.config.is_shared
     }
 
-    /// Bytes of the quota that creations and replacements in flight take.
+    /// Returns the bytes of the quota that are reserved for creations and replacements in flight.
     #[must_use]
     pub fn reserved_bytes(&self) -> usize {
         self.batches.reserved_bytes()
     }
 
-    /// Ends a turn: if the worker has nothing to do, sends it the changes that wait, and a bounded piece of upkeep.
+    /// Ends a turn. If the worker is idle, sends it the waiting changes and a bounded amount of upkeep.
     pub fn end_turn(&mut self, table: &Table, now_ms: u64) {
         self.now_ms = now_ms;
         if self.config.is_shared && matches!(self.phase, Phase::Ready(_)) {
@@ -599,8 +599,8 @@ impl Journal {
         }
     }
 
-    /// Until when the changes that wait are held back, if all are renewals. Nobody waits for a heartbeat, and a commit
-    /// costs the store the same however many there are in it.
+    /// Until when the waiting changes are held back, if all are renewals. No client waits for a heartbeat, and a commit
+    /// costs the store the same however many renewals it has.
     fn hold_renewals(&self, now_ms: u64) -> Option<u64> {
         let Limits { renewal_wait_ms, batch_changes_max, .. } = self.config.limits;
         let until_ms = self.waiting_since_ms.saturating_add(renewal_wait_ms);
@@ -611,8 +611,8 @@ impl Journal {
         is_held.then_some(until_ms)
     }
 
-    /// Holds a batch of many changes back for some milliseconds while each turn brings more of them. The cost of a
-    /// commit hardly depends on its length, so a loop that is never idle commits less often. A few changes go at once.
+    /// Holds a batch of many changes back for some milliseconds while each turn brings more. The cost of a commit
+    /// hardly depends on its size, so a busy loop commits less often. A batch of few changes is sent at once.
     fn gathers(&mut self, now_ms: u64) -> bool {
         let Limits { gathered_changes_min, gather_ms_max, batch_changes_max, .. } = self.config.limits;
         let changes = self.batches.waiting_len();
@@ -631,19 +631,19 @@ impl Journal {
         self.port.send(Command::Commit(commit));
     }
 
-    /// Takes no more changes. Those that are in flight go on.
+    /// Stops accepting changes. Those in flight continue.
     pub fn stop(&mut self) {
         self.is_stopped = true;
     }
 
-    /// When [`Journal::end_turn`] is to be called, though nothing else happens.
+    /// Returns when [`Journal::end_turn`] must be called next, if no event arrives before.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         match &self.phase {
             Phase::Ready(upkeep) => {
                 let look_ms = self.config.is_shared.then_some(self.look_ms);
                 let upkeep_ms = if self.under_way.is_none() { upkeep.due_ms() } else { None };
-                // Renewals that are held will find out whether there is room again.
+                // The held renewals will show whether there is space again.
                 let batch_ms = self.held_until_ms.or(self.no_space_until_ms).filter(|_| self.under_way.is_none());
                 [look_ms, upkeep_ms, batch_ms].into_iter().flatten().min()
             }
@@ -651,7 +651,7 @@ impl Journal {
         }
     }
 
-    /// How the journal stands.
+    /// Returns the state of the journal.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats {
@@ -669,12 +669,12 @@ impl Journal {
         stats
     }
 
-    /// Changes of holder that were submitted here and applied since the last call.
+    /// Returns the changes of holder that were submitted here and applied since the last call.
     pub fn take_holder_changes(&mut self) -> Vec<HolderChange> {
         self.batches.take_holder_changes()
     }
 
-    /// Batches that became durable since the last call, the first 1,024 of them.
+    /// Returns the batches that became durable since the last call, at most the first 1,024.
     pub fn take_commits(&mut self) -> Vec<CommitStats> {
         self.counts.take_commits()
     }

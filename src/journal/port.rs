@@ -1,15 +1,14 @@
-//! What the loop and the worker say to each other, and the thread on which the worker runs.
+//! Commands and events between the event loop and the worker, and the worker's thread.
 //!
-//! A port to a store with several writers keeps to more rules:
+//! A port to a store with several writers follows more rules:
 //!
 //! - [`Event::Delivered`], [`Event::Replaced`], [`Event::Reachable`] and [`Event::Size`] come without a command.
-//! - [`Command::FindEnd`] may be answered before a commit that was sent earlier.
-//! - All that is read from [`Command::Open`] to the end of the entries is one state of the store.
-//! - The first entry and the first manifest that are delivered are those right behind that state. They come after the
-//!   end of the entries.
-//! - No entry is left out. A port that has missed one fails with [`EngineError::Lost`].
-//! - The answer to a commit with a manifest comes before any manifest that was put later.
-//! - The attempt of a commit that outlived the answer may take effect later, but only once.
+//! - [`Command::FindEnd`] may be answered before an earlier commit.
+//! - Everything read from [`Command::Open`] to the end of the entries is one state of the store.
+//! - The first delivered entry and manifest directly follow that state. They come after the end of the entries.
+//! - No entry is skipped. A port that has missed one fails with [`EngineError::Lost`].
+//! - The answer to a commit with a manifest comes before any later manifest.
+//! - An attempt of a commit that is still in flight at the answer may take effect later, but only once.
 
 use super::worker::Worker;
 use crate::engine::{EngineError, Entry, Position, SnapshotId, Write};
@@ -23,36 +22,36 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// What the worker is to do. Commands are done in their order; each is followed by one [`Event`].
+/// Commands to the worker, which runs them in order. Each is answered by one [`Event`].
 #[derive(Debug)]
 pub enum Command {
-    /// Reads the manifest, and finds out what is there beside it.
+    /// Reads the manifest, and lists what else is stored.
     Open,
     /// Reads a piece of a snapshot.
     ReadChunk {
-        /// Snapshot that the piece belongs to.
+        /// Snapshot of the piece.
         snapshot: SnapshotId,
         /// Index of the piece, from 0.
         index: u32,
     },
-    /// Reads the next entries of the journal, from its beginning on.
+    /// Reads the next entries of the journal, starting with the first.
     ReadEntries,
     /// Makes writes durable, all of them or none.
     Commit(Commit),
-    /// Finds the last entry that any writer has appended. The look must begin after the command.
+    /// Finds the last entry that any writer has appended. The query must begin after the command was sent.
     FindEnd,
 }
 
-/// What becomes durable together.
+/// Writes that become durable together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     /// Sealed entry.
     pub append: Option<Vec<u8>>,
     /// Piece of a snapshot.
     pub piece: Option<Piece>,
-    /// What else there is to write.
+    /// Other writes.
     pub writes: Vec<Write>,
-    /// Manifest that is to take the place of one. It goes alone.
+    /// Manifest that replaces the current one. It is committed alone.
     pub manifest: Option<Box<StoredManifest>>,
 }
 
@@ -61,8 +60,8 @@ pub struct Commit {
 pub struct StoredManifest {
     /// Sealed bytes.
     pub bytes: Vec<u8>,
-    /// Of a manifest that was read, its revision. Of one that is to be put, the revision of the one that it replaces, 0
-    /// if there is none. A store with one writer has 0 for all.
+    /// Revision of a manifest that was read. In a commit, the revision of the manifest that it replaces, 0 if there is
+    /// none. Always 0 in a store with one writer.
     pub revision: u64,
 }
 
@@ -71,7 +70,7 @@ pub struct StoredManifest {
 pub struct End {
     /// Position of the last entry; 0 if there is none.
     pub position: Position,
-    /// Number of entries that were ever appended, those that are deleted by now included.
+    /// Number of entries ever appended, including deleted ones.
     pub entries: u64,
 }
 
@@ -82,31 +81,31 @@ pub struct StoreSize {
     pub bytes: u64,
     /// Bytes of the pages in use.
     pub in_use_bytes: u64,
-    /// Bytes at which the store is full; none if it does not tell.
+    /// Bytes at which the store is full; none if unknown.
     pub quota_bytes: Option<u64>,
 }
 
 /// A piece of a snapshot, before it is compressed and sealed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Snapshot that it belongs to.
+    /// Snapshot of the piece.
     pub snapshot: SnapshotId,
     /// Index in the snapshot, from 0.
     pub index: u32,
-    /// Format in which the chunk is written, or was read.
+    /// Format of the chunk.
     pub format: u8,
-    /// Part of the stream of records.
+    /// Part of the record stream.
     pub bytes: Vec<u8>,
 }
 
-/// What the worker says.
+/// Events from the worker.
 #[derive(Debug)]
 pub enum Event {
     /// The store is open.
     Opened {
         /// The manifest; none in a new store.
         manifest: Option<StoredManifest>,
-        /// Snapshots of which there are chunks.
+        /// Snapshots that have chunks.
         snapshots: Vec<SnapshotId>,
         /// Whether there are entries.
         has_entries: bool,
@@ -117,44 +116,44 @@ pub enum Event {
     Entries(Vec<Entry>),
     /// A commit is durable.
     Committed {
-        /// Entries that the journal gained, in order. A store with several writers delivers them by themselves.
+        /// New entries of the journal, in order. A store with several writers delivers them separately.
         entries: Vec<Entry>,
-        /// Revision of the manifest that was put; 0 if none was, or if there is one writer.
+        /// Revision of the new manifest; 0 without one, or with one writer.
         revision: u64,
-        /// Bytes of the chunk that became of the piece.
+        /// Size of the piece's chunk, in bytes.
         chunk_bytes: usize,
-        /// Microseconds that the commit took; 0 if nobody measured it.
+        /// Duration of the commit, in microseconds; 0 if not measured.
         took_us: u64,
     },
-    /// A manifest was not put, because another writer had replaced the one that it was for.
+    /// The manifest was not written, because another writer had already replaced its predecessor.
     Overtaken,
     /// The last entry of the journal.
     End(End),
-    /// Entries that the journal gained, of all writers, in order. The first follows the last one that was read.
+    /// New entries of all writers, in order. The first follows the last entry that was read.
     Delivered(Vec<Entry>),
-    /// A manifest was put, by any writer.
+    /// A writer has written a manifest.
     Replaced(StoredManifest),
-    /// Whether the store can be reached. It can when the port is made.
+    /// Whether the store is reachable. It is when the port is created.
     Reachable(bool),
-    /// The size of the store, now and then.
+    /// Size of the store, reported from time to time.
     Size(StoreSize),
-    /// A command failed. After [`EngineError::NoSpace`] of a commit the worker can be used further, else not.
+    /// A command failed. The worker remains usable only after [`EngineError::NoSpace`] of a commit.
     Failed(EngineError),
 }
 
-/// The loop's end of the way to the worker and back.
+/// The event loop's connection to the worker.
 pub trait Port: fmt::Debug {
-    /// Hands over a command. Never blocks: no more than [`COMMANDS_MAX`] are under way.
+    /// Sends a command. Never blocks: at most [`COMMANDS_MAX`] are under way.
     fn send(&mut self, command: Command);
 
-    /// The next thing that the worker says, if it has said something.
+    /// Returns the worker's next event, if there is one.
     fn next(&mut self) -> Option<Event>;
 }
 
-/// Commands that are under way at one time, at the most.
+/// Most commands under way at one time.
 pub const COMMANDS_MAX: usize = 4;
 
-/// A worker on a thread of its own.
+/// A worker on its own thread.
 #[derive(Debug)]
 pub struct ThreadPort {
     commands: Option<SyncSender<Command>>,
@@ -166,7 +165,7 @@ impl ThreadPort {
     /// Starts the thread. `waker` wakes the loop after each event.
     ///
     /// # Errors
-    /// What the system says if it gives no thread.
+    /// The system's error if the thread cannot start.
     pub fn start(mut worker: Worker, waker: Arc<Waker>) -> io::Result<Self> {
         let (commands, received) = sync_channel(COMMANDS_MAX);
         let (sender, events) = updates::queue(waker);
@@ -191,7 +190,7 @@ impl Port for ThreadPort {
     fn send(&mut self, command: Command) {
         let sent = self.commands.as_ref().map(|commands| commands.try_send(command));
         assert!(!matches!(sent, Some(Err(TrySendError::Full(_)))), "more commands than may be under way");
-        // A thread that has ended panicked, and with it the process.
+        // A thread that has ended has panicked, which ends the process too.
     }
 
     fn next(&mut self) -> Option<Event> {
@@ -200,8 +199,7 @@ impl Port for ThreadPort {
 }
 
 impl Drop for ThreadPort {
-    /// Waits until the worker has done what is under way and has closed the store, so that the next process finds it
-    /// closed.
+    /// Waits until the worker has finished its command and closed the store, so that the next process finds it closed.
     fn drop(&mut self) {
         self.commands = None;
         if let Some(thread) = self.thread.take()
@@ -212,7 +210,7 @@ impl Drop for ThreadPort {
     }
 }
 
-/// A worker that runs when it is given a command: for tests.
+/// A worker that runs inside [`Port::send`], for tests.
 #[derive(Debug)]
 pub struct CallPort {
     worker: Worker,
@@ -220,7 +218,7 @@ pub struct CallPort {
 }
 
 impl CallPort {
-    /// Calls `worker`.
+    /// Creates a port that calls `worker`.
     #[must_use]
     pub fn new(worker: Worker) -> Self {
         Self { worker, events: VecDeque::new() }

@@ -1,5 +1,5 @@
-//! The records of a snapshot: a stream of bytes with a record for each Lease, in no particular order. The stream is
-//! cut into pieces at any byte.
+//! The records of a snapshot: a byte stream with one record for each Lease, in any order. The stream is cut into pieces
+//! at any byte.
 //!
 //! ```text
 //!   number   bytes of the record
@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::resource::ResourceVersion;
 use crate::table::object::Object;
 
-/// A Lease as a snapshot has it.
+/// A Lease in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Version of the Lease's creation.
@@ -24,7 +24,7 @@ pub(super) struct Record {
     pub(super) lease: Lease,
 }
 
-/// Appends the record of a state.
+/// Appends the record of an object.
 pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
     let start = out.len();
     put_varint(out, object.number().0);
@@ -39,16 +39,16 @@ pub(super) fn put_record(out: &mut Vec<u8>, object: &Object) {
 /// Reads records from pieces.
 #[derive(Debug, Default)]
 pub(super) struct RecordReader {
-    /// The rest of the pieces that came.
+    /// Bytes of the pieces that are not dropped yet.
     bytes: Vec<u8>,
-    /// Bytes of them that have been read.
+    /// Bytes of those that have been read.
     at: usize,
-    /// Bytes of the pieces before.
+    /// Bytes that were dropped before.
     offset: usize,
 }
 
 impl RecordReader {
-    /// Takes in the next piece.
+    /// Adds the next piece.
     pub(super) fn push(&mut self, piece: &[u8]) {
         self.bytes.drain(..self.at);
         self.offset += self.at;
@@ -56,18 +56,18 @@ impl RecordReader {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Whether nothing is left of the pieces that came.
+    /// Whether all bytes have been read.
     pub(super) fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }
 
-    /// The next record; none if it is not whole yet.
+    /// Returns the next record; none if it is not complete yet.
     ///
     /// # Errors
-    /// [`FormError`], with the place in the stream.
+    /// [`FormError`], with the offset in the stream.
     pub(super) fn next(&mut self) -> Result<Option<Record>, FormError> {
         let mut reader = Reader::new(&self.bytes, self.at);
-        // A length that is cut ends early, and so does a record: both are whole when more has come.
+        // A length or a record may be cut off by the end of a piece; more bytes complete it.
         let Ok(length) = reader.varint() else {
             return if reader.remaining() == 0 { Ok(None) } else { Err(self.moved(reader.damaged("a wrong length"))) };
         };

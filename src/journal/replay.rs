@@ -1,4 +1,4 @@
-//! Stored changes to changes of a table: for what another process wrote, or this one before it ended.
+//! Replays stored changes to a table: those of another process, or of this one before it restarted.
 
 use super::applied::{Agreement, Applied, EntryName, Order, Rejections};
 use super::entry::{EntryReader, Header, Origin, StoredChange};
@@ -13,7 +13,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use tracing::warn;
 
-/// Where in a table the Lease of a number is. It is kept for as long as stored changes are applied.
+/// Slot of each Lease by its number, kept up to date while stored changes are applied.
 #[derive(Debug, Default)]
 pub(super) struct Numbers(HashMap<ResourceVersion, Slot, FixedState>);
 
@@ -22,10 +22,10 @@ impl Numbers {
         self.0.reserve(count);
     }
 
-    /// Puts a stored Lease into a table.
+    /// Inserts a stored Lease into a table.
     ///
     /// # Errors
-    /// [`Rejected`] if its versions or its name cannot be.
+    /// [`Rejected`] if its versions or its name are impossible.
     pub(super) fn restore(&mut self, table: &mut Table, record: Record) -> Result<(), Rejected> {
         let Record { number, version, lease } = record;
         let slot = table.restore(number, version, lease)?;
@@ -57,10 +57,10 @@ impl Numbers {
         }
     }
 
-    /// Whether a stored change was installed; else the table is as before.
+    /// Applies a stored change. Returns whether it was installed; if not, the table is unchanged.
     ///
     /// # Errors
-    /// What is wrong with a change that nobody can have made.
+    /// The reason why no writer can have made the change.
     fn apply_stored(&mut self, table: &mut Table, change: StoredChange) -> Result<bool, &'static str> {
         match change {
             StoredChange::Create(lease) => Ok(self.apply(table, Change::Create(lease)).is_ok()),
@@ -87,7 +87,7 @@ impl Numbers {
     }
 }
 
-/// An entry whose changes are applied in steps.
+/// An entry that is applied in steps.
 #[derive(Debug)]
 pub(super) struct Replaying {
     position: Position,
@@ -98,33 +98,32 @@ pub(super) struct Replaying {
     base: ResourceVersion,
 }
 
-/// What is expected of an entry.
+/// Expectations of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// Its writer had applied every entry before it.
+    /// The writer had applied every earlier entry.
     OneWriter,
-    /// It was read with all others that the store had. Another start would read the same.
+    /// It was read together with the whole store. Another start would read the same.
     Stored,
-    /// It was delivered to a table that has followed the journal. Another start can mend the table.
+    /// It was delivered to a table that follows the journal. Another start can repair the table.
     Delivered,
 }
 
-/// What to do with an entry.
+/// The decision about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// To apply it.
+    /// The entry is applied.
     Apply,
-    /// To pass over it: it was applied before.
+    /// The entry is skipped: it was applied before.
     PassOver,
-    /// To pass over it, as its writer is not remembered.
+    /// The entry is skipped: its writer is not remembered.
     Reject,
 }
 
-/// What to do with the entry at `position`, by what its writer says.
+/// Decides about the entry at `position` by its header.
 ///
 /// # Errors
-/// [`EngineError`] if an entry before it is missing, or if its writer's table and this one, at `version`, are not the
-/// same.
+/// [`EngineError`] if an earlier entry is missing, or if the writer's table differs from this one, at `version`.
 pub(super) fn judge(
     store: &str,
     position: Position,
@@ -161,7 +160,7 @@ pub(super) fn judge(
     );
     match expected {
         Expected::OneWriter | Expected::Delivered => Err(wrong(&what)),
-        // The store is what counts. The table of that writer was wrong, and its writer has found that out by now.
+        // The store is authoritative. The writer's table was wrong, and the writer has noticed by now.
         Expected::Stored => {
             warn!(position = position.0, "an entry of a writer with another table: {what}");
             Ok(Verdict::Apply)
@@ -170,10 +169,10 @@ pub(super) fn judge(
 }
 
 impl Replaying {
-    /// Begins with an entry, if it is to be applied. `applied` takes in that an entry was passed over.
+    /// Begins an entry that is to be applied. A skipped entry is recorded in `applied`.
     ///
     /// # Errors
-    /// [`EngineError`] if it is damaged, or as those of [`judge`].
+    /// [`EngineError`] if it is damaged, or as for [`judge`].
     pub(super) fn begin(
         store: &str,
         entry: Entry,
@@ -192,11 +191,10 @@ impl Replaying {
         }
     }
 
-    /// Applies the next changes, as many as `changes_max` says; gives how many. When the last one is, `applied` says
-    /// so.
+    /// Applies up to `changes_max` of the next changes; returns their number.
     ///
     /// # Errors
-    /// [`EngineError`] if what follows is damaged.
+    /// [`EngineError`] if the next bytes are damaged.
     pub(super) fn step(
         &mut self,
         store: &str,
@@ -224,10 +222,10 @@ impl Replaying {
         self.reader.remaining() == 0
     }
 
-    /// Ends an entry of which all changes are applied.
+    /// Completes an entry whose changes are all applied, and records it in `applied`.
     ///
     /// # Errors
-    /// [`EngineError`] if there is more in it than it should be.
+    /// [`EngineError`] if the entry has more bytes than its changes.
     pub(super) fn finish(mut self, store: &str, table: &Table, applied: &mut Applied) -> Result<(), EngineError> {
         assert!(self.is_done(), "an entry with changes that are not applied");
         self.reader.next().map_err(|error| unreadable(store, &name(self.position), error))?;
@@ -243,7 +241,7 @@ impl Replaying {
     }
 }
 
-/// What an entry is called in messages.
+/// Returns the name of an entry in messages.
 pub(super) fn name(position: Position) -> String {
     format!("entry {}", position.0)
 }

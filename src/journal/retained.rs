@@ -1,9 +1,9 @@
-//! Which entries the store holds, in segments: enough to delete them in bounded pieces and to say how much they are.
+//! The entries in the store, in segments: enough to delete them in bounded amounts and to report their size.
 
 use crate::engine::Position;
 use std::collections::VecDeque;
 
-/// Some entries, and their bytes.
+/// A number of entries, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amount {
     pub(super) entries: u64,
@@ -17,7 +17,7 @@ impl Amount {
     }
 }
 
-/// Entries that the store holds.
+/// The entries in the store.
 #[derive(Debug)]
 pub(super) struct Retained {
     segments: VecDeque<Segment>,
@@ -25,16 +25,16 @@ pub(super) struct Retained {
     segment_entries_max: u64,
 }
 
-/// Entries next to each other.
+/// Consecutive entries.
 #[derive(Debug)]
 struct Segment {
-    /// Position of the last one.
+    /// Position of the last entry.
     last: Position,
     amount: Amount,
 }
 
 impl Retained {
-    /// None yet; segments get about so many.
+    /// No entries yet. A segment gets about `segment_entries_max` of them.
     pub(super) fn new(segment_entries_max: u64) -> Self {
         Self { segments: VecDeque::new(), total: Amount::default(), segment_entries_max }
     }
@@ -60,14 +60,14 @@ impl Retained {
         }
     }
 
-    /// Up to where the next piece of those is to be deleted that stand at `unwanted` or before. The last entry stays,
-    /// so that the engine knows the last position.
+    /// Returns the position up to which to delete next, if all entries up to `unwanted` are to go. The last segment
+    /// stays, so that the engine knows the last position.
     pub(super) fn truncation(&self, unwanted: Position) -> Option<Position> {
         let first = self.segments.front()?;
         (first.last <= unwanted && self.segments.len() > 1).then_some(first.last)
     }
 
-    /// Entries behind a position, about: those of whole segments.
+    /// Returns the entries after a position, rounded up to whole segments.
     pub(super) fn since(&self, position: Position) -> Amount {
         let mut since = Amount::default();
         for segment in self.segments.iter().filter(|segment| segment.last > position) {
@@ -77,14 +77,14 @@ impl Retained {
         since
     }
 
-    /// Takes in that another writer deletes all that [`Retained::truncation`] would.
+    /// Forgets the entries that another writer deletes: all that [`Retained::truncation`] would name.
     pub(super) fn forget(&mut self, unwanted: Position) {
         while let Some(up_to) = self.truncation(unwanted) {
             self.on_truncated(up_to);
         }
     }
 
-    /// Takes in that the first segment is deleted.
+    /// Forgets the segments that were deleted.
     pub(super) fn on_truncated(&mut self, up_to: Position) {
         while let Some(segment) = self.segments.pop_front_if(|segment| segment.last <= up_to) {
             self.total.entries -= segment.amount.entries;

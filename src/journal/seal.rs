@@ -1,4 +1,4 @@
-//! How every value of a store begins and ends: with its kind and format, and with a checksum.
+//! The start and end of every stored value: kind and format, and a checksum.
 //!
 //! ```text
 //!   0       kind: `E` an entry, `C` a chunk of a snapshot, `M` a manifest
@@ -7,12 +7,12 @@
 //!   n - 8   XXH3 of all bytes before, 64 bits
 //! ```
 //!
-//! Kind, format and checksum are the same in all formats to come. So a later format is told from damage.
+//! Kind, format and checksum will stay the same in all later formats. So a newer format is not mistaken for damage.
 
 use super::wire::{FormError, Reader};
 use twox_hash::XxHash3_64;
 
-/// What a value is.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Entry,
@@ -34,7 +34,7 @@ impl Kind {
 pub const FORMAT: u8 = 2;
 /// Number of the oldest format that this release can write.
 pub const FORMAT_WRITTEN_MIN: u8 = 2;
-/// Bytes before what the kind says.
+/// Bytes of the kind and the format.
 pub(super) const START_BYTES: usize = 2;
 /// Bytes of the checksum.
 pub(super) const SEAL_BYTES: usize = 8;
@@ -45,17 +45,17 @@ pub(super) fn begin(kind: Kind, format: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[kind.byte(), format]);
 }
 
-/// Ends a value; gives its checksum.
+/// Appends the checksum and returns it.
 pub(super) fn seal(value: &mut Vec<u8>) -> u64 {
     let checksum = hash(value);
     value.extend_from_slice(&checksum.to_le_bytes());
     checksum
 }
 
-/// A sealed value that is whole.
+/// A sealed value whose checksum is valid.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
-    /// At what stands between the start and the checksum.
+    /// Reader of the bytes between the format and the checksum.
     pub(super) reader: Reader<'a>,
     pub(super) checksum: u64,
     /// Number of the format, from 1 to [`FORMAT`].
@@ -81,7 +81,7 @@ pub(super) fn open(kind: Kind, sealed: &[u8]) -> Result<Opened<'_>, FormError> {
     }
 }
 
-/// Hash of some bytes, for checksums and chains.
+/// Hashes bytes for checksums and chains.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }

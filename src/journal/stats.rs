@@ -1,16 +1,16 @@
-//! What is counted of the journal, for metrics.
+//! Statistics of the journal, for metrics.
 
 use super::port::StoreSize;
 use crate::resource::ResourceVersion;
 
-/// How the journal stands.
+/// The state of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Whether the table is loaded and the last commit had room.
     pub is_writable: bool,
-    /// Version of the last change that is applied.
+    /// Version of the last applied change.
     pub applied_version: ResourceVersion,
-    /// Changes submitted and not settled.
+    /// Changes that are submitted and not settled.
     pub changes_in_flight: usize,
     /// Entries in the store.
     pub journal_entries: u64,
@@ -24,20 +24,20 @@ pub struct Stats {
     pub snapshots: u64,
     /// The newest snapshot in the store, if there is one.
     pub snapshot: Option<SnapshotStats>,
-    /// Size of the store, if that tells.
+    /// Size of the store, if it reports one.
     pub store: Option<StoreSize>,
-    /// Bytes that the store may have in use before creations are refused, if there is a limit.
+    /// Bytes in use above which creations are refused, if there is a limit.
     pub store_bytes_max: Option<u64>,
-    /// Commits that found no room, since the start.
+    /// Commits that found no space, since the start.
     pub storage_errors: u64,
 }
 
-/// What is known of a snapshot.
+/// Statistics of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotStats {
-    /// Milliseconds since the snapshot was begun, by the clock that the journal was given.
+    /// Age of the snapshot since it was begun, in ms, by the journal's clock.
     pub age_ms: u64,
-    /// Milliseconds from its beginning until it was durable.
+    /// Time from its beginning until it was durable, in ms.
     pub duration_ms: u64,
     /// Bytes of its chunks.
     pub bytes: u64,
@@ -48,7 +48,7 @@ pub struct SnapshotStats {
 /// One batch that became durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitStats {
-    /// Microseconds that the commit took.
+    /// Duration of the commit, in microseconds.
     pub took_us: u64,
     /// Changes in the batch.
     pub changes: usize,
@@ -56,10 +56,10 @@ pub struct CommitStats {
     pub bytes: usize,
 }
 
-/// Commits that are kept until somebody takes them.
+/// Most commits that are kept until they are taken.
 const COMMITS_MAX: usize = 1024;
 
-/// What only counts up.
+/// Counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) storage_errors: u64,

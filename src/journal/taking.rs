@@ -1,4 +1,4 @@
-//! A snapshot of the table that is being taken: read in steps on the loop, handed over in pieces.
+//! Takes a snapshot of the table: the loop reads it in steps and hands it over in pieces.
 
 use super::applied::Applied;
 use super::chunk::PIECE_BYTES;
@@ -12,7 +12,7 @@ use crate::table::Table;
 use crate::table::copy::TableCopy;
 use crate::table::snapshot::Stepped;
 
-/// A snapshot under way.
+/// A snapshot in progress.
 #[derive(Debug)]
 pub(super) struct Taking {
     id: SnapshotId,
@@ -20,23 +20,23 @@ pub(super) struct Taking {
     format: u8,
     copy: TableCopy,
     applied: Applied,
-    /// Records that are not handed over yet.
+    /// Bytes of records that are not handed over yet.
     records: Vec<u8>,
     record_count: u64,
     /// Whether all Leases have been read.
     is_read: bool,
-    /// Pieces that were handed over.
+    /// Number of pieces handed over.
     pieces: u32,
     /// Bytes of their chunks.
     bytes: u64,
     pub(super) begun_ms: u64,
     begun_us: i64,
-    /// Entries since it was begun.
+    /// Entries since the snapshot was begun.
     pub(super) since: Amount,
 }
 
 impl Taking {
-    /// Begins with the table as it stands, which `applied` tells of.
+    /// Begins a snapshot of the table's current state, which is that of `applied`.
     pub(super) fn begin(
         (id, format): (SnapshotId, u8),
         table: &Table,
@@ -64,12 +64,12 @@ impl Taking {
         self.id
     }
 
-    /// Number of pieces that were handed over.
+    /// Returns the number of pieces handed over.
     pub(super) fn pieces(&self) -> u32 {
         self.pieces
     }
 
-    /// Whether there is more to do before a piece is handed over: Leases to be read, or the manifest to be written.
+    /// Whether there is work besides handing over a piece: Leases to read, or the manifest to write.
     pub(super) fn has_work(&self) -> bool {
         self.is_short() || self.is_complete()
     }
@@ -79,7 +79,7 @@ impl Taking {
         self.is_read && self.records.is_empty()
     }
 
-    /// Whether Leases must be read before there is a piece.
+    /// Whether more Leases must be read for the next piece.
     fn is_short(&self) -> bool {
         !self.is_read && self.records.len() < PIECE_BYTES
     }
@@ -95,8 +95,7 @@ impl Taking {
         self.is_read = stepped == Stepped::Done;
     }
 
-    /// Reads some Leases if that is needed. Gives the next piece, if there are records enough for one, or no more than
-    /// the last.
+    /// Reads some Leases if needed. Returns the next piece if there are enough records, or if it is the last.
     pub(super) fn piece(&mut self, table: &Table) -> Option<Piece> {
         if self.is_short() {
             self.step(table);
@@ -110,12 +109,12 @@ impl Taking {
         Some(Piece { snapshot: self.id, index, format: self.format, bytes })
     }
 
-    /// Takes in that a piece is durable.
+    /// Adds the bytes of a durable chunk.
     pub(super) fn on_durable(&mut self, chunk_bytes: usize) {
         self.bytes += chunk_bytes as u64;
     }
 
-    /// What the manifest says of it, once all pieces were handed over.
+    /// Returns the snapshot's part of the manifest, once all pieces are handed over.
     pub(super) fn info(&self) -> Option<SnapshotInfo> {
         self.is_complete().then(|| SnapshotInfo {
             id: self.id,

@@ -1,4 +1,4 @@
-//! Stores in memory, for tests: an engine for one writer that can have no room, and a port to a store of several
+//! Stores in memory, for tests: an engine for one writer that can run out of space, and a port to a store with several
 //! writers.
 
 use super::chunk;
@@ -11,7 +11,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What a store holds.
+/// The content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) manifest: Option<Vec<u8>>,
@@ -19,21 +19,21 @@ pub(crate) struct Stored {
     pub(crate) entries: BTreeMap<Position, Vec<u8>>,
 }
 
-/// A store that outlives its engines. A clone is another handle of the same.
+/// A store that outlives its engines. A clone is another handle to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     stored: Stored,
-    /// What was stored after each commit, if that is wanted.
+    /// Content after each commit, if recorded.
     history: Option<Vec<Stored>>,
     commits: Vec<Vec<Write>>,
-    /// Commits that find no room from now on.
+    /// Number of next commits that find no space.
     no_space: u32,
-    /// Whether a commit with a chunk finds no room.
+    /// Whether commits with a chunk find no space.
     no_space_for_chunks: bool,
-    /// Whether the next commit fails for good.
+    /// Whether every commit fails.
     is_broken: bool,
 }
 
@@ -72,7 +72,7 @@ impl Store {
         self.state().commits.len()
     }
 
-    /// The next commits find no room.
+    /// Makes the next commits find no space.
     pub(crate) fn fill(&self, commits: u32) {
         self.state().no_space = commits;
     }
@@ -149,7 +149,7 @@ impl Engine for Store {
     }
 }
 
-/// A store with several writers. A clone is another handle of the same.
+/// A store with several writers. A clone is another handle to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SharedStore(Rc<RefCell<Shared>>);
 
@@ -160,28 +160,28 @@ struct Shared {
     appended: Vec<Entry>,
     /// Entries that are not delivered.
     lost: BTreeSet<Position>,
-    /// Every manifest that was put; the revision of each is its place, from 1.
+    /// Every manifest that was written. The revision of each is its index plus 1.
     manifests: Vec<Vec<u8>>,
-    /// Batches that find no room from now on.
+    /// Number of next batches that find no space.
     no_space: u32,
-    /// The last batch that found no room.
+    /// The last batch that found no space.
     refused: Option<Vec<u8>>,
-    /// Whether looks for the end get no answer.
+    /// Whether [`Command::FindEnd`] gets no answer.
     is_mute: bool,
     /// Whether nothing is delivered.
     is_silent: bool,
 }
 
-/// A process's way to a [`SharedStore`].
+/// A process's port to a [`SharedStore`].
 #[derive(Debug)]
 pub(crate) struct SharedPort {
     store: SharedStore,
     answers: VecDeque<Event>,
-    /// Entries and manifests that were delivered; none before the end of the entries was read.
+    /// Number of delivered entries and manifests.
     delivered: Option<(usize, usize)>,
-    /// State of the store that is read at a start.
+    /// State of the store that a start reads.
     opened: Stored,
-    /// Whether all entries of that state were given.
+    /// Whether all entries of that state were read.
     is_read: bool,
 }
 
@@ -193,24 +193,24 @@ impl SharedStore {
         shared.appended.push(Entry { position, payload });
     }
 
-    /// Appends an entry again, as a repeated request does whose first one was truncated meanwhile.
+    /// Appends an entry again, like a repeated request whose first entry was truncated meanwhile.
     pub(crate) fn append_again(&self, position: Position) {
         let again = self.0.borrow().appended.iter().find(|entry| entry.position == position).cloned();
         self.append(again.expect("an entry").payload);
     }
 
-    /// The next batches find no room.
+    /// Makes the next batches find no space.
     pub(crate) fn fill(&self, batches: u32) {
         self.0.borrow_mut().no_space = batches;
     }
 
-    /// An earlier attempt of the batch that found no room takes effect.
+    /// Lets an earlier attempt of the batch that found no space take effect.
     pub(crate) fn append_refused(&self) {
         let payload = self.0.borrow_mut().refused.take();
         self.append(payload.expect("a batch without room"));
     }
 
-    /// An entry is not delivered to those that have not had it.
+    /// Withholds an entry from the ports that have not had it.
     pub(crate) fn lose(&self, position: Position) {
         self.0.borrow_mut().lost.insert(position);
     }
@@ -223,17 +223,17 @@ impl SharedStore {
         shared.stored.entries.insert(position, payload);
     }
 
-    /// Looks for the end get no answer from now on.
+    /// Stops answering [`Command::FindEnd`].
     pub(crate) fn answer_no_looks(&self) {
         self.0.borrow_mut().is_mute = true;
     }
 
-    /// Nothing is delivered from now on, or everything again.
+    /// Stops the delivery, or resumes it.
     pub(crate) fn deliver_nothing(&self, is_silent: bool) {
         self.0.borrow_mut().is_silent = is_silent;
     }
 
-    /// Snapshots that were claimed.
+    /// Returns the number of claimed snapshots.
     pub(crate) fn claims(&self) -> u64 {
         let shared = self.0.borrow();
         let newest = shared.manifests.last().expect("a manifest");
@@ -258,7 +258,7 @@ impl SharedPort {
         let manifest = shared.manifests.last().map(|bytes| StoredManifest { bytes: bytes.clone(), revision });
         let mut snapshots: Vec<_> = self.opened.chunks.keys().map(|(id, _)| *id).collect();
         snapshots.dedup();
-        // What is delivered begins behind this state.
+        // The delivery begins after this state.
         self.delivered = Some((shared.appended.len(), shared.manifests.len()));
         Event::Opened { manifest, snapshots, has_entries: !self.opened.entries.is_empty() }
     }

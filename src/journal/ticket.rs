@@ -1,4 +1,4 @@
-//! What becomes of a change that was submitted, and who asks for that.
+//! Tickets: the outcome of a submitted change, for its submitter.
 
 use crate::table::object::Object;
 use std::cell::Cell;
@@ -6,58 +6,58 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 
-/// A handle on one change that was submitted. When it is dropped the change goes on.
+/// A handle on one submitted change. The change continues if the handle is dropped.
 #[derive(Debug)]
 pub struct Ticket(Rc<Shared>);
 
 struct Shared {
     number: u64,
     outcome: Cell<Outcome>,
-    /// Whether a [`Tickets`] keeps it.
+    /// Whether a [`Tickets`] holds it for reuse.
     is_kept: bool,
 }
 
-/// Makes tickets, out of the memory of those that are done with.
+/// Makes tickets, and reuses the memory of old ones.
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     /// The last tickets, oldest first.
     kept: VecDeque<Rc<Shared>>,
 }
 
-/// What has become of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// The change is neither durable nor lost yet.
+    /// The change is neither durable nor failed yet.
     Pending,
-    /// The change is durable and in the table. Of a deletion, the last state with the version of the deletion.
+    /// The change is durable and in the table. For a deletion, the last state with the version of the deletion.
     Applied(Object),
-    /// Another write came first. The table is as that left it.
+    /// Another write came first. The table has the state of that write.
     Rejected,
     /// The change did not happen.
     Failed(Failure),
 }
 
-/// Why a change did not happen.
+/// Why a change failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The store had no room.
+    /// The store had no space.
     NoSpace,
 }
 
-/// Why a change is not taken.
+/// Why a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A change of the same Lease is in flight: the one with the ticket of this number.
+    /// A change of the same Lease is in flight: the one with this ticket number.
     Busy(u64),
-    /// Too many changes wait.
+    /// Too many changes are waiting.
     Full,
     /// The table is not loaded yet.
     Loading,
-    /// The store had no room a moment ago.
+    /// The store had no space a moment ago.
     NoSpace,
-    /// The store cannot be reached at present.
+    /// The store is unreachable at present.
     Unreachable,
-    /// The journal takes no more changes, because it was stopped or its store failed.
+    /// The journal accepts no more changes, because it was stopped or its store failed.
     Stopped,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Ticket {
-    /// Number of the change; each one that is submitted has the next.
+    /// Returns the number of the change. Changes are numbered in the order of submission.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.number
@@ -83,7 +83,7 @@ impl Ticket {
         is_settled
     }
 
-    /// Takes the outcome out. It is pending for as long as there is none, and after it has been taken.
+    /// Takes the outcome. It is pending before there is one, and after it has been taken.
     #[must_use]
     pub fn take(&self) -> Outcome {
         self.0.outcome.replace(Outcome::Pending)
@@ -91,10 +91,10 @@ impl Ticket {
 }
 
 impl Tickets {
-    /// A ticket, and the end at which it is settled.
+    /// Creates a ticket, and the handle that settles it.
     pub(super) fn make(&mut self, number: u64) -> (Ticket, Settle) {
         let shared = Shared { number, outcome: Cell::new(Outcome::Pending), is_kept: true };
-        // Tickets are done with about in their order. One that lasts longer goes to the end.
+        // Tickets end roughly in order. One that lasts longer moves to the back of the queue.
         let mut oldest = self.kept.pop_front();
         let shared = match oldest.as_mut().and_then(Rc::get_mut) {
             Some(place) => {
@@ -111,12 +111,12 @@ impl Tickets {
     }
 }
 
-/// The end of a ticket at which the outcome comes in.
+/// The handle that settles a ticket.
 #[derive(Debug)]
 pub(super) struct Settle(Rc<Shared>);
 
 impl Settle {
-    /// Tells the outcome to whoever still asks.
+    /// Sets the outcome if the ticket still exists.
     #[inline]
     pub(super) fn settle(self, outcome: Outcome) {
         debug_assert!(matches!(self.0.outcome.replace(Outcome::Pending), Outcome::Pending), "settled twice");
@@ -126,5 +126,5 @@ impl Settle {
     }
 }
 
-/// Tickets whose memory is kept.
+/// Most tickets that are held for reuse.
 const KEPT_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! What keeps the store small: snapshots, the change from one base to the next, and the deletion of what is behind it.
+//! Keeps the store small: takes snapshots, switches from one base to the next, and deletes what precedes the base.
 //!
 //! ```text
 //!   base ──────── entries ──────── newer ──────── entries ────────►
@@ -6,13 +6,13 @@
 //!        └ goes when the event log has forgotten all up to `newer`, which then is the base
 //! ```
 //!
-//! One thing is done in a commit, beside the batch that waits, so that no batch waits long. A manifest is replaced in a
-//! commit of its own.
+//! A commit has at most one task of upkeep beside the waiting batch, so that no batch waits long. A manifest is
+//! replaced in a commit of its own.
 //!
-//! Several writers may share a store. The first that replaces the manifest has a task: to take the snapshot that it
-//! claimed, or to delete what is behind the base that it has set. To the others the new manifest is delivered. A writer
-//! that was away for minutes does no harm: it can replace no manifest but the one that it knows, what it deletes was
-//! not needed then, and its snapshot has a number that no other has.
+//! Several writers may share a store. The writer that replaces the manifest gets the task: to take the snapshot that it
+//! claimed, or to delete what precedes its new base. The others receive the new manifest. A writer that was away for
+//! minutes does no harm. It can only replace the manifest that it knows, it deletes only what was already unneeded
+//! then, and the number of its snapshot is unique.
 
 use super::applied::Applied;
 use super::config::Config;
@@ -27,46 +27,45 @@ use crate::table::Table;
 use std::collections::VecDeque;
 use tracing::{info, warn};
 
-/// All that is to be done beside batches.
+/// The upkeep of a store.
 #[derive(Debug)]
 pub(super) struct Upkeep {
-    /// As it is in the store, as far as this writer knows.
+    /// The manifest in the store, as far as this writer knows.
     manifest: Manifest,
-    /// Its revision.
+    /// Revision of the manifest.
     revision: u64,
-    /// When the manifest was put, or was heard of, in ms.
+    /// When the manifest was put or received, in ms.
     put_ms: u64,
     retained: Retained,
     /// Entries since the newest snapshot.
     since: Amount,
     taking: Option<Taking>,
     drops: VecDeque<Drop>,
-    /// What the worker has.
+    /// The task in the worker's current commit.
     under_way: Option<Task>,
-    /// A snapshot that is claimed, and not begun.
+    /// Snapshot that is claimed but not begun.
     claimed: Option<SnapshotId>,
-    /// Whether this writer deletes what is behind the base.
+    /// Whether this writer deletes the entries that precede the base.
     truncates: bool,
-    /// When this writer found that the manifest is to be replaced, in ms.
+    /// When this writer found that the manifest must be replaced, in ms.
     wanted_ms: Option<u64>,
-    /// How long this writer then waits for another to do it, in ms.
+    /// How long this writer then waits for another writer to replace it, in ms.
     patience_ms: u64,
-    /// Before this time nothing is done: there was no room.
+    /// Time before which no upkeep is done, in ms: a commit found no space, or another writer was faster.
     retry_ms: Option<u64>,
-    /// Before this time no snapshot is begun.
+    /// Time before which no snapshot is begun, in ms.
     snapshot_retry_ms: Option<u64>,
-    /// Before this time the snapshot is not continued: the snapshot of a large table is not to take the processor from
-    /// the requests.
+    /// Time before which the snapshot is not continued, in ms. The pauses leave the processor to requests.
     pause_ms: Option<u64>,
     snapshots: u64,
     duration_ms: u64,
 }
 
-/// Chunks of a snapshot that nobody wants any more.
+/// Chunks of a snapshot that are no longer needed.
 #[derive(Clone, Copy, Debug)]
 struct Drop {
     snapshot: SnapshotId,
-    /// Chunks that are gone.
+    /// Number of deleted chunks.
     done: u32,
     chunks: u32,
     step: u32,
@@ -78,7 +77,7 @@ impl Drop {
     }
 }
 
-/// What is done in one commit.
+/// A task of upkeep in one commit.
 #[derive(Debug)]
 enum Task {
     Piece,
@@ -87,17 +86,17 @@ enum Task {
     Truncate(Position),
 }
 
-/// What a commit is to hold.
+/// The upkeep for the next commit.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A commit of its own.
     Alone(Commit),
-    /// What goes beside a batch.
+    /// Writes that go beside a batch.
     Beside(Commit),
 }
 
 impl Upkeep {
-    /// Of a store with this manifest, these entries, and these snapshots, of which some may be no good.
+    /// The upkeep of a store with this manifest and these entries. Some of the `stored` snapshots may be obsolete.
     pub(super) fn new(
         config: &Config,
         (manifest, revision): (Manifest, u64),
@@ -110,7 +109,7 @@ impl Upkeep {
             is_claimed || manifest.snapshots().any(|info| info.id == *id)
         };
         let stale = stored.iter().filter(|id| !is_wanted(id));
-        // How many chunks there are is not known; the step takes them all.
+        // The number of chunks is not known; one step deletes them all.
         let drops = stale.map(|id| Drop { snapshot: *id, done: 0, chunks: u32::MAX, step: u32::MAX }).collect();
         Self {
             manifest,
@@ -133,7 +132,7 @@ impl Upkeep {
         }
     }
 
-    /// Takes in that the journal gained an entry.
+    /// Records a new entry of the journal.
     pub(super) fn on_entry(&mut self, position: Position, bytes: usize) {
         self.retained.push(position, bytes);
         self.since.add(bytes);
@@ -142,30 +141,30 @@ impl Upkeep {
         }
     }
 
-    /// Whether a snapshot goes on without a word of the worker: then the next turn is to come at once.
+    /// Whether a snapshot continues without an event of the worker, so that the next turn must come at once.
     pub(super) fn has_work(&self) -> bool {
         let is_free = self.under_way.is_none() && self.retry_ms.is_none() && self.pause_ms.is_none();
         is_free && (self.claimed.is_some() || self.taking.as_ref().is_some_and(Taking::has_work))
     }
 
-    /// When something is to be tried again.
+    /// Returns when something must be tried again.
     pub(super) fn due_ms(&self) -> Option<u64> {
         let wanted_ms = self.wanted_ms.map(|since_ms| since_ms.saturating_add(self.patience_ms));
         self.retry_ms.or_else(|| [self.snapshot_retry_ms, self.pause_ms, wanted_ms].into_iter().flatten().min())
     }
 
-    /// The manifest as it is: to find out whether there is room again.
+    /// Returns a commit of the unchanged manifest, to find out whether there is space again.
     pub(super) fn probe(&self, config: &Config) -> Commit {
         self.replacement(config, &self.manifest)
     }
 
-    /// A commit that puts a manifest in the place of the one that this writer knows.
+    /// Returns a commit that replaces the manifest that this writer knows.
     fn replacement(&self, config: &Config, manifest: &Manifest) -> Commit {
         let manifest = StoredManifest { bytes: manifest.encode(config.limits.format), revision: self.revision };
         Commit { manifest: Some(Box::new(manifest)), ..Commit::default() }
     }
 
-    /// What is to be done next, if there is something. The table stands where `applied` says.
+    /// Returns the next work, if there is any. `applied` is the state of the table.
     pub(super) fn next(
         &mut self,
         config: &Config,
@@ -186,7 +185,7 @@ impl Upkeep {
             self.under_way = Some(Task::Manifest(Box::new(manifest)));
             return Some(Work::Alone(commit));
         }
-        // A manifest of this writer may have been put after its commit was given up.
+        // A manifest of this writer may have been put although its commit was given up.
         let named: Vec<_> = self.manifest.snapshots().map(|info| info.id).collect();
         self.drops.retain(|drop| !named.contains(&drop.snapshot));
         if let Some(drop) = self.drops.front() {
@@ -219,13 +218,13 @@ impl Upkeep {
         Some(Work::Beside(Commit { piece: Some(piece), ..Commit::default() }))
     }
 
-    /// The manifest that is to take the place of the present one, if one is.
+    /// Returns the manifest that should replace the current one, if any.
     fn next_manifest(&mut self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(taking) = &self.taking {
             if let Some(newer) = taking.info() {
                 return Some(Manifest { newer: Some(newer), taker: None, ..self.manifest.clone() });
             }
-            // So that no other writer takes the claim over.
+            // The renewal keeps other writers from taking over the claim.
             let is_due = config.is_shared && now_ms.saturating_sub(self.put_ms) > config.limits.claim_ms_max / 3;
             return is_due.then(|| self.manifest.clone());
         }
@@ -241,7 +240,7 @@ impl Upkeep {
         (now_ms.saturating_sub(since_ms) >= self.patience_ms).then_some(manifest)
     }
 
-    /// The manifest that any writer may put now: with another base, or with a claim.
+    /// Returns the manifest that any writer may put now: with another base, or with a claim.
     fn wanted_manifest(&self, config: &Config, table: &Table, own_writer: u64, now_ms: u64) -> Option<Manifest> {
         if let Some(newer) = &self.manifest.newer {
             let is_forgotten = table.log().floor() >= newer.version;
@@ -266,7 +265,7 @@ impl Upkeep {
         self.snapshot_retry_ms.is_none() && self.since.bytes > due
     }
 
-    /// Takes in that the commit with what was to be done is durable.
+    /// Completes the task of a durable commit.
     pub(super) fn on_durable(&mut self, config: &Config, chunk_bytes: usize, revision: u64, now_ms: u64) {
         self.revision = self.revision.max(revision);
         match self.under_way.take() {
@@ -308,7 +307,7 @@ impl Upkeep {
         self.wanted_ms = None;
         if self.manifest.last_claimed != old.last_claimed {
             self.claimed = Some(self.manifest.last_claimed);
-            // Whoever had the claim before cannot finish.
+            // The previous claimant cannot finish.
             if old.taker.is_some() && old.taker != self.manifest.taker {
                 self.drops.push_back(Drop { snapshot: old.last_claimed, done: 0, chunks: u32::MAX, step: u32::MAX });
             }
@@ -345,10 +344,10 @@ impl Upkeep {
         }
     }
 
-    /// Takes in a manifest that another writer has put, or this one.
+    /// Handles a manifest that any writer has put, this one included.
     ///
     /// # Errors
-    /// The manifest cannot be read.
+    /// [`EngineError`] if the manifest cannot be read.
     pub(super) fn on_replaced(
         &mut self,
         config: &Config,
@@ -383,13 +382,13 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Takes in that another writer was first to replace the manifest. The other manifest is delivered.
+    /// Handles that another writer replaced the manifest first. The port delivers that manifest.
     pub(super) fn on_overtaken(&mut self, config: &Config, now_ms: u64) {
         self.under_way = None;
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
     }
 
-    /// Takes in that there was no room. Whether something was to be done in the commit.
+    /// Handles a commit that found no space. Returns whether the commit had upkeep.
     pub(super) fn on_no_space(&mut self, config: &Config, now_ms: u64) -> bool {
         let Some(task) = self.under_way.take() else { return false };
         self.retry_ms = Some(now_ms.saturating_add(config.limits.no_space_ms));
@@ -410,7 +409,7 @@ impl Upkeep {
         }
     }
 
-    /// Fills in what is known here.
+    /// Fills in the statistics of upkeep.
     pub(super) fn fill(&self, stats: &mut Stats, config: &Config, now_ms: u64) {
         let total = self.retained.total();
         (stats.journal_entries, stats.journal_bytes) = (total.entries, total.bytes);

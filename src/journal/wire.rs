@@ -1,23 +1,22 @@
-//! Numbers and texts in bytes, in both directions. Reading is total: any bytes give a value, or an error with its
-//! place.
+//! Binary encoding of numbers and texts. Reading never panics: any bytes give a value, or an error with its offset.
 //!
-//! A number is written in base 128, the lowest seven bits first; one with a sign is folded first, so that a small one
-//! is short on both sides of zero. Numbers of a fixed width have their lowest byte first.
+//! A number is a varint in base 128, lowest seven bits first. A signed number is zigzag-encoded first, so that small
+//! ones are short on both sides of zero. Numbers of fixed width are little-endian.
 
 use compact_str::CompactString;
 use std::fmt;
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FormError {
-    /// They hold something that was never written.
+    /// They were never written like this.
     Damaged {
-        /// Bytes before the place.
+        /// Offset of the damage, in bytes.
         offset: usize,
-        /// What is wrong there.
+        /// The kind of damage.
         what: &'static str,
     },
-    /// A later release wrote them.
+    /// A newer release wrote them.
     Newer {
         /// Number of their format.
         found: u32,
@@ -33,7 +32,7 @@ impl fmt::Display for FormError {
     }
 }
 
-/// Appends a number.
+/// Appends an unsigned number.
 #[inline]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
@@ -45,7 +44,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(low);
 }
 
-/// Appends a number that may be negative.
+/// Appends a signed number.
 #[inline]
 pub(super) fn put_signed(out: &mut Vec<u8>, n: i64) {
     put_varint(out, ((n << 1) ^ (n >> 63)).cast_unsigned());
@@ -57,14 +56,14 @@ pub(super) fn put_length(out: &mut Vec<u8>, length: usize) {
     put_varint(out, length as u64);
 }
 
-/// Appends a text behind its length.
+/// Appends a text after its length.
 #[inline]
 pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
     put_length(out, text.len());
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Reads values one after the other.
+/// Reads values one by one.
 #[derive(Clone, Debug)]
 pub(super) struct Reader<'b> {
     bytes: &'b [u8],
@@ -72,27 +71,27 @@ pub(super) struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    /// Reads from `at` on.
+    /// Creates a reader that starts at `at`.
     pub(super) fn new(bytes: &'b [u8], at: usize) -> Self {
         Self { bytes, at: at.min(bytes.len()) }
     }
 
-    /// Bytes that have been read.
+    /// Returns the number of read bytes.
     pub(super) fn offset(&self) -> usize {
         self.at
     }
 
-    /// Bytes that have not been read.
+    /// Returns the number of unread bytes.
     pub(super) fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// An error at the present place.
+    /// Returns an error at the current offset.
     pub(super) fn damaged(&self, what: &'static str) -> FormError {
         FormError::Damaged { offset: self.at, what }
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub(super) fn take(&mut self, count: usize) -> Result<&'b [u8], FormError> {
         let taken = self.at.checked_add(count).and_then(|end| self.bytes.get(self.at..end));
         let taken = taken.ok_or_else(|| self.damaged("an early end"))?;
@@ -146,32 +145,32 @@ impl<'b> Reader<'b> {
         Ok((n >> 1).cast_signed() ^ -(n & 1).cast_signed())
     }
 
-    /// A number of 32 bits.
+    /// Reads an unsigned number of 32 bits.
     pub(super) fn narrow(&mut self) -> Result<u32, FormError> {
         let error = self.damaged("a number of more than 32 bits");
         u32::try_from(self.varint()?).map_err(|_| error)
     }
 
-    /// A number of 32 bits that may be negative.
+    /// Reads a signed number of 32 bits.
     pub(super) fn narrow_signed(&mut self) -> Result<i32, FormError> {
         let error = self.damaged("a number of more than 32 bits");
         i32::try_from(self.signed()?).map_err(|_| error)
     }
 
-    /// A length of what follows, or a count of things that take a byte or more each.
+    /// Reads the length of what follows, or a count of items of at least one byte each.
     pub(super) fn length(&mut self) -> Result<usize, FormError> {
         let error = self.damaged("a length beyond the end");
         let length = usize::try_from(self.varint()?).map_err(|_| error)?;
         if length > self.remaining() { Err(error) } else { Ok(length) }
     }
 
-    /// Bytes behind their length.
+    /// Reads bytes after their length.
     pub(super) fn sized(&mut self) -> Result<&'b [u8], FormError> {
         let length = self.length()?;
         self.take(length)
     }
 
-    /// A text behind its length.
+    /// Reads a text after its length.
     pub(super) fn str(&mut self) -> Result<&'b str, FormError> {
         let error = self.damaged("a text that is no UTF-8");
         std::str::from_utf8(self.sized()?).map_err(|_| error)
@@ -181,13 +180,13 @@ impl<'b> Reader<'b> {
         self.str().map(CompactString::from)
     }
 
-    /// Checks that all has been read.
+    /// Checks that all bytes have been read.
     pub(super) fn finish(&self) -> Result<(), FormError> {
         if self.remaining() == 0 { Ok(()) } else { Err(self.damaged("more than there should be")) }
     }
 }
 
-/// Bytes of the longest number.
+/// Bytes of the longest varint.
 const VARINT_BYTES_MAX: usize = 10;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The side of the engine: does what the loop asks for, one command after the other, and may block for it.
+//! The engine's side of the journal: runs the loop's commands one by one, and may block.
 //!
-//! What takes time and needs no Lease is done here: compression, and the checksums of what is read.
+//! Slow work that needs no Lease is done here: compression, and the checksums of what is read.
 
 use super::chunk;
 use super::error::damaged;
 use super::port::{Command, Commit, Event, Piece, StoredManifest};
 use crate::engine::{Engine, EngineError, Position, SnapshotId, Write};
 
-/// An engine, and what it takes to speak to it.
+/// An engine, driven by commands.
 #[derive(Debug)]
 pub struct Worker {
     engine: Box<dyn Engine>,
@@ -21,13 +21,13 @@ pub struct Worker {
 const READ_BYTES_MAX: usize = 1024 * 1024;
 
 impl Worker {
-    /// A worker for a store of this name.
+    /// Creates a worker for a store of this name.
     #[must_use]
     pub fn new(engine: Box<dyn Engine>, store: &str) -> Self {
         Self { engine, store: store.to_owned(), read: Position::default() }
     }
 
-    /// Does what a command asks for, however long it takes.
+    /// Runs a command, however long it takes.
     pub fn run(&mut self, command: Command) -> Event {
         let done = match command {
             Command::Open => self.open(),

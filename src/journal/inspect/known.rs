@@ -1,5 +1,4 @@
-//! Which Leases there are, without what is in them: enough to say of a change which Lease it is about, and whether it
-//! was applied.
+//! The Leases without their content: enough to tell which Lease a change affects, and whether it was applied.
 
 use crate::journal::entry::{Origin, StoredChange};
 use crate::journal::record::Record;
@@ -17,12 +16,12 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Number of Leases.
+    /// Returns the number of Leases.
     pub(super) fn len(&self) -> usize {
         self.leases.len()
     }
 
-    /// Puts in a Lease of a snapshot.
+    /// Inserts a Lease of a snapshot.
     pub(super) fn restore(&mut self, record: &Record) {
         let meta = &record.lease.metadata;
         self.insert((meta.namespace.as_str().into(), meta.name.as_str().into()), record.number, record.version);
@@ -33,7 +32,7 @@ impl Known {
         self.leases.insert(number, (key, version));
     }
 
-    /// The Lease that a change is about.
+    /// Returns the Lease that a change affects.
     pub(super) fn key_of(&self, change: &StoredChange) -> Option<Key> {
         match change {
             StoredChange::Create(lease) | StoredChange::Replace(_, lease) => {
@@ -45,7 +44,8 @@ impl Known {
         }
     }
 
-    /// Whether a change was applied, which then led to version `next`. If what is known is not exact, each was.
+    /// Whether a change was applied, which then led to version `next`. If the known state is not exact, every change
+    /// counts as applied.
     pub(super) fn apply(&mut self, change: &StoredChange, next: ResourceVersion, is_exact: bool) -> bool {
         let origin = match change {
             StoredChange::Create(_) => None,

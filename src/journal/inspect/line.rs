@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Display;
 
-/// What all changes of an entry have in common.
+/// The fields that all changes of an entry share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryLine {
     pub(super) position: Position,
@@ -54,7 +54,7 @@ struct Damage {
     damage: String,
 }
 
-/// A change that led to `version`, or was rejected.
+/// Formats a change that led to `version`, or was rejected.
 pub(super) fn change_line(
     entry: EntryLine,
     change: &StoredChange,
@@ -84,7 +84,7 @@ pub(super) fn change_line(
     })
 }
 
-/// Something at `position` that cannot be read.
+/// Formats an error at `position`.
 pub(super) fn damage_line(position: Position, error: &dyn Display) -> String {
     to_json(&Damage { position: position.0, damage: error.to_string() })
 }
@@ -96,7 +96,7 @@ fn to_json(line: &impl Serialize) -> String {
 fn json_of(lease: &Lease, version: Option<ResourceVersion>) -> Value {
     let mut json = Vec::new();
     encode_lease_into(&mut json, lease, version, true);
-    // `fieldsV1` is what a client sent, and may be no JSON.
+    // `fieldsV1` comes from a client, and may not be valid JSON.
     serde_json::from_slice(&json).unwrap_or_else(|_| String::from_utf8_lossy(&json).into())
 }
 

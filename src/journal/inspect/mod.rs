@@ -1,7 +1,7 @@
-//! What a store holds, as far as it can be read: for a person who looks at it, while no server runs.
+//! Inspects a store for an operator while no server runs, as far as the store can be read.
 //!
-//! Nothing here writes. What is damaged becomes a complaint, and the rest is read on. Behind damage it is not known any
-//! more which changes were applied: then each is taken for applied, and the next entry says from which version on.
+//! Nothing here writes. Damage becomes a complaint, and reading continues. After damage it is unknown which changes
+//! were applied. Every change then counts as applied, and the next entry corrects the version.
 
 mod known;
 mod line;
@@ -19,24 +19,24 @@ use line::{EntryLine, change_line, damage_line};
 use std::collections::VecDeque;
 use std::fmt::{Display, Write as _};
 
-/// What a store holds.
+/// The content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of the format; none if no manifest could be read.
     pub format: Option<u32>,
-    /// Snapshots that the manifest names, the base first.
+    /// Snapshots in the manifest, the base first.
     pub snapshots: Vec<SnapshotSummary>,
-    /// Number of snapshots that no manifest names.
+    /// Number of snapshots that are not in the manifest.
     pub stray_snapshots: usize,
-    /// Version before the first change that is kept.
+    /// Version before the first retained change.
     pub first_version: u64,
     /// Version of the last change.
     pub last_version: u64,
-    /// Whether nothing was damaged, so that version and Leases are what a server would load.
+    /// Whether nothing is damaged, so that version and Leases are what a server would load.
     pub is_exact: bool,
     /// Number of Leases after the last change.
     pub leases: usize,
-    /// Number of entries, those among them that the base holds too.
+    /// Number of entries, including those that the base already contains.
     pub entries: u64,
     /// Number of bytes of the entries.
     pub entry_bytes: u64,
@@ -48,12 +48,12 @@ pub struct Summary {
     pub applied: u64,
     /// Number of changes that were rejected after the base.
     pub rejected: u64,
-    /// What is wrong, each with its place.
+    /// What is damaged, each with its place.
     pub complaints: Vec<String>,
 }
 
 impl Summary {
-    /// The summary as text for a person; `store` is what was looked at.
+    /// Formats the summary for an operator; `store` is its name.
     #[must_use]
     pub fn report(&self, store: &dyn Display) -> String {
         let mut text = String::new();
@@ -79,14 +79,14 @@ impl Summary {
     }
 }
 
-/// A snapshot that a manifest names.
+/// A snapshot in a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotSummary {
     /// Number of the snapshot.
     pub id: u64,
     /// Version of the table.
     pub version: u64,
-    /// Position of the last entry that is in it.
+    /// Position of the last entry in the snapshot.
     pub position: u64,
     /// Number of Leases.
     pub leases: u64,
@@ -94,17 +94,17 @@ pub struct SnapshotSummary {
     pub chunks: u32,
     /// Number of bytes of the chunks.
     pub bytes: u64,
-    /// Wall clock when it was begun, in microseconds.
+    /// Wall clock when the snapshot was begun, in microseconds.
     pub begun_us: i64,
 }
 
-/// A store that is read: an iterator over the lines of its changes, oldest first, each a JSON object.
+/// A store under inspection: an iterator over its changes as lines of JSON, oldest first.
 #[derive(Debug)]
 pub struct Inspection<'e> {
     engine: &'e mut dyn Engine,
     summary: Summary,
     known: Known,
-    /// Position of the last entry that is in the base.
+    /// Position of the last entry in the base.
     base: Position,
     version: ResourceVersion,
     queue: VecDeque<Entry>,
@@ -136,7 +136,7 @@ impl<'e> Inspection<'e> {
         inspection
     }
 
-    /// Reads what is left, without making lines of it.
+    /// Reads the remaining changes without formatting them.
     #[must_use]
     pub fn finish(mut self) -> Summary {
         while self.next_change(false).is_some() {}
@@ -170,7 +170,7 @@ impl<'e> Inspection<'e> {
             Err(error) => self.complain("snapshots", &error),
         }
         if let Some(newer) = &manifest.newer {
-            // Only whether it can be read.
+            // The Leases do not matter, only whether they can be read.
             self.read_snapshot(newer, &mut Known::default());
         }
         match manifest.base {
@@ -217,7 +217,7 @@ impl<'e> Inspection<'e> {
         }
     }
 
-    /// Reads the next change. The line is empty if no line is wanted.
+    /// Reads the next change. The line is empty unless `wants_line`.
     fn next_change(&mut self, wants_line: bool) -> Option<String> {
         loop {
             if let Some((entry, reader)) = &mut self.reading {
