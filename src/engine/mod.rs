@@ -1,31 +1,30 @@
-//! What a store of the journal can do: hold entries, snapshot chunks and one manifest, and make a group of writes
-//! durable.
+//! A store of the journal: it holds entries, snapshot chunks and one manifest, and makes groups of writes durable.
 //!
-//! An engine knows no Leases: it stores bytes that the modules above seal with a checksum. The disk engine is one
+//! An engine knows no Leases: it stores bytes that the journal seals with a checksum. The disk engine is one
 //! implementation; the simulator has another that injects faults. An engine over etcd fits the same trait: an entry is
-//! a key whose `mod_revision` is the position, and [`Engine::commit`] delivers the entries of other replicas too.
+//! a key whose `mod_revision` is the position, and [`Engine::commit`] also delivers the entries of other replicas.
 
 pub mod disk;
 
 use std::fmt;
 use std::io;
 
-/// Place of an entry in the order of the journal. Positions grow; they may have gaps. The first is above 0. No position
-/// is given out twice, also not after a restart: the journal leaves the last entry in the store, so that the engine can
-/// count on from there.
+/// Position of an entry in the order of the journal. Positions increase from above 0; they may have gaps. No position
+/// is used twice, even after a restart: the journal leaves the last entry in the store, and the engine continues from
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position(pub u64);
 
-/// Number of a snapshot, new for each one.
+/// Number of a snapshot, unique in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId(pub u64);
 
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Place in the order.
+    /// Position in the journal.
     pub position: Position,
-    /// Sealed bytes, as they were appended.
+    /// Sealed bytes.
     pub payload: Vec<u8>,
 }
 
@@ -38,16 +37,16 @@ pub enum Write {
     Truncate(Position),
     /// Stores a chunk of a snapshot.
     PutChunk {
-        /// Snapshot that the chunk belongs to.
+        /// Snapshot of the chunk.
         snapshot: SnapshotId,
         /// Index of the chunk in its snapshot, from 0.
         index: u32,
         /// Sealed bytes.
         bytes: Vec<u8>,
     },
-    /// Deletes the chunks of a snapshot whose index is lower than `below`. Those that are gone already are none.
+    /// Deletes the chunks of a snapshot with an index below `below`. Chunks that no longer exist are ignored.
     DropChunks {
-        /// Snapshot that the chunks belong to.
+        /// Snapshot of the chunks.
         snapshot: SnapshotId,
         /// Index of the first chunk that stays.
         below: u32,
@@ -56,8 +55,8 @@ pub enum Write {
     PutManifest(Vec<u8>),
 }
 
-/// The first entries after `after` of those that are sorted by position: about `bytes_max` bytes of them, and at least
-/// one if there is one.
+/// Returns the first entries after `after` from a slice sorted by position: about `bytes_max` bytes, and at least one
+/// entry if there is one.
 #[must_use]
 pub fn entries_after(sorted: &[Entry], after: Position, bytes_max: usize) -> Vec<Entry> {
     let from = sorted.partition_point(|entry| entry.position <= after);
@@ -72,36 +71,36 @@ pub fn entries_after(sorted: &[Entry], after: Position, bytes_max: usize) -> Vec
 
 /// A store of the journal.
 pub trait Engine: fmt::Debug + Send {
-    /// The manifest; `None` if the store is new.
+    /// Reads the manifest; `None` if the store is new.
     ///
     /// # Errors
     /// [`EngineError`] if it cannot be read.
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError>;
 
-    /// A chunk of a snapshot; `None` if there is none of this index.
+    /// Reads a chunk of a snapshot; `None` if there is none of this index.
     ///
     /// # Errors
     /// [`EngineError`] if it cannot be read.
     fn chunk(&mut self, snapshot: SnapshotId, index: u32) -> Result<Option<Vec<u8>>, EngineError>;
 
-    /// Snapshots of which there are chunks, whether or not the manifest names them.
+    /// Lists the snapshots that have chunks, whether or not they are in the manifest.
     ///
     /// # Errors
     /// [`EngineError`] if they cannot be read.
     fn snapshots(&mut self) -> Result<Vec<SnapshotId>, EngineError>;
 
-    /// Entries after `after`, in order: about `bytes_max` bytes of them, and at least one if there is one.
+    /// Reads entries after `after`, in order: about `bytes_max` bytes, and at least one entry if there is one.
     ///
     /// # Errors
     /// [`EngineError`] if they cannot be read.
     fn entries(&mut self, after: Position, bytes_max: usize) -> Result<Vec<Entry>, EngineError>;
 
-    /// Makes `writes` durable, all of them or none, and gives each entry that the journal gained to `deliver`, in
-    /// order. When it returns, a crash of the process or of the machine loses none of them.
+    /// Makes `writes` durable, all or none, and passes each new entry of the journal to `deliver`, in order. Once it
+    /// returns, no crash of the process or the machine loses them.
     ///
     /// # Errors
-    /// [`EngineError::NoSpace`]: none of the writes happened, and the engine can be used again. After any other error
-    /// it must not be used again; whether the writes happened is known after the next start.
+    /// [`EngineError::NoSpace`]: none of the writes happened, and the engine remains usable. After any other error the
+    /// engine must not be used again; the next start shows whether the writes happened.
     fn commit(&mut self, writes: Vec<Write>, deliver: &mut dyn FnMut(Entry)) -> Result<(), EngineError>;
 }
 
@@ -115,18 +114,18 @@ pub enum EngineError {
         /// Process id of the holder, if it is known.
         holder: Option<u32>,
     },
-    /// The store holds something that was never written to it.
+    /// The store holds bytes that were never written to it.
     Damaged {
         /// The store, and the place in it.
         place: String,
         /// What is wrong.
         what: String,
     },
-    /// The system refused an operation.
+    /// The operating system refused an operation.
     Io {
-        /// What was tried, and on which file.
+        /// The operation and its file.
         what: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The store is not new.
@@ -134,14 +133,14 @@ pub enum EngineError {
         /// The store.
         store: String,
     },
-    /// The process no longer follows a store with several writers, and must load it again. The store is whole.
+    /// The process has lost track of a store with several writers, and must load it again. The store is intact.
     Lost {
         /// The store.
         store: String,
-        /// What has shown it.
+        /// The evidence.
         what: String,
     },
-    /// A later release wrote the store.
+    /// A newer release wrote the store.
     NewerFormat {
         /// The store.
         store: String,
@@ -154,13 +153,13 @@ pub enum EngineError {
     NoSpace {
         /// The store.
         store: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
 }
 
 impl EngineError {
-    /// Whether the store can be used further: there was no room.
+    /// Whether the error is a lack of space, after which the store remains usable.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::NoSpace { .. })

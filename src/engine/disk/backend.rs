@@ -1,10 +1,9 @@
-//! What lies below redb: a file, a guard that remembers which operation failed, and the part of the file behind the
-//! log.
+//! The backend of redb: a file, a guard that remembers which operation failed, and the part of the file after the log.
 //!
-//! redb reports a failed write and a failed sync alike, and refuses all further work after either. The two differ for
-//! us: a full disk can be waited out, while a failed sync leaves pages of which nobody knows whether they are on the
-//! disk. So the guard records the operation. It also keeps the backend open when redb closes it, so that the database
-//! can be opened again on the same file.
+//! redb reports failed writes and failed syncs alike, and refuses all work after either. But they differ: a full disk
+//! can be waited out, while after a failed sync nobody knows which pages are on the disk. So the guard records the
+//! operation. It also keeps the backend open when redb closes it, so that the database can be reopened on the same
+//! file.
 
 use std::fs::File;
 use std::io;
@@ -47,7 +46,7 @@ impl StorageBackend for FileBackend {
 pub(super) enum Operation {
     Read,
     Sync,
-    /// A write of bytes or of the length.
+    /// A write of bytes, or a change of the file's length.
     Write,
 }
 
@@ -65,13 +64,13 @@ impl Failure {
         Self { operation, kind: cause.kind(), code: cause.raw_os_error(), text: cause.to_string() }
     }
 
-    /// Whether the failure is a full disk or an exhausted quota, and not one of a sync.
+    /// Whether the failure is a full disk or an exhausted quota on a write, not on a sync.
     pub(super) fn is_no_space(&self) -> bool {
         self.operation == Operation::Write
             && matches!(self.kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// What the system said.
+    /// Returns the system's error.
     pub(super) fn into_cause(self) -> io::Error {
         match self.code {
             Some(code) => io::Error::from_raw_os_error(code),
@@ -80,7 +79,7 @@ impl Failure {
     }
 }
 
-/// A shared backend that outlives the databases opened on it, and remembers its last failure.
+/// A shared backend that outlives its databases and remembers the last failure.
 #[derive(Clone, Debug)]
 pub(super) struct Guard {
     backend: Arc<dyn StorageBackend>,
@@ -93,7 +92,7 @@ impl Guard {
         Self { backend, failure: Arc::default(), is_retired: Arc::default() }
     }
 
-    /// Refuses all operations from now on: so redb writes and syncs nothing when it closes the database.
+    /// Refuses all further operations, so that redb writes and syncs nothing when it closes the database.
     pub(super) fn retire(&self) {
         self.is_retired.store(true, Ordering::Relaxed);
     }
@@ -110,7 +109,7 @@ impl Guard {
         let result = run();
         if let Err(cause) = &result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-            // Nothing that comes after a failed sync makes that harmless.
+            // No later operation makes a failed sync harmless.
             if failure.as_ref().is_none_or(|earlier| earlier.operation != Operation::Sync) {
                 *failure = Some(Failure::new(operation, cause));
             }
@@ -119,7 +118,7 @@ impl Guard {
     }
 }
 
-/// The part of a backend behind the log.
+/// The part of a backend after the log.
 #[derive(Debug)]
 pub(super) struct BehindLog(pub(super) Guard);
 

@@ -1,37 +1,37 @@
-//! One commit of redb: its positions, its transaction, and how to tell later whether it happened.
+//! One commit of redb: its positions, its transaction, and a later check whether it happened.
 
 use redb::{Database, Durability, ReadTransaction, Table};
 
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, MANIFEST, MARKS, META, NEXT, number};
 use crate::engine::{Entry, Write};
 
-/// What a commit changes, apart from its bytes.
+/// The effects of a commit, apart from its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Commit {
-    /// Position of its first entry.
+    /// Position of the commit's first entry.
     first: u64,
-    /// Position of the first entry of the commit after it.
+    /// Position of the next commit's first entry.
     pub(super) next: u64,
-    /// Count of commits that did more than append, this one included.
+    /// Number of commits that did more than append, up to and including this one.
     pub(super) marks: u64,
-    /// Whether this is one of them.
+    /// Whether this commit does more than append.
     is_marked: bool,
-    /// Number of the generation that the log begins with this commit, if the commit takes the log in.
+    /// Next generation of the log, if the commit moves the log's entries to the database.
     pub(super) log_generation: Option<u64>,
 }
 
 impl Commit {
-    /// The commit of `writes`, where `next` and `marks` are those of the commit before. If it takes the log in, the
-    /// log's next generation is `log_generation`.
+    /// Creates the commit of `writes`, with `next` and `marks` of the previous commit. If it moves the log's entries to
+    /// the database, `log_generation` is the log's next generation.
     pub(super) fn of(writes: &[Write], log_generation: Option<u64>, next: u64, marks: u64) -> Self {
         let appended = writes.iter().filter(|write| matches!(write, Write::Append(_))).count();
-        // A mark has a commit write one more page.
+        // A mark costs one more page write.
         let is_marked = log_generation.is_some() || appended < writes.len();
         let (next, marks) = (next + appended as u64, marks + u64::from(is_marked));
         Self { first: next - appended as u64, next, marks, is_marked, log_generation }
     }
 
-    /// Makes the writes and the entries of the log durable. After an error it is not known whether they are.
+    /// Makes the writes and the log's entries durable. After an error it is unknown whether they are.
     pub(super) fn write(&self, database: &Database, log: &[Entry], writes: &[Write]) -> Result<(), redb::Error> {
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -64,7 +64,7 @@ impl Commit {
         if self.is_marked {
             let mut meta = transaction.open_table(META)?;
             put(&mut meta, MARKS, self.marks)?;
-            // A truncation can delete the last entry, from which the next position would follow.
+            // A truncation can delete the last entry, from which the next position is derived.
             put(&mut meta, NEXT, self.next)?;
             if let Some(generation) = self.log_generation {
                 put(&mut meta, LOG_GENERATION, generation)?;

@@ -1,4 +1,4 @@
-//! The data folder: made, locked, and synced so that a power cut cannot lose a name in it.
+//! The data folder: creates it, locks it, and syncs it so that a power failure cannot lose a file name.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -9,7 +9,7 @@ use crate::engine::EngineError;
 
 /// Creates `folder` and its missing parents, and takes its lock.
 ///
-/// The lock is held until the file is dropped, or until the process ends in any way.
+/// The lock is held until the file is dropped or the process ends.
 pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     create(folder)?;
     let path = folder.join(LOCK);
@@ -24,15 +24,15 @@ pub(super) fn claim(folder: &Path) -> Result<File, EngineError> {
     if !try_lock(&file, &path)? {
         return Err(EngineError::Busy { store: folder.display().to_string(), holder: holder(&mut file) });
     }
-    // A start that was cut short may have made names and not synced them.
+    // An interrupted start may have created names without syncing them.
     sync(folder)?;
-    // The number is for people. A full disk must not keep a server from starting because of it.
+    // The process id is for operators. A full disk must not prevent a start because of it.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// Opens the file of the store for reading and writing, and locks it; `None` if there is none. The lock of the file
-/// holds even if somebody deletes the folder's lock.
+/// Opens and locks the store's file for reading and writing; `None` if there is none. The file's own lock holds even if
+/// the folder's lock file is deleted.
 pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path) -> Result<Option<File>, EngineError> {
     Ok(Some(file))
 }
 
-/// Takes the lock of a file, unless another process has it. Whether the lock was taken.
+/// Takes the lock of a file, unless another process has it. Returns whether it was taken.
 fn try_lock(file: &File, path: &Path) -> Result<bool, EngineError> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -60,10 +60,10 @@ fn lock_store(file: &File, path: &Path) -> Result<(), EngineError> {
     Err(EngineError::Busy { store: path.display().to_string(), holder: None })
 }
 
-/// Has later reads of the file come from the disk.
+/// Makes later reads of the file come from the disk.
 ///
-/// The process before this one may have ended because a sync failed. The kernel then takes pages for clean that are not
-/// on the disk, and goes on showing them. A store that builds on such pages is lost in the next power cut.
+/// The previous process may have ended because a sync failed. The kernel then treats pages as clean that are not on the
+/// disk, and still serves them. A store built on such pages would be lost in the next power failure.
 fn read_from_disk(file: &File) -> io::Result<()> {
     file.sync_all()?;
     #[cfg(target_os = "linux")]
@@ -71,7 +71,7 @@ fn read_from_disk(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates an empty file in the folder, in place of any that an interrupted start left.
+/// Creates an empty file in the folder, replacing any that an interrupted start left.
 pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
     let file = OpenOptions::new()
         .read(true)
@@ -81,19 +81,19 @@ pub(super) fn create_file(path: &Path) -> Result<File, EngineError> {
         .mode(FILE_MODE)
         .open(path)
         .map_err(|cause| refused("cannot create", path, cause))?;
-    // Emptied only under its lock: another process may be at work on it.
+    // The file is emptied only under its lock, since another process may be using it.
     lock_store(&file, path)?;
     file.set_len(0).map_err(|cause| refused("cannot create", path, cause))?;
     Ok(file)
 }
 
-/// Gives a finished file its name, and makes the name durable.
+/// Renames a finished file to its name, and makes the name durable.
 pub(super) fn publish(unfinished: &Path, path: &Path) -> Result<(), EngineError> {
     std::fs::rename(unfinished, path).map_err(|cause| refused("cannot create", path, cause))?;
     path.parent().map_or(Ok(()), sync)
 }
 
-/// An [`EngineError::Io`] that names the operation and the file.
+/// Returns an [`EngineError::Io`] that names the operation and the file.
 pub(super) fn refused(what: &str, path: &Path, cause: io::Error) -> EngineError {
     EngineError::Io { what: format!("{what} {}", path.display()), cause }
 }
@@ -105,7 +105,7 @@ fn create(folder: &Path) -> Result<(), EngineError> {
         .mode(FOLDER_MODE)
         .create(folder)
         .map_err(|cause| refused("cannot create", folder, cause))?;
-    // A new folder is a name in its parent, and only a sync of the parent makes a name durable.
+    // A new folder is an entry in its parent, and only a sync of the parent makes it durable.
     missing.iter().filter_map(|path| path.parent()).try_for_each(sync)
 }
 
@@ -116,13 +116,13 @@ fn sync(folder: &Path) -> Result<(), EngineError> {
 
 fn holder(lock: &mut File) -> Option<u32> {
     let mut text = String::new();
-    // No process id has more digits; the file may be anything.
+    // No process id is longer; the file may hold anything.
     lock.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
 /// Name of the lock file.
 const LOCK: &str = "lock";
-/// Leases name their holders, which is nobody else's business.
+/// Leases name their holders, which is private.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

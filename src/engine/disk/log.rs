@@ -1,21 +1,21 @@
-//! The log: a part of fixed size before the database, for commits of one entry.
+//! The log: a region of fixed size before the database, for commits of one entry.
 //!
-//! A commit of redb writes some ten pages and takes over a hundred microseconds of processor time, however little it
-//! holds. Most commits are one short entry. In the log such a commit is one write and one sync. When an entry finds no
-//! room, one commit of redb takes in all entries of the log, and begins its next generation. From that moment the
-//! records of the generation before are void, and new ones overwrite them.
+//! A commit of redb writes about ten pages and takes over a hundred microseconds of processor time, however small it
+//! is. Most commits are one short entry. In the log such a commit is one write and one sync. When the log is full, one
+//! commit of redb moves all of its entries to the database and begins the next generation. The records of the previous
+//! generation are then void, and new ones overwrite them.
 //!
 //! ```text
 //! record   checksum, position, generation, marks: u64; payload bytes: u32; kind: 4 bytes; payload, zeros up to 8
 //! ```
 //!
-//! Numbers are little-endian. The checksum is XXH3 of the record behind it, up to the payload's end. Its seed is a
-//! random number of the store, so no client can write a payload that holds a valid record. `marks` counts the commits
-//! of the database so far. A database with fewer has lost one.
+//! Numbers are little-endian. The checksum is XXH3 of the rest of the record, without padding. Its seed is a random
+//! number of the store, so no client can write a payload that contains a valid record. `marks` is the number of the
+//! database's commits that did more than append. A database with fewer has lost one.
 //!
-//! Records follow each other from the start of the log. One commit at a time is under way, so only the last record can
-//! be torn. A valid record behind one that is not valid shows that the disk has damaged the log. A stop that cannot
-//! have the database take the log in leaves a record of the end, so that damage of the last entry shows too.
+//! Records follow each other from the start of the log. One commit is under way at a time, so only the last record can
+//! be torn. A valid record after an invalid one shows that the disk has damaged the log. A stop that cannot move the
+//! entries to the database writes an end record, so that damage of the last entry is noticed too.
 
 use std::io;
 use std::ops::Range;
@@ -26,37 +26,37 @@ use twox_hash::XxHash3_64;
 use super::backend::Guard;
 use crate::engine::{Entry, Position};
 
-/// The log of a store, as far as it is in use.
+/// The log of a store.
 #[derive(Debug)]
 pub(super) struct Log {
     /// Seed of the checksums.
     seed: u64,
-    /// Number of the generation; each one has the next.
+    /// Number of the current generation.
     generation: u64,
     records: Vec<Record>,
-    /// Offset behind the last record, in bytes.
+    /// Offset of the end of the last record, in bytes.
     end: usize,
-    /// An encoded record, kept for its memory.
+    /// The last encoded record, kept for its memory.
     buffer: Vec<u8>,
 }
 
-/// A record of the present generation.
+/// A record of the current generation.
 #[derive(Debug)]
 pub(super) struct Record {
     /// Position of the entry.
     pub(super) position: u64,
-    /// Place of the record in the log without its padding, in bytes.
+    /// Byte range of the record in the log, without its padding.
     place: Range<usize>,
 }
 
-/// What the database says of the log.
+/// The database's information about the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// Seed of the checksums.
     pub(super) seed: u64,
     /// Number of the generation.
     pub(super) generation: u64,
-    /// Count of the database's commits that did more than append.
+    /// Number of the database's commits that did more than append.
     pub(super) marks: u64,
 }
 
@@ -76,10 +76,10 @@ impl Log {
         Self { seed, generation, records: Vec::new(), end: 0, buffer: Vec::new() }
     }
 
-    /// The log that `region` holds.
+    /// Reads the log from `region`.
     ///
     /// # Errors
-    /// What is damaged.
+    /// A description of the damage.
     pub(super) fn find(region: &[u8], origin: Origin) -> Result<Self, String> {
         let Origin { seed, generation, marks } = origin;
         let mut log = Self::new(seed, generation);
@@ -110,7 +110,7 @@ impl Log {
         }
     }
 
-    /// All payloads of a generation in a log that may be damaged, by position.
+    /// Returns all payloads from a generation on in a log that may be damaged, with their positions.
     pub(super) fn salvage(region: &[u8], seed: u64, generation: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let offsets = (0..region.len()).step_by(ALIGNMENT);
         let found = offsets.filter_map(move |offset| record_at(region, offset, seed));
@@ -118,25 +118,25 @@ impl Log {
         entries.map(|found| (found.position, found.payload))
     }
 
-    /// The records, by position.
+    /// Returns the records by position.
     pub(super) fn records(&self) -> &[Record] {
         &self.records
     }
 
-    /// Number of the generation.
+    /// Returns the number of the generation.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Whether an entry of so many bytes finds room.
+    /// Whether there is room for an entry of this size.
     pub(super) fn has_room(&self, payload_bytes: usize) -> bool {
         payload_bytes <= LOG_BYTES && padded(self.end + HEADER_BYTES + payload_bytes) <= LOG_BYTES
     }
 
-    /// Makes an entry durable that finds room. After an error nothing is known of it but what [`Log::erase`] does.
+    /// Writes a durable entry, for which there must be room. After an error its state is unknown until [`Log::erase`].
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's error.
     pub(super) fn append(&mut self, backend: &Guard, position: u64, marks: u64, payload: &[u8]) -> io::Result<()> {
         assert!(self.records.last().is_none_or(|last| last.position < position), "a position was given out twice");
         let place = self.end..self.end + HEADER_BYTES + payload.len();
@@ -146,15 +146,15 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the end of the log durable, if it finds room. The next entry takes its place.
+    /// Writes a durable end record, if there is room. The next entry overwrites it.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's error.
     pub(super) fn mark_end(&mut self, backend: &Guard, position: u64, marks: u64) -> io::Result<()> {
         if self.has_room(0) { self.write(backend, position, marks, END, &[]) } else { Ok(()) }
     }
 
-    /// Makes a record durable behind the last one.
+    /// Writes a durable record after the last one.
     fn write(&mut self, backend: &Guard, position: u64, marks: u64, kind: [u8; 4], payload: &[u8]) -> io::Result<()> {
         assert!(self.has_room(payload.len()), "a record behind the end of the log");
         let record = &mut self.buffer;
@@ -173,20 +173,20 @@ impl Log {
         backend.sync_data()
     }
 
-    /// Takes back an append whose write failed: nothing of it is there when this call returns.
+    /// Undoes an append whose write failed: none of it remains when this call returns.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's error.
     pub(super) fn erase(&mut self, backend: &Guard) -> io::Result<()> {
         self.buffer.fill(0);
         backend.write(self.end as u64, &self.buffer)?;
         backend.sync_data()
     }
 
-    /// The entries at `positions`, read in one piece; `None` if a record is not what was written.
+    /// Reads the entries at `positions` in one read; `None` if a record has changed since it was written.
     ///
     /// # Errors
-    /// What the backend says.
+    /// The backend's error.
     pub(super) fn entries(&self, backend: &Guard, positions: Range<u64>) -> io::Result<Option<Vec<Entry>>> {
         let [from, to] =
             [positions.start, positions.end].map(|at| self.records.partition_point(|record| record.position < at));
@@ -203,7 +203,7 @@ impl Log {
         Ok(records.iter().map(entry).collect())
     }
 
-    /// Begins the next generation, after a commit of redb has taken in all records and the number of the generation.
+    /// Begins the next generation, after a commit of redb has stored all records and the number of the generation.
     pub(super) fn begin_generation(&mut self) {
         self.generation += 1;
         self.records.clear();
@@ -211,7 +211,7 @@ impl Log {
     }
 }
 
-/// The record that begins at an offset, if it is valid.
+/// Returns the record at an offset, if it is valid.
 fn record_at(region: &[u8], offset: usize, seed: u64) -> Option<Found<'_>> {
     let (header, rest) = region.get(offset..)?.split_at_checked(HEADER_BYTES)?;
     let is_end = header[36..] == END;
@@ -231,18 +231,18 @@ fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Bytes of the log, from the start of the file. To take in a full one holds a commit up by some milliseconds.
+/// Size of the log, from the start of the file, in bytes. Moving a full log delays a commit by some milliseconds.
 pub(super) const LOG_BYTES: usize = 128 * 1024;
 
-/// Bytes of a record before its payload.
+/// Size of a record's header, in bytes.
 const HEADER_BYTES: usize = 40;
 
-/// Records begin at multiples of so many bytes.
+/// Alignment of records, in bytes.
 const ALIGNMENT: usize = 8;
 
 /// Kind of a record that holds an entry.
 const ENTRY: [u8; 4] = *b"LEAS";
-/// Kind of a record behind the last entry.
+/// Kind of the end record.
 const END: [u8; 4] = *b"LEND";
 
 const OLDER: &str = "the database is older than the log";

@@ -1,4 +1,4 @@
-//! The journal on a disk: an embedded store in one file of a data folder.
+//! The journal on disk: an embedded store in one file of a data folder.
 //!
 //! ```text
 //!   journal.redb   log: 128 KiB | database of redb
@@ -6,23 +6,23 @@
 //!
 //! A commit of one entry is a record of the [log]. Any other commit is one transaction of redb, so all of its writes
 //! are on the disk or none is. redb keeps three tables: `entries` by position, `chunks` by snapshot and index, and
-//! `meta`. An entry is in the log or in the database. No position between the first and the last is missing, so an
-//! open notices an entry that was lost from either.
+//! `meta`. An entry is in the log or in the database. Positions have no gaps from the first to the last, so an open
+//! notices a lost entry.
 //!
-//! A commit syncs the file once. redb calls that a one-phase commit: it writes new pages, never over pages that the
-//! last commit uses, and a header that names the new root; then it syncs. If the power fails in between, any part of
-//! these writes may be on the disk. Each page holds a checksum of the pages below it, and the header one of the root.
-//! So the next open sees that the last commit is torn, and goes back to the one before, to which the header still
-//! points. Nobody was told that the torn commit is durable. A two-phase commit would sync twice. It helps only against
-//! somebody who can forge the checksum by the bytes of a value, and cut the power in the right millisecond.
+//! A commit syncs the file once. redb calls that a one-phase commit. It writes new pages, never over pages of the last
+//! commit, and a header that names the new root; then it syncs. If the power fails before that, any part of these
+//! writes may be on the disk. Each page holds a checksum of the pages below it, and the header that of the root. So the
+//! next open notices that the last commit is torn and returns to the previous one, which the header still names. The
+//! torn commit was never acknowledged. A two-phase commit would sync twice. It helps only against an attacker who can
+//! forge the checksum through the bytes of a value, and cut the power in the right millisecond.
 //!
-//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. What a
-//! verified open accepts is what a commit wrote. Two kinds of damage remain unseen:
+//! An open verifies every page and rebuilds the table of free pages, since redb may panic on a damaged page. It accepts
+//! only what a commit wrote. Two kinds of damage go unnoticed:
 //!
-//! - After a crash, a damaged page or record that only the last commit has looks like one that did not reach the disk.
-//!   The last commit is dropped, as every log drops a torn end. After a clean stop such a page is reported. A stop
-//!   takes the log into the database.
-//! - A page that changes on the disk while the store is open is seen at the next open. redb holds the pages that it
+//! - After a crash, a damaged page or record of only the last commit looks like one that did not reach the disk. That
+//!   commit is dropped, as every log drops a torn end. After a clean stop such a page is reported. A stop moves the
+//!   log's entries to the database.
+//! - A page that changes on the disk while the store is open is noticed at the next open. redb keeps the pages that it
 //!   changes in memory, and reads few others.
 
 mod backend;
@@ -54,17 +54,17 @@ use super::{Engine, EngineError, Entry, Position, SnapshotId, Write};
 
 /// A store of the journal in a data folder.
 ///
-/// One process at a time has it. The store is usable after [`EngineError::NoSpace`], and after no other error.
+/// One process at a time uses it. The store remains usable after [`EngineError::NoSpace`], but not after other errors.
 pub struct Disk {
     store: Store,
-    /// Absent after a failure that nothing can mend.
+    /// The database; none after a fatal failure.
     database: Option<Database>,
-    /// Position of the next entry. Grows only.
+    /// Position of the next entry; it never decreases.
     next: u64,
-    /// Count of the commits that did more than append. Each of them stores it.
+    /// Number of commits that did more than append. Each of them stores it.
     marks: u64,
     log: Log,
-    /// Released when the database has been closed: fields are dropped in their order.
+    /// Lock of the folder. Fields are dropped in order, so it is released after the database is closed.
     _lock: Option<File>,
 }
 
@@ -74,11 +74,11 @@ impl Disk {
     /// All pages of the store are read and verified.
     ///
     /// # Errors
-    /// - [`EngineError::Busy`]: another process has the folder.
-    /// - [`EngineError::Damaged`]: the file is not what was written.
-    /// - [`EngineError::NewerFormat`]: a later release, or one with a later redb, wrote the file.
-    /// - [`EngineError::NoSpace`]: there is no room to create the file.
-    /// - [`EngineError::Io`]: the system refused an operation, for example since the folder is read-only.
+    /// - [`EngineError::Busy`]: another process uses the folder.
+    /// - [`EngineError::Damaged`]: the file has changed since it was written.
+    /// - [`EngineError::NewerFormat`]: a newer release, or one with a newer redb, wrote the file.
+    /// - [`EngineError::NoSpace`]: there is no space to create the file.
+    /// - [`EngineError::Io`]: the system refused an operation, for example because the folder is read-only.
     pub fn open(folder: &Path) -> Result<Self, EngineError> {
         let lock = folder::claim(folder)?;
         let path = folder.join(FILE);
@@ -86,8 +86,8 @@ impl Disk {
         let file = match folder::open(&path)? {
             Some(file) => file,
             None => {
-                // The file gets its name when it is complete. So a file of this name without a store in it is damaged,
-                // and never the rest of a creation that a power cut ended.
+                // The file gets its name when it is complete. So a file of this name without a store is damaged, never
+                // the remains of an interrupted creation.
                 let unfinished = folder.join(UNFINISHED);
                 let file = folder::create_file(&unfinished)?;
                 let clone = file.try_clone().map_err(|cause| folder::refused("cannot open", &unfinished, cause))?;
@@ -99,12 +99,13 @@ impl Disk {
         Self::attach(Arc::new(FileBackend(file)), &name, Absent::Refuse, Some(lock))
     }
 
-    /// Opens the store in a backend, and creates it if there is none. `name` stands for the store in messages.
+    /// Opens the store in a backend, and creates it if there is none. `name` is the name of the store in messages.
     ///
-    /// The caller sees to it that nobody else uses the backend. A creation that a power cut ended is started over.
+    /// The caller must ensure that nobody else uses the backend. A creation that a power failure interrupted is
+    /// repeated.
     ///
     /// # Errors
-    /// As those of [`Disk::open`], without `Busy`.
+    /// Those of [`Disk::open`], except `Busy`.
     pub fn with_backend(backend: Arc<dyn StorageBackend>, name: &str) -> Result<Self, EngineError> {
         Self::attach(backend, name, Absent::Create, None)
     }
@@ -119,7 +120,7 @@ impl Disk {
         let database = store.open(absent)?;
         let mut disk = Self { store, database: Some(database), next: 1, marks: 0, log: Log::new(0, 0), _lock: lock };
         if let Err(error) = disk.load() {
-            // A store that the engine refuses stays as it is: redb would write pages when it closes.
+            // A refused store must not change: redb would write pages when it closes.
             disk.store.guard.retire();
             return Err(error);
         }
@@ -128,7 +129,7 @@ impl Disk {
 
     /// Checks the format, and reads the log and the next position.
     fn load(&mut self) -> Result<(), EngineError> {
-        // The rest of a later format may be of any shape.
+        // A newer format may store anything else, so the format is checked first.
         self.store.check_format(self.read(Summary::format)?)?;
         let summary = self.read(Summary::of)?;
         self.marks = summary.marks;
@@ -136,7 +137,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Closes the store, so that the next open finds that nothing is torn.
+    /// Closes the store cleanly.
     fn close(mut self) -> Result<(), EngineError> {
         self.database
             .take()
@@ -156,7 +157,7 @@ impl Disk {
         result.map_err(|error| self.store.error("cannot read", error))
     }
 
-    /// Makes one entry durable in the log, which has room for it.
+    /// Makes one entry durable in the log, which must have room for it.
     fn append(&mut self, payload: &[u8]) -> Result<(), EngineError> {
         self.database()?;
         let Err(cause) = self.log.append(&self.store.guard, self.next, self.marks, payload) else { return Ok(()) };
@@ -171,7 +172,7 @@ impl Disk {
         Err(refused.unwrap_or_else(|| self.store.refused_io("cannot write", cause)))
     }
 
-    /// Whether a commit of the database must take the log in: an entry found no room, or the log is truncated.
+    /// Whether a commit must move the log's entries to the database: the log is full, or will be truncated.
     fn must_take_log(&self, writes: &[Write]) -> bool {
         let Some(first) = self.log.records().first() else { return false };
         matches!(writes, [Write::Append(_)])
@@ -193,27 +194,27 @@ impl Disk {
         Ok(())
     }
 
-    /// The entries of the log at these positions.
+    /// Reads the log's entries at these positions.
     fn log_entries(&self, positions: Range<u64>) -> Result<Vec<Entry>, EngineError> {
         let entries = self.log.entries(&self.store.guard, positions);
         let entries = entries.map_err(|cause| self.store.refused_io("cannot read", cause))?;
         entries.ok_or_else(|| self.store.damaged("an entry of the log has changed"))
     }
 
-    /// Answers a failed commit. If the disk was full, the database is opened again.
+    /// Handles a failed commit. If the disk was full, the database is reopened.
     ///
-    /// redb refuses all work after a failed write. What it left in the file looks like a torn commit, and an open drops
-    /// it. If the writes are all there in spite of the failure, the open keeps the commit, and so do we.
+    /// redb refuses all work after a failed write. The remains in the file look like a torn commit, and an open drops
+    /// them. If all writes are there despite the failure, the open keeps the commit, and it counts as done.
     fn recover(&mut self, error: redb::Error, commit: Commit) -> Result<(), EngineError> {
-        // Nothing is written by this drop, since redb refuses it.
+        // redb refuses to write anything during this drop.
         self.database = None;
         let failure = match self.store.guard.take_failure() {
             Some(failure) if failure.is_no_space() => failure,
             Some(failure) => return Err(self.store.refused(failure)),
             None => return Err(self.store.error("cannot write", error)),
         };
-        // On a file system that copies on write, also this open can find no room. Nobody knows then whether the writes
-        // happened, so the error must not be `NoSpace`.
+        // On a copy-on-write file system, this open can lack space too. It is then unknown whether the writes happened,
+        // so the error must not be `NoSpace`.
         self.database = Some(self.store.open(Absent::Refuse).map_err(|error| match error {
             EngineError::NoSpace { store, cause } => {
                 EngineError::Io { what: format!("cannot open {store} again on a full disk"), cause }
@@ -270,7 +271,7 @@ impl Engine for Disk {
             }
             Ok((entries, u64::MAX))
         })?;
-        // Those of the log stand between and behind those of the database.
+        // The log's entries lie between and after those of the database.
         entries.append(&mut self.log_entries(from..end)?);
         entries.sort_unstable_by_key(|entry| entry.position);
         let mut bytes_total = 0;
@@ -303,14 +304,14 @@ impl Engine for Disk {
 }
 
 impl Drop for Disk {
-    /// Takes the log into the database, so that the next open sees any damage. If there is no room, the log gets an
-    /// end.
+    /// Moves the log's entries to the database, so that the next open notices any damage. Without space for that, the
+    /// log gets an end record.
     fn drop(&mut self) {
         if self.database.is_none() || self.log.records().is_empty() {
             return;
         }
         if let Err(EngineError::NoSpace { .. }) = self.commit_to_database(&[], true) {
-            // Nobody is left to tell of a failure. The next start does without.
+            // A failure here cannot be reported, and the next start works without the end record.
             let _ = self.log.mark_end(&self.store.guard, self.next, self.marks);
         }
     }
@@ -322,7 +323,7 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Name of the store in its folder.
+/// File name of the store in its folder.
 pub const FILE: &str = "journal.redb";
-/// Name of a store that is being created.
+/// File name of a store that is being created.
 const UNFINISHED: &str = "journal.redb.new";

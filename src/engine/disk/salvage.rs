@@ -1,4 +1,4 @@
-//! What can be read of a file that may be damaged, for somebody who wants to know what is left.
+//! Reads what is left of a file that may be damaged, for an operator.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::walk::walk;
 use super::{Disk, folder};
 use crate::engine::{Engine, EngineError, Entry, Position, SnapshotId, Write, entries_after};
 
-/// What could be read of a store.
+/// The readable content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Salvage {
     /// The manifest, if there is one.
@@ -21,16 +21,16 @@ pub struct Salvage {
     pub chunks: Vec<Chunk>,
     /// Entries, ordered by position.
     pub entries: Vec<Entry>,
-    /// What is wrong with the store, in words. Empty if every page is as it was written.
+    /// Descriptions of the damage. Empty if every page is intact.
     ///
-    /// If it is not empty, the other fields may hold bytes that were never written, and older ones. Their seals tell.
+    /// If not empty, the other fields may hold bytes that were never written, or outdated ones. Their seals tell.
     pub complaints: Vec<String>,
 }
 
 /// A chunk of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Snapshot that the chunk belongs to.
+    /// Snapshot of the chunk.
     pub snapshot: SnapshotId,
     /// Index of the chunk in its snapshot, from 0.
     pub index: u32,
@@ -38,17 +38,16 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
 }
 
-/// Reads `file`, a store or a copy of one, as far as that is possible.
+/// Reads `file`, a store or a copy of one, as far as possible.
 ///
-/// Neither the file nor its folder is changed, and
-/// no lock is taken. The file is held in memory, twice for a moment.
+/// Neither the file nor its folder is changed, and no lock is taken. The file is held in memory, briefly twice.
 ///
-/// A file that a server writes to meanwhile can look damaged.
+/// A file that a server is writing to can look damaged.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be read.
 pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
-    // redb repairs what it opens, so it gets a copy.
+    // redb repairs the file that it opens, so it gets a copy.
     let bytes = std::fs::read(file).map_err(|cause| folder::refused("cannot read", file, cause))?;
     let copy = copy(&bytes).map_err(|cause| folder::refused("cannot copy", file, cause))?;
     match Disk::attach(Arc::new(copy), &file.display().to_string(), Absent::Refuse, None) {
@@ -66,7 +65,7 @@ pub fn salvage(file: &Path) -> Result<Salvage, EngineError> {
 }
 
 impl Salvage {
-    /// What a store holds, but for its entries.
+    /// Reads the content of a store, except its entries.
     fn of(transaction: &ReadTransaction) -> Result<Self, redb::Error> {
         let manifest = transaction.open_table(META)?.get(MANIFEST)?.map(|bytes| bytes.value().to_vec());
         let mut salvage = Self { manifest, ..Self::default() };
@@ -86,7 +85,7 @@ fn copy(bytes: &[u8]) -> io::Result<InMemoryBackend> {
     Ok(copy)
 }
 
-/// What was read, as a store that cannot be written.
+/// The salvaged content as a read-only store.
 impl Engine for Salvage {
     fn manifest(&mut self) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.manifest.clone())

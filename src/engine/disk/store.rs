@@ -1,5 +1,4 @@
-//! The file as redb's database: opened and verified, with its tables, and with redb's errors in the words of the
-//! engine.
+//! The file as a database of redb: opens and verifies it, creates its tables, and translates redb's errors.
 
 use std::io;
 
@@ -19,29 +18,29 @@ pub(super) enum Absent {
     Refuse,
 }
 
-/// A file and what messages call it.
+/// A file and its name in messages.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) name: String,
     pub(super) guard: Guard,
 }
 
-/// What an open has to know of a store.
+/// The information that an open needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Summary {
     /// Position of the next entry.
     pub(super) next: u64,
-    /// Count of the commits that did more than append.
+    /// Number of commits that did more than append.
     pub(super) marks: u64,
     log: Origin,
     /// Position of the first entry in the database.
     first: Option<u64>,
-    /// Entries in the database.
+    /// Number of entries in the database.
     entries: u64,
 }
 
 impl Store {
-    /// Opens the database. Every page is read and compared with its checksum.
+    /// Opens the database. Every page is read and verified against its checksum.
     pub(super) fn open(&self, absent: Absent) -> Result<Database, EngineError> {
         self.check_header(absent)?;
         let mut builder = Builder::new();
@@ -58,10 +57,10 @@ impl Store {
         Ok(database)
     }
 
-    /// Reads the log. With it, the position of the next entry.
+    /// Reads the log and derives the position of the next entry.
     ///
-    /// Entries are in the log or in the database, and no position between the first and the last of them is missing:
-    /// a missing one was lost.
+    /// Every entry is in the log or in the database, without gaps from the first to the last: a missing position is a
+    /// lost entry.
     pub(super) fn open_log(&self, summary: &Summary) -> Result<(Log, u64), EngineError> {
         let mut region = vec![0; LOG_BYTES];
         self.guard.read(0, &mut region).map_err(|cause| self.refused_io("cannot read", cause))?;
@@ -76,7 +75,7 @@ impl Store {
         Ok((log, next))
     }
 
-    /// Makes a new database a store.
+    /// Creates the tables, if the database is new.
     fn create_tables(&self, database: &Database) -> Result<(), EngineError> {
         let has_tables = || -> Result<bool, redb::Error> {
             let transaction = database.begin_read()?;
@@ -85,7 +84,7 @@ impl Store {
         if has_tables().map_err(|error| self.error("cannot read", error))? {
             return Ok(());
         }
-        // A damaged database can look like a new one.
+        // A damaged database can look new.
         let mut log = vec![0; LOG_BYTES];
         self.guard.read(0, &mut log).map_err(|cause| self.refused_io("cannot read", cause))?;
         if log.iter().any(|byte| *byte != 0) {
@@ -94,7 +93,7 @@ impl Store {
         self.write_tables(database).map_err(|error| self.error("cannot create", error))
     }
 
-    /// Makes the tables, in one commit, and the room for the log, which a full disk is not to take later.
+    /// Creates the tables in one commit, and reserves the space of the log, so that a full disk cannot take it later.
     fn write_tables(&self, database: &Database) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         self.guard.write(0, &[0; LOG_BYTES])?;
@@ -108,7 +107,7 @@ impl Store {
         Ok(transaction.commit()?)
     }
 
-    /// Looks at what redb would take for a new file, or would refuse without saying why.
+    /// Checks for files that redb would treat as new, or would refuse without a reason.
     fn check_header(&self, absent: Absent) -> Result<(), EngineError> {
         let length = self.guard.len().map_err(|cause| self.refused_io("cannot read", cause))?;
         let (log, length) = (length.min(LOG_BYTES as u64), length.saturating_sub(LOG_BYTES as u64));
@@ -120,7 +119,7 @@ impl Store {
             return Err(self.damaged("it has the layout of an early build, which no release reads"));
         }
         if length == 0 {
-            // redb would silently begin anew.
+            // redb would silently create a new database.
             return match (absent, log) {
                 (Absent::Create, _) => Ok(()),
                 (Absent::Refuse, 0) => Err(self.damaged("the file is empty")),
@@ -139,8 +138,8 @@ impl Store {
             }
             return Err(self.damaged(if is_whole { "it is no file of redb" } else { "the file is too short" }));
         }
-        // Each of the two commits that a header names has the version of its format. A later redb changes one at a
-        // time; a flipped bit can do the same, so one alone counts as damage, which redb will report.
+        // Both commits in the header have a format version. A newer redb changes one at a time, but so does a flipped
+        // bit. So a single newer version counts as damage, which redb will report.
         let [first, second] = VERSIONS.map(|place| header.get(place).copied().unwrap_or_default());
         if first == second && first > REDB_FORMAT {
             let (found, known) = (first.into(), REDB_FORMAT.into());
@@ -149,8 +148,8 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the file is a creation that was cut short. redb writes the magic bytes when all else is in place, and
-    /// nothing behind the first page before them. The write of the magic bytes can be torn.
+    /// Whether the file is an interrupted creation. redb writes the magic bytes last, and before them nothing after the
+    /// first page. The write of the magic bytes can be torn.
     fn is_unfinished(&self, header: &[u8], length: u64) -> Result<bool, EngineError> {
         if header.iter().zip(&MAGIC).any(|(found, magic)| *found != 0 && found != magic) {
             return Ok(false);
@@ -169,7 +168,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Refuses a store of a format that this release does not read.
+    /// Refuses a store in a format that this release cannot read.
     pub(super) fn check_format(&self, format: Option<u64>) -> Result<(), EngineError> {
         match format {
             Some(FORMAT_NUMBER) => Ok(()),
@@ -182,7 +181,7 @@ impl Store {
         }
     }
 
-    /// What an error of redb means. `what` says what was tried.
+    /// Translates an error of redb. `what` is the attempted operation.
     pub(super) fn error(&self, what: &str, error: redb::Error) -> EngineError {
         if let Some(failure) = self.guard.take_failure() {
             if failure.is_no_space() {
@@ -197,12 +196,12 @@ impl Store {
                 self.refused_io(what, io::Error::other("an earlier operation failed"))
             }
             redb::Error::ValueTooLarge(_) => self.refused_io(what, io::Error::from(io::ErrorKind::InvalidInput)),
-            // All others say that the file is not as redb left it.
+            // All other errors mean that redb did not leave the file like this.
             error => self.damaged(&error.to_string()),
         }
     }
 
-    /// The error for a refused operation of the backend.
+    /// Returns the error for a refused operation of the backend.
     pub(super) fn refused(&self, failure: Failure) -> EngineError {
         let what = match failure.operation {
             Operation::Read => "cannot read",
@@ -212,7 +211,7 @@ impl Store {
         self.refused_io(what, failure.into_cause())
     }
 
-    /// The error for a store that is not what was written.
+    /// Returns the error for a damaged store.
     pub(super) fn damaged(&self, what: &str) -> EngineError {
         EngineError::Damaged { place: self.name.clone(), what: what.to_owned() }
     }
@@ -226,7 +225,7 @@ impl Store {
 }
 
 impl Summary {
-    /// Number of the store's format.
+    /// Reads the number of the store's format.
     pub(super) fn format(transaction: &ReadTransaction) -> Result<Option<u64>, redb::Error> {
         number(&transaction.open_table(META)?, FORMAT)
     }
@@ -239,7 +238,7 @@ impl Summary {
         let seed = number(&meta, LOG_SEED)?.unwrap_or(0);
         let generation = number(&meta, LOG_GENERATION)?.unwrap_or(0);
         Ok(Self {
-            // Commits that only append do not store the next position; truncations do, and may leave no entry.
+            // Commits that only append do not store the next position; truncations do, and may delete all entries.
             next: number(&meta, NEXT)?.unwrap_or(1).max(last.saturating_add(1)),
             marks,
             log: Origin { seed, generation, marks },
@@ -249,7 +248,7 @@ impl Summary {
     }
 }
 
-/// The number under a key of [`META`].
+/// Reads the number under a key of [`META`].
 pub(super) fn number(
     meta: &impl ReadableTable<&'static str, &'static [u8]>,
     key: &str,
@@ -261,36 +260,36 @@ pub(super) fn number(
 pub(super) const ENTRIES: TableDefinition<'static, u64, &'static [u8]> = TableDefinition::new("entries");
 /// Chunks by snapshot and index.
 pub(super) const CHUNKS: TableDefinition<'static, (u64, u32), &'static [u8]> = TableDefinition::new("chunks");
-/// What there is once, by name. Numbers are 8 bytes, the least significant first.
+/// Single values by name. Numbers are 8 bytes, little-endian.
 pub(super) const META: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("meta");
 
-/// Key of the number of the store's format.
+/// Key of the store's format number.
 pub(super) const FORMAT: &str = "format";
 /// Key of the manifest.
 pub(super) const MANIFEST: &str = "manifest";
-/// Key of the count of commits that did more than append.
+/// Key of the number of commits that did more than append.
 pub(super) const MARKS: &str = "marks";
-/// Key of a position that the next entry has at least.
+/// Key of a lower bound of the next entry's position.
 pub(super) const NEXT: &str = "next";
 
 /// Key of the seed of the log's checksums.
 pub(super) const LOG_SEED: &str = "log-seed";
-/// Key of the number of the log's generation; 0 if it is absent.
+/// Key of the log's generation; 0 if absent.
 pub(super) const LOG_GENERATION: &str = "log-generation";
 
-/// Number of the format that this release writes, and of the newest one that it reads.
+/// The format that this release writes, and the newest that it reads.
 pub(super) const FORMAT_NUMBER: u64 = 2;
 
-/// Memory for pages of the database, in bytes. A commit holds its new pages there; half may be dirty.
+/// Memory for pages of the database, in bytes. A commit keeps its new pages there; half may be dirty.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// Bytes of a page of redb.
+/// Size of a page of redb, in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
-/// Bytes of redb's header.
+/// Size of redb's header, in bytes.
 const HEADER_BYTES: usize = 320;
 /// First bytes of a file of redb.
 const MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
-/// Places of the version of redb's file format in its header, one for each of two commits.
+/// Offsets of redb's format version in the header, one for each of two commits.
 const VERSIONS: [usize; 2] = [64, 192];
-/// The version that the redb we are built with reads and writes.
+/// Format version that the linked redb reads and writes.
 const REDB_FORMAT: u8 = 3;

@@ -1,15 +1,16 @@
-//! A walk through the pages of a file that redb refuses. It believes nothing and stops nowhere: a page that makes no
-//! sense costs what is below it, and a complaint.
+//! Walks through the pages of a file that redb refuses. It trusts nothing and never stops early: an invalid page costs
+//! the pages below it, and a complaint.
 //!
-//! The database stands behind the [log](super::log). Its header names the roots of two commits. A root is the tree of
-//! the tables, whose leaves name the roots of the tables. A page is a leaf or a branch:
+//! The database follows the [log](super::log). Its header names the roots of two commits. Each root is the tree of
+//! tables, whose leaves name the roots of the tables. A page is a leaf or a branch:
 //!
 //! ```text
 //! leaf    1, 0, count: u16, [key ends: u32 ...], value ends: u32 ..., keys, values
 //! branch  2, 0, count: u16, 0: u32, checksums: 16 bytes x (count + 1), children: u64 x (count + 1), keys
 //! ```
 //!
-//! Numbers are little-endian, and ends count from the start of the page. Key ends are there if keys differ in length.
+//! Numbers are little-endian, and ends are offsets from the start of the page. Key ends exist only if the key length
+//! varies.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,12 +21,12 @@ use super::salvage::{Chunk, Salvage};
 use super::store::{CHUNKS, ENTRIES, LOG_GENERATION, LOG_SEED, MANIFEST, META, PAGE_BYTES};
 use crate::engine::{Entry, Position, SnapshotId};
 
-/// Reads what can be read of the bytes of a file.
+/// Salvages the bytes of a file.
 pub(super) fn walk(bytes: &[u8]) -> Salvage {
     let (log, database) = bytes.split_at_checked(LOG_BYTES).unwrap_or((bytes, &[]));
     let mut walk = Walk { bytes: database, ..Walk::default() };
     let mut slots = [0, 1].map(|slot| database.get(SLOTS + slot * SLOT_BYTES..).unwrap_or_default());
-    // What the later commit lacks may be found in the one before it. The later one goes first: what is found first is
+    // The previous commit may have what the last one lacks. The last commit goes first, since the first value found is
     // kept.
     slots.sort_by_key(|slot| std::cmp::Reverse(u64_at(slot, SLOT_TRANSACTION)));
     for slot in slots {
@@ -47,12 +48,12 @@ pub(super) fn walk(bytes: &[u8]) -> Salvage {
 /// A key and its value.
 type Pair<'a> = (&'a [u8], &'a [u8]);
 
-/// What was found so far.
+/// The content found so far.
 #[derive(Debug, Default)]
 struct Walk<'a> {
     /// Bytes of the database.
     bytes: &'a [u8],
-    /// Places of the pages of this tree. A page that is there twice would make the walk endless.
+    /// Offsets of this tree's visited pages. A cycle of pages would make the walk endless.
     seen: HashSet<u64>,
     manifest: Option<Vec<u8>>,
     log_seed: Option<u64>,
@@ -92,7 +93,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes the entries of the log in.
+    /// Adds the entries of the log.
     fn log(&mut self, log: &[u8]) {
         let Some(seed) = self.log_seed else {
             self.complaints.push("the log cannot be read without the seed of its checksums".to_owned());
@@ -103,7 +104,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The pairs of a tree, in order. `key_bytes` is the length of its keys, if all have the same.
+    /// Returns the pairs of a tree, in order. `key_bytes` is the length of its keys, if fixed.
     fn tree(&mut self, root: u64, key_bytes: Option<usize>) -> Vec<Pair<'a>> {
         let mut pairs = Vec::new();
         let mut pages = vec![root];
@@ -128,7 +129,7 @@ impl<'a> Walk<'a> {
         pairs
     }
 
-    /// A page and its place, by its number: order of its size, region, and index among pages of that size.
+    /// Returns a page and its offset by its number: size order, region, and index among pages of that size.
     fn page(&self, number: u64) -> Option<(u64, &'a [u8])> {
         let order = number >> 59;
         let index = number & (0xf_ffff_u64.checked_shr(u32::try_from(order).ok()?)?);
@@ -156,7 +157,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Adds the pairs of a leaf to `pairs`; `None` if not all of them could be found.
+/// Adds the pairs of a leaf to `pairs`; `None` if some could not be found.
 fn leaf<'a>(page: &'a [u8], key_bytes: Option<usize>, pairs: &mut Vec<Pair<'a>>) -> Option<()> {
     let count = usize::from(u16_at(page, 2)?);
     let value_ends = if key_bytes.is_some() { 4 } else { 4 + 4 * count };
@@ -175,7 +176,7 @@ fn leaf<'a>(page: &'a [u8], key_bytes: Option<usize>, pairs: &mut Vec<Pair<'a>>)
     Some(())
 }
 
-/// Numbers of the pages below a branch, in the order of their keys.
+/// Returns the page numbers below a branch, in key order.
 fn branch(page: &[u8]) -> Option<impl DoubleEndedIterator<Item = u64>> {
     let count = usize::from(u16_at(page, 2)?) + 1;
     let start = 8 + 16 * count;
@@ -199,16 +200,16 @@ fn end_at(page: &[u8], at: usize) -> Option<usize> {
     u32_at(page, at).and_then(|end| usize::try_from(end).ok())
 }
 
-/// Place of the number of pages of a region in the header.
+/// Offset of the number of pages per region in the header.
 const REGION_PAGES: usize = 20;
-/// Place of the first of the two commits in the header.
+/// Offset of the first of the two commits in the header.
 const SLOTS: usize = 64;
-/// Bytes of a commit in the header.
+/// Size of a commit in the header, in bytes.
 const SLOT_BYTES: usize = 128;
-/// Places in a commit: whether it has tables, the root of their tree, and its number.
+/// Offsets in a commit: whether it has tables, the root of their tree, and its number.
 const SLOT_HAS_ROOT: usize = 1;
 const SLOT_ROOT: usize = 8;
 const SLOT_TRANSACTION: usize = 104;
-/// Places in a table's description: whether it has pairs, and the root of their tree.
+/// Offsets in a table's description: whether it has pairs, and the root of their tree.
 const TABLE_HAS_ROOT: usize = 9;
 const TABLE_ROOT: usize = 10;
