@@ -1,7 +1,7 @@
 //! The hand-over of Leases between kube-apiserver's built-in storage and this server: its phases, and the Lease that
-//! holds them.
+//! stores them.
 //!
-//! The Lease is kept in this server's own store, so every replica sees the same phase at the same version, also after a
+//! The Lease is in this server's own store, so every replica sees the same phase at the same version, even after a
 //! restart. Commands write the phase. A replica writes the step that it has reached.
 //!
 //! ```text
@@ -21,47 +21,47 @@ pub const NAME: &str = "coordination-apiserver-handover";
 pub const PHASE: &str = "coordination-apiserver/phase";
 /// Annotation with the [`Step`].
 pub const STEP: &str = "coordination-apiserver/step";
-/// Annotation with an id that is new each time that a command asks for a phase.
+/// Annotation with an id that is new for each request of a phase.
 pub const ASKED: &str = "coordination-apiserver/asked";
-/// Annotation with what the replica at work has to say.
+/// Annotation with a message of the active replica.
 pub const MESSAGE: &str = "coordination-apiserver/message";
 
-/// Whether the Lease of this namespace and name is that of the hand-over.
+/// Whether this namespace and name are those of the Lease of the hand-over.
 #[must_use]
 pub fn is_lease(namespace: &str, name: &str) -> bool {
     namespace == NAMESPACE && name == NAME
 }
 
-/// What a command asks for.
+/// A phase that a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Leases are copied from built-in storage, which goes on changing. Clients may renew here and nothing else.
+    /// Leases are copied from built-in storage, which keeps changing. Clients may only renew here.
     Import,
     /// Every kube-apiserver forwards Leases to this server.
     Serve,
-    /// A takeover is given up: what was written here meanwhile goes to built-in storage. Nobody may write here.
+    /// A takeover is cancelled: the writes made here meanwhile go to built-in storage. No client may write here.
     Undo,
-    /// Leases go back to built-in storage. Nobody may write here.
+    /// Leases are written back to built-in storage. No client may write here.
     Freeze,
 }
 
-/// How far a replica has come in a [`Phase`].
+/// The progress of a replica in a [`Phase`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Every built-in Lease is here, and further changes follow.
+    /// Every built-in Lease is imported, and later changes follow.
     Imported,
-    /// No write to built-in storage can come any more, and every write is here.
+    /// No more writes can reach built-in storage, and every write is imported.
     Serving,
     /// Built-in storage has the state of this server.
     WrittenBack,
-    /// The APIService does not name a Service. Built-in storage is not this server's to write, and may be newer.
+    /// The APIService names no Service. This server must not write to built-in storage, which may be newer.
     NotOurs,
 }
 
 impl Phase {
     const ALL: [Self; 4] = [Self::Import, Self::Serve, Self::Undo, Self::Freeze];
 
-    /// The word in the annotation.
+    /// Returns the word in the annotation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Phase {
 impl Step {
     const ALL: [Self; 4] = [Self::Imported, Self::Serving, Self::WrittenBack, Self::NotOurs];
 
-    /// The word in the annotation.
+    /// Returns the word in the annotation.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Step {
     }
 }
 
-/// A word that names no phase or step of this release.
+/// A word that is not a phase or step of this release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unknown;
 

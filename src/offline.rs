@@ -1,4 +1,4 @@
-//! Work on a store while no server runs: to print what it holds, and to move its Leases to another.
+//! Commands on a store while no server runs: printing its content, and moving its Leases to another store.
 
 use crate::clock::wall_micros;
 use crate::engine::disk::{Disk, FILE, salvage};
@@ -17,13 +17,13 @@ use std::time::Duration;
 /// A store that outlives its servers.
 #[derive(Clone, Debug)]
 pub enum Store {
-    /// In a folder.
+    /// A data folder.
     Disk(PathBuf),
-    /// In etcd.
+    /// A prefix in etcd.
     Etcd(etcd::Config),
 }
 
-/// Longest wait for the thread of etcd before its queue is looked at again.
+/// Longest wait for an event of the etcd thread before its queue is checked again.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl fmt::Display for Store {
@@ -36,11 +36,11 @@ impl fmt::Display for Store {
 }
 
 impl Store {
-    /// Prints the changes of the journal to `out`, one JSON object a line, or what the store holds. A damaged store is
-    /// read as far as possible. What is wrong with it is in the summary.
+    /// Prints a summary of the store, or the changes of its journal as one JSON object a line, to `out`. A damaged
+    /// store is read as far as possible, and the summary lists the damage.
     ///
     /// # Errors
-    /// [`EngineError`] if the store cannot be read at all. An error of `out` ends the printing, and is none.
+    /// [`EngineError`] if the store cannot be read at all. An error of `out` ends the output, but is not returned.
     pub fn inspect(&self, changes: bool, out: &mut dyn Write) -> Result<Summary, EngineError> {
         let mut complaints = Vec::new();
         let mut engine: Box<dyn Engine> = match self {
@@ -62,17 +62,17 @@ impl Store {
         let mut summary = inspection.finish();
         summary.complaints.splice(0..0, complaints);
         if !changes {
-            // A reader that has gone away is no reason to fail.
+            // A reader that has disconnected is no error.
             _ = write!(out, "{}", summary.report(self));
         }
         _ = out.flush();
         Ok(summary)
     }
 
-    /// Moves all Leases to another store, which must be new. This store stays as it is.
+    /// Moves all Leases to another store, which must be new. This store is not changed.
     ///
     /// # Errors
-    /// As those of [`migrate`].
+    /// Those of [`migrate`].
     pub fn migrate_to(&self, other: &Self) -> Result<Migrated, EngineError> {
         migrate(self.place(Absent::Refuse)?, other.place(Absent::Create)?)
     }
@@ -99,7 +99,7 @@ impl Store {
                 let waker = Arc::new(Waker::new(poll.registry(), Token(0)).map_err(refused)?);
                 let mut events = Events::with_capacity(1);
                 let port: Box<dyn Port> = Box::new(EtcdPort::start(etcd.clone(), waker)?);
-                // After an error of the wait the queue is looked at again.
+                // After an error of the wait, the queue is simply checked again.
                 let wait = move || _ = poll.poll(&mut events, Some(WAIT_MAX));
                 Ok(Place { port, config: Config { is_shared: true, ..config }, wait: Box::new(wait) })
             }
@@ -107,7 +107,7 @@ impl Store {
     }
 }
 
-/// What is to happen if a folder holds no store.
+/// Whether a missing store is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absent {
     Create,

@@ -33,7 +33,7 @@ pub struct Entry {
 pub enum Write {
     /// Appends an entry at the next position.
     Append(Vec<u8>),
-    /// Deletes all entries up to this position, the entry at it included.
+    /// Deletes all entries up to and including this position.
     Truncate(Position),
     /// Stores a chunk of a snapshot.
     PutChunk {

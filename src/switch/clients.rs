@@ -1,4 +1,4 @@
-//! The servers that a switch speaks to: kube-apiservers and replicas.
+//! Clients of the servers in a switch: kube-apiservers and replicas.
 
 use super::{API_SERVICE, SwitchError, failed};
 use crate::cli::SwitchArgs;
@@ -14,29 +14,29 @@ use rustls_pki_types::pem::PemObject as _;
 use std::time::Duration;
 use tonic::codegen::http::Request;
 
-/// Longest time for a connection, and for an answer.
+/// Longest time to connect, and to wait for an answer.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// Selector of the slices of the Service `kubernetes`, which hold the addresses of all kube-apiservers.
+/// Selector of the slices of the Service `kubernetes`, which list the addresses of all kube-apiservers.
 const KUBERNETES_SLICES: &str = "kubernetes.io/service-name=kubernetes";
 
-/// One server.
+/// A server and its client.
 pub(super) struct Server {
     url: String,
     client: Client,
 }
 
-/// kube-apiserver as a kubeconfig names it.
+/// kube-apiserver at the address in the kubeconfig.
 pub(super) struct Cluster {
     config: Config,
     server: Server,
 }
 
 impl Cluster {
-    /// The cluster of `--kubeconfig`.
+    /// Connects to the cluster of `--kubeconfig`.
     ///
     /// # Errors
-    /// The file makes no sense.
+    /// The file is invalid.
     pub(super) async fn new(args: &SwitchArgs) -> Result<Self, SwitchError> {
         let config = read_config(&args.kubeconfig).await;
         let config = config.map_err(|why| failed(&format!("--kubeconfig {}", args.kubeconfig.display()), why))?;
@@ -44,10 +44,10 @@ impl Cluster {
         Ok(Self { config, server })
     }
 
-    /// The APIService of Leases.
+    /// Reads the APIService of Leases.
     ///
     /// # Errors
-    /// kube-apiserver does not give it.
+    /// kube-apiserver does not return it.
     pub(super) async fn api_service(&self) -> Result<APIService, SwitchError> {
         self.server.api_services().get(API_SERVICE).await.map_err(|error| self.server.failed(&error))
     }
@@ -55,7 +55,7 @@ impl Cluster {
 
 /// The servers of a switch.
 pub(super) struct Clients {
-    /// kube-apiserver as the kubeconfig names it.
+    /// kube-apiserver at the address in the kubeconfig.
     cluster: Server,
     apiservers: Vec<Server>,
     replicas: Vec<Server>,
@@ -65,7 +65,7 @@ impl Server {
     fn new(url: &str, mut config: Config) -> Result<Self, SwitchError> {
         config.connect_timeout = Some(CONNECT_MAX);
         (config.read_timeout, config.write_timeout) = (Some(ANSWER_MAX), Some(ANSWER_MAX));
-        // A refusal is to be seen at once.
+        // The caller must see a refusal at once.
         config.default_retry = false;
         let client = Client::try_from(config).map_err(|error| failed(url, told(&error)))?;
         Ok(Self { url: url.to_owned(), client })
@@ -75,26 +75,26 @@ impl Server {
         &self.url
     }
 
-    /// Leases of the namespace of the hand-over.
+    /// Returns the Leases in the namespace of the hand-over.
     pub(super) fn leases(&self) -> Api<Lease> {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// The APIServices.
+    /// Returns the APIServices.
     pub(super) fn api_services(&self) -> Api<APIService> {
         Api::all(self.client.clone())
     }
 
-    /// Sees to it that the server is ready.
+    /// Checks that the server is ready.
     ///
     /// # Errors
-    /// The server does not answer, or says which check fails.
+    /// The server does not answer, or a check fails.
     pub(super) async fn check_ready(&self) -> Result<(), SwitchError> {
         let request = Request::get("/readyz").body(Vec::new()).map_err(|error| failed(&self.url, error))?;
         self.client.request_text(request).await.map(drop).map_err(|error| self.failed(&error))
     }
 
-    /// The error of a server that does not answer.
+    /// Returns the error for a server that does not answer.
     pub(super) fn silent(&self) -> SwitchError {
         failed(&self.url, "no answer")
     }
@@ -105,10 +105,10 @@ impl Server {
 }
 
 impl Clients {
-    /// Clients of all servers. The replicas are verified by the `caBundle` and the Service of an APIService.
+    /// Creates clients of all servers. The replicas are verified by the `caBundle` and the Service of an APIService.
     ///
     /// # Errors
-    /// What is named makes no sense, or the cluster does not answer.
+    /// An argument is invalid, or the cluster does not answer.
     pub(super) async fn new(cluster: Cluster, args: &SwitchArgs, service: &APIService) -> Result<Self, SwitchError> {
         let Cluster { config, server: cluster } = cluster;
         let replicas = args.endpoints.iter().map(|url| Server::new(url, of_replica(&config, url, service)?));
@@ -126,28 +126,28 @@ impl Clients {
         Ok(Self { cluster, apiservers, replicas })
     }
 
-    /// Every kube-apiserver.
+    /// Returns every kube-apiserver.
     pub(super) fn apiservers(&self) -> &[Server] {
         &self.apiservers
     }
 
-    /// Every replica.
+    /// Returns every replica.
     pub(super) fn replicas(&self) -> &[Server] {
         &self.replicas
     }
 
-    /// The APIServices of the cluster.
+    /// Returns the APIServices of the cluster.
     pub(super) fn api_services(&self) -> Api<APIService> {
         self.cluster.api_services()
     }
 }
 
-/// Keeps the types of `kube` out of what callers must name.
+/// Parses a URL, so that callers need not name the types of `kube`.
 fn uri<T: std::str::FromStr>(url: &str) -> Result<T, SwitchError> {
     url.parse().map_err(|_| failed(url, "not a URL"))
 }
 
-/// How to reach a replica as the user of the kubeconfig.
+/// Returns the configuration to reach a replica as the user of the kubeconfig.
 fn of_replica(config: &Config, url: &str, service: &APIService) -> Result<Config, SwitchError> {
     let spec = service.spec.as_ref();
     let (Some(name), Some(bundle)) =
@@ -166,7 +166,7 @@ fn of_replica(config: &Config, url: &str, service: &APIService) -> Result<Config
     Ok(replica)
 }
 
-/// URLs of all kube-apiservers, as they themselves keep them for the Service `kubernetes`.
+/// Returns the URLs of all kube-apiservers, which maintain them for the Service `kubernetes`.
 async fn urls_of_apiservers(cluster: &Server) -> Result<Vec<String>, SwitchError> {
     let slices: Api<EndpointSlice> = Api::namespaced(cluster.client.clone(), "default");
     let found = slices.list(&ListParams::default().labels(KUBERNETES_SLICES)).await;

@@ -1,11 +1,11 @@
 //! The commands that switch a cluster's Leases over to this server, and back.
 //!
-//! A command says what it wants in the Lease of the hand-over ([`crate::handover`]), waits for the replicas to do it,
-//! and replaces the APIService. The replicas copy the Leases. So a command may end at any moment: the same command, run
-//! again, goes on from what the Lease and the APIService say.
+//! A command writes its request to the Lease of the hand-over ([`crate::handover`]), waits for the replicas, and
+//! replaces the APIService. The replicas copy the Leases. So a command may be interrupted at any time: the same
+//! command, run again, continues from the state of the Lease and the APIService.
 //!
-//! That a kube-apiserver has switched is asked of that kube-apiserver: the Lease of the hand-over, with its UID, is in
-//! this server's store and never in built-in storage.
+//! Each kube-apiserver itself shows whether it has switched: the Lease of the hand-over, with its UID, is in this
+//! server's store and never in built-in storage.
 
 mod clients;
 mod phase;
@@ -25,25 +25,26 @@ use std::time::{Duration, Instant};
 use tokio::runtime;
 use tokio::time::{sleep, timeout};
 
-/// Time in which a client that has just listed Leases here opens its watch. kube-apiserver would let it wait for ever.
+/// Time for a client that has just listed Leases here to open its watch, on which kube-apiserver would let it wait
+/// forever.
 const WATCH_MAX: Duration = Duration::from_secs(1);
-/// Longest time for which writes are held back while kube-apiservers switch.
+/// Longest time for which writes are held back while the kube-apiservers switch.
 const SWITCH_MAX: Duration = Duration::from_secs(3);
-/// Longest time for the replicas to copy all Leases while clients go on.
+/// Longest time for the replicas to copy all Leases while clients continue.
 const COPY_MAX: Duration = Duration::from_secs(120);
-/// Longest time for the replicas to take in the last changes while clients renew. A replica that has died is waited for
-/// as long as its identity Lease holds.
+/// Longest time for the replicas to import the last changes while clients renew. It is long enough for the identity
+/// Lease of a dead replica to expire.
 const SETTLE_MAX: Duration = Duration::from_secs(30);
-/// Time between two looks.
+/// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Label of an APIService whose spec kube-apiserver puts back at its start.
+/// Label of an APIService whose spec kube-apiserver restores at its start.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Name of the APIService of Leases.
 const API_SERVICE: &str = "v1.coordination.k8s.io";
-/// Status of a write that another one came before.
+/// HTTP status of a write after another write.
 const CONFLICT: u16 = 409;
 
-/// Why a switch has not come to its end.
+/// Why a switch is incomplete.
 #[derive(Debug)]
 pub struct SwitchError(String);
 
@@ -55,23 +56,23 @@ impl fmt::Display for SwitchError {
 
 impl std::error::Error for SwitchError {}
 
-/// An error with what was tried.
+/// Returns an error with the attempted operation.
 fn failed(what: &str, why: impl fmt::Display) -> SwitchError {
     SwitchError(format!("{what}: {why}"))
 }
 
-/// Switches the cluster's Leases over to this server. `say` gets a line for each step.
+/// Switches the cluster's Leases over to this server. `say` receives a line for each step.
 ///
 /// # Errors
-/// [`SwitchError`] says how the cluster was left.
+/// [`SwitchError`] describes the state of the cluster.
 pub fn takeover(args: &TakeoverArgs, say: &mut dyn FnMut(&str)) -> Result<(), SwitchError> {
     block_on(takeover::run(args, &mut Report::new(say)))
 }
 
-/// Gives the cluster's Leases back to kube-apiserver. `say` gets a line for each step.
+/// Gives the cluster's Leases back to kube-apiserver. `say` receives a line for each step.
 ///
 /// # Errors
-/// [`SwitchError`] says how the cluster was left.
+/// [`SwitchError`] describes the state of the cluster.
 pub fn rollback(args: &RollbackArgs, say: &mut dyn FnMut(&str)) -> Result<(), SwitchError> {
     block_on(rollback::run(args, &mut Report::new(say)))
 }
@@ -81,7 +82,7 @@ fn block_on(work: impl Future<Output = Result<(), SwitchError>>) -> Result<(), S
     runtime.map_err(|error| failed("cannot start a runtime", error))?.block_on(work)
 }
 
-/// What a command tells its user: a line for each step, with the time since the start.
+/// The output of a command: a line for each step, with the time since the start.
 struct Report<'s> {
     begun: Instant,
     say: &'s mut dyn FnMut(&str),
@@ -99,7 +100,7 @@ impl<'s> Report<'s> {
 }
 
 /// Whether a kube-apiserver forwards Leases to the replicas, whose Lease of the hand-over has this UID. A built-in
-/// Lease of that name has another one.
+/// Lease of that name has another UID.
 async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, SwitchError> {
     let found = apiserver.leases().get_opt(NAME).await.map_err(|error| apiserver.failed(&error))?;
     Ok(uid.is_some() && found.and_then(|lease| lease.metadata.uid).as_deref() == uid)
@@ -108,7 +109,7 @@ async fn is_forwarded(apiserver: &Server, uid: Option<&str>) -> Result<bool, Swi
 /// Waits until every kube-apiserver forwards Leases, or until none does.
 ///
 /// # Errors
-/// The first kube-apiserver that has not switched within `limit`, and why.
+/// The first kube-apiserver that has not switched within `limit`, and the reason.
 async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Result<(), SwitchError> {
     let begun = Instant::now();
     let uid = Handover::seen(clients).await?.uid;
@@ -130,15 +131,15 @@ async fn await_switch(clients: &Clients, is_wanted: bool, limit: Duration) -> Re
     Ok(())
 }
 
-/// From now on signals do not end the command: nobody may write until it has come to its end.
+/// Ignores signals from now on: clients cannot write until the command is complete.
 fn hold_signals() {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // Without it the command can be ended, and run again.
+        // Without the handler a signal only interrupts the command, which can be run again.
         _ = signal_hook::flag::register(signal, Arc::default());
     }
 }
 
-/// Replaces the APIService by one that `change` makes of the present one.
+/// Replaces the APIService with the result of `change` on the current one.
 async fn replace_api_service(
     clients: &Clients,
     parameters: &PostParams,
@@ -156,7 +157,7 @@ async fn replace_api_service(
     }
 }
 
-/// The APIService as kube-apiserver makes it for its built-in storage (kube-aggregator, `apiserver/apiservice`).
+/// Makes the APIService as kube-apiserver creates it for built-in storage (kube-aggregator, `apiserver/apiservice`).
 fn make_local(service: &mut APIService) {
     let labels = service.metadata.labels.get_or_insert_default();
     labels.insert(AUTOMANAGED.to_owned(), "onstart".to_owned());

@@ -1,6 +1,6 @@
-//! What commands and replicas say to each other: the Lease of the hand-over ([`crate::handover`]).
+//! Communication between commands and replicas through the Lease of the hand-over ([`crate::handover`]).
 //!
-//! Any replica will do. One that does not answer is passed over, so a switch outlives the death of a replica.
+//! Any replica will do. A replica that does not answer is skipped, so a switch survives its death.
 
 use super::clients::{Clients, Server};
 use super::{CONFLICT, LOOK_EVERY, Report, SwitchError};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-/// The hand-over, as its Lease says.
+/// The state of the hand-over in its Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handover {
     /// UID of the Lease; none before the first hand-over.
@@ -23,12 +23,12 @@ pub(super) struct Handover {
     /// Id of the request for the phase.
     pub(super) asked: String,
     pub(super) step: Option<Step>,
-    /// What the replica at work has to say.
+    /// Message of the active replica.
     pub(super) message: String,
 }
 
 impl Handover {
-    /// What a Lease says.
+    /// Reads the state from a Lease.
     pub(super) fn of(lease: Option<&Lease>) -> Self {
         let annotations = lease.and_then(|lease| lease.metadata.annotations.as_ref());
         let word = |name: &str| annotations.and_then(|all| all.get(name)).map_or("", String::as_str);
@@ -41,7 +41,7 @@ impl Handover {
         }
     }
 
-    /// What a replica says.
+    /// Reads the state from a replica.
     ///
     /// # Errors
     /// The replica does not answer, or refuses.
@@ -50,7 +50,7 @@ impl Handover {
         Ok(Self::of(lease.as_ref()))
     }
 
-    /// What the first replica says that answers.
+    /// Reads the state from the first replica that answers.
     ///
     /// # Errors
     /// No replica answers.
@@ -65,12 +65,12 @@ impl Handover {
         seen
     }
 
-    /// Whether the Leases have been given back: this server's may be old.
+    /// Whether the Leases were given back, so that this server's Leases may be outdated.
     pub(super) fn is_given_back(&self) -> bool {
         matches!(self.phase, Some(Phase::Undo | Phase::Freeze)) && self.step == Some(Step::NotOurs)
     }
 
-    /// Whether a takeover has come to its end.
+    /// Whether a takeover is complete.
     pub(super) fn is_serving(&self) -> bool {
         (self.phase, self.step) == (Some(Phase::Serve), Some(Step::Serving))
     }
@@ -86,7 +86,7 @@ impl fmt::Display for Handover {
     }
 }
 
-/// Reports what each replica says. The error of the first that is not ready.
+/// Reports the state of each replica. Returns the error of the first that is not ready.
 pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) -> Option<SwitchError> {
     let mut silent = None;
     for replica in clients.replicas() {
@@ -105,18 +105,18 @@ pub(super) async fn report_replicas(clients: &Clients, report: &mut Report<'_>) 
     silent
 }
 
-/// Asks the replicas for a phase. `step` is one that needs no work.
+/// Asks the replicas for a phase. `step` is set if the phase needs no work.
 ///
 /// # Errors
-/// No replica takes it.
+/// No replica accepts it.
 pub(super) async fn ask_for(clients: &Clients, phase: Phase, step: Option<Step>) -> Result<(), SwitchError> {
     ask_unless(clients, phase, step, |_| false).await.map(drop)
 }
 
-/// Asks the replicas for a phase, unless the hand-over is as `is_wrong` says. Whether the replicas were asked.
+/// Asks the replicas for a phase, unless `is_wrong` holds for the hand-over. Returns whether they were asked.
 ///
 /// # Errors
-/// No replica takes it.
+/// No replica accepts it.
 pub(super) async fn ask_unless(
     clients: &Clients,
     phase: Phase,
@@ -145,7 +145,7 @@ pub(super) async fn ask_unless(
     asked
 }
 
-/// Writes the Lease at one replica, unless the present one is as `is_wrong` says. Whether it was written.
+/// Writes the Lease at one replica, unless `is_wrong` holds for the current one. Returns whether it was written.
 async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) -> bool) -> Result<bool, SwitchError> {
     let leases = replica.leases();
     let parameters = PostParams::default();
@@ -163,18 +163,18 @@ async fn put(replica: &Server, wanted: &mut Lease, is_wrong: impl Fn(&Handover) 
         };
         match done {
             Ok(_) => return Ok(true),
-            // A replica has said how far it is.
+            // A replica has written its step meanwhile.
             Err(kube::Error::Api(status)) if status.code == CONFLICT => {}
             Err(error) => return Err(replica.failed(&error)),
         }
     }
 }
 
-/// Waits until the replicas have reached a step of a phase, or know that they cannot, or the time is over. What they
-/// say then.
+/// Waits until the replicas reach a step of a phase, report that they cannot, or exceed `limit`. Returns the last
+/// state.
 ///
 /// # Errors
-/// No replica answers, or another command has asked for another phase.
+/// No replica answers, or another command has requested another phase.
 pub(super) async fn await_step(
     clients: &Clients,
     phase: Phase,

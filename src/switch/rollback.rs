@@ -1,4 +1,4 @@
-//! `rollback`: from this server's Leases back to kube-apiserver's built-in ones.
+//! `rollback`: returns the Leases from this server to kube-apiserver's built-in storage.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_unless, await_step, report_replicas};
@@ -21,7 +21,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
         return Ok(());
     }
     let clients = Clients::new(cluster, &args.cluster, &present).await?;
-    // The others write the Leases back if one has died.
+    // If a replica has died, the others write the Leases back.
     _ = report_replicas(&clients, report).await;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(&clients, &dry, make_local).await?;
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     }
     let seen = Handover::seen(&clients).await?;
     match seen.phase {
-        // Given back before: this server's Leases are old, and built-in storage has the newer ones.
+        // Already given back: this server's Leases are outdated, and built-in storage has the newer ones.
         _ if seen.is_given_back() => {}
         None => {
             let why = "this server has not taken the Leases over: see docs/deploy.md, Roll back by hand";
@@ -58,8 +58,8 @@ pub(super) async fn run(args: &RollbackArgs, report: &mut Report<'_>) -> Result<
     Ok(())
 }
 
-/// Stops all writes here, and brings built-in storage to the state of this server. `was_serving` says whether clients
-/// could write before. If it takes too long they can write again.
+/// Stops all writes here, and writes this server's Leases to built-in storage. `was_serving` tells whether clients
+/// could write before. If so, they can write again after a timeout.
 async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_>) -> Result<(), SwitchError> {
     hold_signals();
     let begun = Instant::now();
@@ -74,7 +74,7 @@ async fn write_back(clients: &Clients, was_serving: bool, report: &mut Report<'_
             report.line(format_args!("{}; nobody could write for {frozen_ms} ms", seen.message));
             return Ok(());
         }
-        // Somebody else has given the APIService back.
+        // Another command has given the APIService back.
         Ok(seen) if seen.step == Some(Step::NotOurs) => return Ok(()),
         Ok(seen) if seen.message.is_empty() => "no replica has said why".to_owned(),
         Ok(seen) => seen.message,

@@ -1,4 +1,4 @@
-//! `takeover`: from kube-apiserver's built-in Leases to this server's.
+//! `takeover`: moves the Leases from kube-apiserver's built-in storage to this server.
 
 use super::clients::{Clients, Cluster};
 use super::phase::{Handover, ask_for, ask_unless, await_step, report_replicas};
@@ -58,7 +58,7 @@ fn already(report: &mut Report<'_>) -> Result<(), SwitchError> {
     Ok(())
 }
 
-/// Checks what can be checked before anything is changed. Whether the APIService names the Service already.
+/// Runs all checks that need no change. Returns whether the APIService already names the Service.
 async fn check(
     clients: &Clients,
     wanted: &APIService,
@@ -81,7 +81,7 @@ async fn check(
             }
         }
     }
-    // What has begun goes on, or is undone, without a server that has died since.
+    // A switch that has begun continues, or is undone, without a server that has died since.
     error.filter(|_| !is_registered).map_or(Ok(()), Err)?;
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     replace_api_service(clients, &dry, |service| register(service, wanted)).await?;
@@ -89,7 +89,7 @@ async fn check(
     Ok(is_registered)
 }
 
-/// Copies all Leases, while clients go on at built-in storage. `before` is the hand-over as the checks have found it.
+/// Copies all Leases while clients continue with built-in storage. `before` is the hand-over during the checks.
 async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -> Result<(), SwitchError> {
     if !ask_unless(clients, Phase::Import, None, |seen| seen.asked != before.asked).await? {
         return Err(SwitchError("another command is at work".to_owned()));
@@ -103,10 +103,11 @@ async fn import(clients: &Clients, before: &Handover, report: &mut Report<'_>) -
     Ok(())
 }
 
-/// What is likely when no replica says anything.
+/// The likely reason if no replica reports one.
 const NO_ETCD: &str = "no replica works on it; do the replicas have --cluster-etcd-servers, and are all of them ready?";
 
-/// Replaces the APIService, and waits until every kube-apiserver has switched and the last built-in changes are here.
+/// Replaces the APIService, waits until every kube-apiserver has switched, and until the last built-in changes are
+/// imported.
 async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>) -> Result<(), SwitchError> {
     replace_api_service(clients, &PostParams::default(), |service| register(service, wanted)).await?;
     report.line("the APIService is replaced");
@@ -121,10 +122,10 @@ async fn switch(clients: &Clients, wanted: &APIService, report: &mut Report<'_>)
     Ok(())
 }
 
-/// Gives the Leases back after a switch that has failed. Whether that was done: a takeover that has come to its end
-/// meanwhile is not undone, since clients may have acquired locks.
+/// Gives the Leases back after a failed switch. Returns whether it did: a takeover that completed meanwhile is not
+/// undone, since clients may have acquired locks.
 pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<bool, SwitchError> {
-    // Clients may renew while a replica that has died is waited for. In the next phase nobody may write.
+    // Clients may renew during the wait for a dead replica's identity Lease. In the next phase no client may write.
     if !ask_unless(clients, Phase::Import, None, Handover::is_serving).await? {
         return Ok(false);
     }
@@ -136,7 +137,7 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     ask_for(clients, Phase::Undo, None).await?;
     let seen = await_step(clients, Phase::Undo, Step::WrittenBack, SWITCH_MAX).await;
     let why = match seen {
-        // Where the APIService was not replaced, nobody has written here.
+        // If the APIService was not replaced, no client has written here.
         Ok(seen) if matches!(seen.step, Some(Step::WrittenBack | Step::NotOurs)) => None,
         Ok(seen) => Some(SwitchError(seen.message)),
         Err(error) => Some(error),
@@ -154,8 +155,8 @@ pub(super) async fn undo(clients: &Clients, report: &mut Report<'_>) -> Result<b
     Ok(true)
 }
 
-/// Makes the APIService that the user wants of the present one. The label with which kube-apiserver would put its own
-/// spec back goes in the same step.
+/// Changes the current APIService into the user's. The same write removes the label with which kube-apiserver would
+/// restore its own spec.
 pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     service.spec.clone_from(&wanted.spec);
     let labels = service.metadata.labels.get_or_insert_default();
@@ -165,7 +166,7 @@ pub(super) fn register(service: &mut APIService, wanted: &APIService) {
     annotations.extend(wanted.metadata.annotations.clone().unwrap_or_default());
 }
 
-/// The APIService in a file, which may hold other objects too.
+/// Reads the APIService from a file, which may hold other objects too.
 pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     let what = format!("--apiservice {}", file.display());
     let text = fs::read_to_string(file).map_err(|error| failed(&what, error))?;
@@ -182,7 +183,7 @@ pub(super) fn read_api_service(file: &Path) -> Result<APIService, SwitchError> {
     Ok(service)
 }
 
-/// The documents of a YAML file.
+/// Splits a YAML file into its documents.
 fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
     for line in text.lines() {
