@@ -1,4 +1,4 @@
-//! A thread with a runtime of its own, for as long as somebody holds the other end.
+//! A thread with its own runtime, which ends when its handle is dropped.
 
 use crate::engine::EngineError;
 use futures_util::future;
@@ -8,29 +8,29 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-/// A runtime for one thread.
+/// Creates a runtime for one thread.
 ///
 /// # Errors
-/// The system does not give what it needs.
+/// The system lacks the resources.
 pub(super) fn runtime() -> Result<Runtime, EngineError> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|cause| EngineError::Io { what: "cannot start a runtime".to_owned(), cause })
 }
 
-/// The end of a thread that others hold.
+/// The handle of a background thread.
 #[derive(Debug)]
 pub(super) struct Background {
     name: &'static str,
-    /// Ends the thread when it is dropped, whatever the thread waits for.
+    /// Ends the thread when dropped, whatever the thread waits for.
     open: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Background {
-    /// Starts a thread with this name, which runs what `work` makes.
+    /// Starts a thread with this name, which runs the future from `work`.
     ///
     /// # Errors
-    /// The system gives no thread, or not what a runtime needs.
+    /// The system lacks the resources for a thread or a runtime.
     pub(super) fn start<W: Future<Output = ()>>(
         name: &'static str,
         work: impl FnOnce() -> W + Send + 'static,
@@ -47,7 +47,7 @@ impl Background {
 }
 
 impl Drop for Background {
-    /// Gives up what is under way, and waits for the end of the thread.
+    /// Cancels the work, and waits for the end of the thread.
     fn drop(&mut self) {
         self.open = None;
         if let Some(thread) = self.thread.take()

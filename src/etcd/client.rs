@@ -1,4 +1,4 @@
-//! Requests to etcd, each to the member that answered last, and to the next one after a failure.
+//! Requests to etcd: each goes to the last member that answered, or after a failure to the next.
 
 use super::config::{Config, Pem};
 use super::messages::{
@@ -21,16 +21,16 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-/// A client of one cluster.
+/// A client of one etcd cluster.
 #[derive(Debug)]
 pub(super) struct Client {
     config: Config,
     members: RefCell<Members>,
-    /// Index of the member that gets the next request.
+    /// Index of the member for the next request.
     current: Cell<usize>,
-    /// Cluster, and greatest revision, that an answer has named.
+    /// Cluster id and greatest revision of all answers.
     known: Cell<Option<Header>>,
-    /// Why the last attempt without an answer had none.
+    /// Reason why the last unanswered attempt failed.
     last_failure: RefCell<String>,
 }
 
@@ -40,35 +40,35 @@ struct Members {
     channels: Vec<Channel>,
 }
 
-/// Why a request has no answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// No member has answered, or the answer may be another next time. Whether the request was done is unknown.
+    /// No member answered, or a repetition may succeed. Whether the request took effect is unknown.
     Unknown(Status),
-    /// The store has no room. The request may have been done all the same.
+    /// The store has no space. The request may have taken effect nevertheless.
     NoSpace(String),
-    /// etcd has forgotten the revision.
+    /// etcd has compacted the revision.
     Compacted,
-    /// The answer comes from another state of etcd than the answers before.
+    /// The answer contradicts earlier answers about the state of etcd.
     Lost(String),
     /// The request is refused, and would be again.
     Refused(Status),
 }
 
-/// First time for an answer. Each further attempt has twice the time, up to [`ATTEMPT_MAX`].
+/// Timeout of the first attempt. It doubles with each attempt, up to [`ATTEMPT_MAX`].
 const ATTEMPT_MIN: Duration = Duration::from_millis(1_500);
 const ATTEMPT_MAX: Duration = Duration::from_secs(8);
-/// First pause between two attempts. Each further one is twice as long, up to [`PAUSE_MAX`].
+/// Pause after the first attempt. It doubles with each attempt, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Largest answer: a page of entries.
+/// Largest answer, in bytes: a page of entries.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 impl Client {
-    /// A client that has not connected yet. Only a task of a runtime can make it.
+    /// Creates a client that is not connected yet. Must be called in a task of a runtime.
     ///
     /// # Errors
-    /// A file or a URL is no good.
+    /// A file or a URL is invalid.
     pub(super) fn new(config: Config) -> Result<Self, EngineError> {
         let pem = config.read_pem()?;
         let channels = config.channels(&pem)?;
@@ -77,7 +77,7 @@ impl Client {
         Ok(Self { config, members, current: Cell::new(0), known: Cell::new(None), last_failure })
     }
 
-    /// Why the last attempt without an answer had none.
+    /// Returns why the last unanswered attempt failed.
     pub(super) fn last_failure(&self) -> String {
         self.last_failure.borrow().clone()
     }
@@ -86,7 +86,7 @@ impl Client {
         &self.config
     }
 
-    /// Connects anew if the files have changed.
+    /// Reconnects if the certificate files have changed.
     pub(super) fn take_up_files(&self) {
         let Ok(pem) = self.config.read_pem() else { return };
         let mut members = self.members.borrow_mut();
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    /// The next member gets the next request.
+    /// Directs the next request to the next member.
     pub(super) fn turn_away(&self) {
         self.current.set((self.current.get() + 1) % self.config.endpoints.len().max(1));
     }
@@ -112,7 +112,7 @@ impl Client {
         members.channels[member % members.channels.len()].clone()
     }
 
-    /// A read that every write before it is part of.
+    /// Reads a range linearizably, until there is a definite answer.
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Failure> {
         let known = self.known.get();
         let answer: RangeResponse = self.ask(&request, "/etcdserverpb.KV/Range").await?;
@@ -120,7 +120,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// A transaction. It is tried once.
+    /// Sends a transaction once.
     pub(super) async fn txn(&self, request: &TxnRequest, attempt: u32) -> Result<TxnResponse, Failure> {
         let known = self.known.get();
         let time = (ATTEMPT_MIN * 2_u32.saturating_pow(attempt)).min(ATTEMPT_MAX);
@@ -129,7 +129,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Status of a member.
+    /// Reads the status of a member.
     pub(super) async fn status(&self, member: usize) -> Result<StatusResponse, Failure> {
         let path = "/etcdserverpb.Maintenance/Status";
         let asked = unary(self.channel_to(member), &StatusRequest {}, path);
@@ -137,29 +137,29 @@ impl Client {
         answer.map_err(Failure::of)
     }
 
-    /// Has etcd forget the history up to a revision. It is tried once.
+    /// Compacts the history up to a revision. Sends the request once.
     pub(super) async fn compact(&self, revision: u64) -> Result<(), Failure> {
         let request = CompactionRequest { revision: revision.cast_signed() };
         let answer: Result<CompactionResponse, _> =
             self.ask_once(&request, "/etcdserverpb.KV/Compact", ATTEMPT_MAX).await;
         match answer {
-            // Another replica has done it.
+            // Another replica has compacted it.
             Ok(_) | Err(Failure::Compacted) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Index of the member that gets the next request.
+    /// Returns the index of the member for the next request.
     pub(super) fn member(&self) -> usize {
         self.current.get()
     }
 
-    /// Opens watches on one member. It ends them when it has no leader.
+    /// Opens watches on one member, which ends them when it has no leader.
     pub(super) async fn watch(&self, watches: Vec<WatchRequest>) -> Result<Streaming<WatchResponse>, Failure> {
         let open = async {
             let mut grpc = Grpc::new(self.channel()).max_decoding_message_size(ANSWER_BYTES_MAX);
             ready(&mut grpc).await?;
-            // The end of the requests would end the watches.
+            // The end of the request stream would end the watches.
             let mut request = Request::new(stream::iter(watches).chain(stream::pending()));
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
@@ -173,13 +173,13 @@ impl Client {
         }
     }
 
-    /// Waits before the attempt after the one of this number.
+    /// Waits after attempt number `attempt`.
     pub(super) async fn pause(&self, attempt: u32) {
         sleep((PAUSE_MIN * 2_u32.saturating_pow(attempt)).min(PAUSE_MAX)).await;
         self.take_up_files();
     }
 
-    /// Asks until there is a definite answer.
+    /// Repeats a request until there is a definite answer.
     async fn ask<Q: Message + Clone + 'static, A: Message + Default + 'static>(
         &self,
         request: &Q,
@@ -212,7 +212,7 @@ impl Client {
             if let Failure::Unknown(status) = &failure {
                 *self.last_failure.borrow_mut() = in_few_words(status);
             }
-            // Requests that run beside each other turn away from a member once.
+            // Of several concurrent requests, only one turns away from a member.
             if matches!(failure, Failure::Unknown(_)) && self.current.get() == member {
                 self.turn_away();
             }
@@ -220,7 +220,7 @@ impl Client {
         })
     }
 
-    /// Takes in what an answer says of the state of etcd. `before` is what was known when the request was sent.
+    /// Checks an answer's header against `before`, the header known when the request was sent, and remembers it.
     fn check(&self, before: Option<Header>, answer: Option<Header>) -> Result<(), Failure> {
         let Some(answer) = answer else { return Err(Failure::Lost("an answer without a header".to_owned())) };
         if let Some(before) = before {
@@ -255,7 +255,7 @@ async fn unary<Q: Message + Clone + 'static, A: Message + Default + 'static>(
     Ok(answer.into_inner())
 }
 
-/// What an error says, and what its first cause says, in one line.
+/// Returns an error and its root cause in one line.
 pub(super) fn in_words(what: &str, error: &dyn Error) -> String {
     let mut root = error;
     while let Some(cause) = root.source() {
@@ -273,7 +273,7 @@ fn in_few_words(status: &Status) -> String {
 }
 
 impl Failure {
-    /// What a status of gRPC means (etcd `api/v3rpc/rpctypes/error.go`).
+    /// Translates a gRPC status (etcd `api/v3rpc/rpctypes/error.go`).
     fn of(status: Status) -> Self {
         match status.code() {
             Code::ResourceExhausted if status.message().contains("space exceeded") => {
@@ -287,7 +287,7 @@ impl Failure {
         }
     }
 
-    /// The failure as an error of the store.
+    /// Converts the failure to an error of the store.
     pub(super) fn into_error(self, config: &Config) -> EngineError {
         let store = config.store();
         match self {

@@ -1,4 +1,4 @@
-//! Where etcd is, and how a client proves who it is.
+//! The configuration of etcd: addresses and credentials.
 
 use super::client::in_words;
 use crate::engine::EngineError;
@@ -8,48 +8,48 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-/// Where etcd is. The flags of kube-apiserver have the same meaning.
+/// The address and credentials of etcd. The flags of kube-apiserver have the same meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
     /// URLs of the members, with `http://` or `https://`; at least one.
     pub endpoints: Vec<String>,
-    /// PEM file with the authorities of the members' certificates. An `https` URL needs it.
+    /// PEM file with the CAs of the members' certificates. An `https` URL needs it.
     pub ca_file: Option<PathBuf>,
     /// PEM file with the client's certificate.
     pub cert_file: Option<PathBuf>,
     /// PEM file with the key of that certificate.
     pub key_file: Option<PathBuf>,
-    /// What all keys of the store begin with.
+    /// Prefix of all keys of the store.
     pub prefix: String,
-    /// Bytes of the journal beyond which its beginning is deleted.
+    /// Bytes of the journal above which its oldest entries are deleted.
     pub journal_bytes_max: u64,
-    /// Bytes that the database may have in use before creations are refused; none for a share of etcd's quota.
+    /// Bytes in use above which creations are refused; none for a share of etcd's quota.
     pub store_bytes_max: Option<u64>,
-    /// Time after which history is compacted; none if somebody else does it.
+    /// Interval of compactions; none if something else compacts etcd.
     pub compaction_interval: Option<Duration>,
 }
 
-/// Contents of the files that a [`Config`] names.
+/// The contents of the files in a [`Config`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pem {
     ca: Option<Vec<u8>>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Time after which a member that does not accept a connection is given up.
+/// Timeout of connecting to a member.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two PINGs on a connection, and time for the answer.
+/// Interval of PINGs on a connection, and timeout of their answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 impl Config {
-    /// What the store is called in messages.
+    /// Returns the name of the store in messages.
     #[must_use]
     pub fn store(&self) -> String {
         format!("etcd at {}, {}", self.endpoints.join(","), self.prefix)
     }
 
-    /// The reason for a failure, and what it may mean. A member that does not like a client's certificate ends the
-    /// connection, and its alert is often lost.
+    /// Adds a likely cause to the reason for a failure. A member that rejects a client's certificate closes the
+    /// connection, and its TLS alert is often lost.
     pub(super) fn explained(&self, reason: String) -> String {
         let is_tls = self.endpoints.iter().any(|url| url.starts_with("https://"));
         let signs = ["broken pipe", "connection reset", "connection closed", "connection error", "alert"];
@@ -63,10 +63,10 @@ impl Config {
         }
     }
 
-    /// Reads the files.
+    /// Reads the certificate files.
     ///
     /// # Errors
-    /// The file that cannot be read.
+    /// A file cannot be read.
     pub(super) fn read_pem(&self) -> Result<Pem, EngineError> {
         let identity = match (&self.cert_file, &self.key_file) {
             (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
@@ -75,10 +75,10 @@ impl Config {
         Ok(Pem { ca: self.ca_file.as_deref().map(read).transpose()?, identity })
     }
 
-    /// A channel to each member. It connects when it is used.
+    /// Creates a channel to each member, which connects on first use.
     ///
     /// # Errors
-    /// The URL or the file that is no good.
+    /// A URL or a file is invalid.
     pub(super) fn channels(&self, pem: &Pem) -> Result<Vec<Channel>, EngineError> {
         let channel = |url: &String| {
             let wrong = |cause: tonic::transport::Error| EngineError::Io {

@@ -1,4 +1,4 @@
-//! The watch: delivers every entry and every manifest behind the state that was loaded.
+//! The watch: delivers every entry and every manifest after the loaded state.
 
 use super::client::Failure;
 use super::load::position;
@@ -10,10 +10,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use tonic::Streaming;
 
-/// Kind of a change that is no deletion.
+/// Kind of a put event.
 const PUT: i32 = 0;
 
-/// Watches until the thread is over.
+/// Watches until the thread must end.
 pub(super) async fn follow(state: Rc<State>) {
     state.begin(Wait::Watch);
     for attempt in 0.. {
@@ -42,10 +42,10 @@ fn watch(state: &State, Range { start: key, end: range_end }: Range<Vec<u8>>) ->
     WatchRequest { create: Some(WatchCreateRequest { key, range_end, start_revision, filters: vec![NO_DELETE] }) }
 }
 
-/// Takes in what a watch says, until it ends.
+/// Handles the answers of a watch until it ends.
 ///
 /// # Errors
-/// Why the watch cannot go on.
+/// The reason why the watch cannot be continued.
 async fn take_in(state: &State, mut answers: Streaming<WatchResponse>) -> Result<(), Failure> {
     let mut created = 0;
     loop {
@@ -72,7 +72,7 @@ async fn take_in(state: &State, mut answers: Streaming<WatchResponse>) -> Result
     }
 }
 
-/// Delivers what a watch says. Every entry comes with the head of the same revision, whose version is its number.
+/// Delivers the events of a watch. Each entry comes with the `head` of the same revision, whose version is its number.
 ///
 /// # Errors
 /// An entry is missing.
@@ -80,7 +80,7 @@ fn deliver(state: &State, changes: Vec<Change>) -> Result<(), Failure> {
     let mut delivered = Vec::new();
     let mut entry = None;
     for kv in changes.into_iter().filter(|change| change.kind == PUT).filter_map(|change| change.kv) {
-        // A watch that was opened again repeats what came behind its first revision.
+        // A reopened watch repeats the events after its start revision.
         let is_new = position(&kv) > state.delivered.get();
         if kv.key == state.keys.manifest() {
             if kv.mod_revision.cast_unsigned() > state.manifest_revision.get() {

@@ -1,4 +1,4 @@
-//! What is done now and then: looks at the size of the database, and compactions of an etcd that nobody else compacts.
+//! Periodic work: reads the size of the database, and compacts an etcd that nobody else compacts.
 
 use super::client::Failure;
 use super::messages::StatusResponse;
@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Time between two looks at the size.
+/// Interval at which the size is read.
 const SIZE_EVERY: Duration = Duration::from_secs(5);
 
-/// Says how large the database is, until the thread is over.
+/// Reports the size of the database until the thread must end.
 pub(super) async fn watch_size(state: Rc<State>) {
     while !state.is_over.get() {
         match state.client.status(state.client.member()).await {
@@ -35,7 +35,8 @@ fn size(status: &StatusResponse) -> StoreSize {
     }
 }
 
-/// Compacts every `interval` up to what this replica had followed an interval before, until the thread is over.
+/// Every `interval`, compacts up to the revision that this replica had followed one interval before, until the thread
+/// must end.
 pub(super) async fn compact(state: Rc<State>, interval: Duration) {
     let mut revision = state.followed.get();
     while !state.is_over.get() {

@@ -8,7 +8,7 @@
 //!   chunks/<snapshot>/<index>            a chunk of a snapshot
 //! ```
 //!
-//! Numbers are hexadecimal, as long as their type, so that the order of the keys is that of the numbers.
+//! Numbers are hexadecimal with a fixed width, so that keys sort like numbers.
 
 use super::messages::prefix_end;
 use crate::engine::SnapshotId;
@@ -20,12 +20,12 @@ pub(super) const FORMAT: &[u8] = b"coordination-apiserver 1";
 /// The keys below one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
-    /// With a `/` at its end.
+    /// The prefix, with a final `/`.
     prefix: String,
 }
 
 impl Keys {
-    /// Those below `prefix`, with or without a `/` at its end.
+    /// The keys below `prefix`, which may end with a `/`.
     pub(super) fn new(prefix: &str) -> Self {
         Self { prefix: format!("{}/", prefix.trim_end_matches('/')) }
     }
@@ -46,17 +46,17 @@ impl Keys {
         self.key("manifest")
     }
 
-    /// All keys below the prefix.
+    /// Returns the range of all keys below the prefix.
     pub(super) fn all(&self) -> Range<Vec<u8>> {
         range(self.key(""))
     }
 
-    /// All entries.
+    /// Returns the range of all entries.
     pub(super) fn journal(&self) -> Range<Vec<u8>> {
         range(self.key("journal/"))
     }
 
-    /// The head and all entries; no other key is between.
+    /// Returns the range of the head and all entries; it contains no other keys.
     pub(super) fn head_and_journal(&self) -> Range<Vec<u8>> {
         self.head()..self.journal().end
     }
@@ -65,14 +65,14 @@ impl Keys {
         self.key(&format!("journal/{writer:016x}/{sequence:016x}"))
     }
 
-    /// Writer and sequence of an entry, by its key.
+    /// Returns the writer and sequence in an entry's key.
     pub(super) fn entry_of(&self, key: &[u8]) -> Option<(u64, u64)> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"journal/")?;
         let (writer, sequence) = std::str::from_utf8(rest).ok()?.split_once('/')?;
         Some((u64::from_str_radix(writer, 16).ok()?, u64::from_str_radix(sequence, 16).ok()?))
     }
 
-    /// All chunks.
+    /// Returns the range of all chunks.
     pub(super) fn chunks(&self) -> Range<Vec<u8>> {
         range(self.key("chunks/"))
     }
@@ -81,12 +81,12 @@ impl Keys {
         self.key(&format!("chunks/{:016x}/{index:08x}", snapshot.0))
     }
 
-    /// The chunks of a snapshot whose index is lower than `below`.
+    /// Returns the range of a snapshot's chunks with an index below `below`.
     pub(super) fn chunks_below(&self, snapshot: SnapshotId, below: u32) -> Range<Vec<u8>> {
         self.chunk(snapshot, 0)..self.chunk(snapshot, below)
     }
 
-    /// Snapshot of a chunk, by its key.
+    /// Returns the snapshot in a chunk's key.
     pub(super) fn snapshot_of(&self, key: &[u8]) -> Option<SnapshotId> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?.strip_prefix(b"chunks/")?;
         let (snapshot, _) = std::str::from_utf8(rest).ok()?.split_once('/')?;

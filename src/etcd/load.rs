@@ -1,4 +1,4 @@
-//! What a start reads: one state of the store, at one revision.
+//! Reads the store at a start: one state, at one revision.
 
 use super::client::{Client, Failure};
 use super::keys::{FORMAT, Keys};
@@ -10,21 +10,21 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// A state that is being read.
+/// A state while it is read.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     revision: i64,
-    /// Entries that are not given to the loop yet; none before they were read.
+    /// Entries that are not passed to the loop yet; none before they are read.
     entries: Option<VecDeque<Entry>>,
 }
 
-/// Keys of a page. An entry has up to 768 KiB.
+/// Keys per page. An entry has up to 768 KiB.
 const PAGE_KEYS: i64 = 64;
-/// Bytes of entries that the loop gets at once, about.
+/// Bytes of entries per event, about.
 const PIECE_BYTES: usize = 1024 * 1024;
 
 impl Load {
-    /// Fixes the state, and tells what there is.
+    /// Fixes the revision, and lists what is stored.
     pub(super) async fn open(&mut self, state: &State) -> Result<Event, Failure> {
         let State { client, keys, .. } = state;
         self.entries = None;
@@ -55,7 +55,7 @@ impl Load {
         Ok(open_piece(&client.config().store(), snapshot, index, sealed).map_or_else(Event::Failed, Event::Piece))
     }
 
-    /// The next entries, in order; none at the end.
+    /// Returns the next entries, in order; none at the end.
     pub(super) async fn entries(&mut self, state: &State) -> Result<Event, Failure> {
         if self.entries.is_none() {
             self.entries = Some(self.read(state).await?);
@@ -72,7 +72,7 @@ impl Load {
         Ok(Event::Entries(piece))
     }
 
-    /// Revision of the state that was read.
+    /// Returns the revision of the state.
     pub(super) fn revision(&self) -> u64 {
         self.revision.cast_unsigned()
     }
@@ -92,7 +92,7 @@ impl Load {
     }
 }
 
-/// All keys of a range, read in pages.
+/// Reads all keys of a range, in pages.
 pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<KeyValue>, Failure> {
     let mut request = RangeRequest { limit: PAGE_KEYS, ..request };
     let mut kvs: Vec<KeyValue> = Vec::new();
@@ -105,7 +105,7 @@ pub(super) async fn pages(client: &Client, request: RangeRequest) -> Result<Vec<
     }
 }
 
-/// Position of an entry.
+/// Returns the position of an entry.
 pub(super) fn position(kv: &KeyValue) -> Position {
     Position(kv.mod_revision.cast_unsigned())
 }
@@ -118,10 +118,10 @@ pub(super) fn all(Range { start, end }: Range<Vec<u8>>, revision: i64) -> RangeR
     RangeRequest { key: start, range_end: end, revision, ..RangeRequest::default() }
 }
 
-/// Sees to it that the keys below the prefix are this product's.
+/// Checks that the keys below the prefix belong to this product.
 ///
 /// # Errors
-/// They are another's, or cannot be read.
+/// They belong to another product or release, or cannot be read.
 pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), EngineError> {
     let config = client.config();
     let failed = |failure: Failure| failure.into_error(config);
@@ -133,7 +133,7 @@ pub(super) async fn check_format(client: &Client, keys: &Keys) -> Result<(), Eng
         Some(kv) if kv.value == FORMAT => Ok(()),
         Some(_) => Err(foreign("the prefix holds keys of another release or product; use another --etcd-prefix")),
         None => {
-            // At the same revision: another replica may be making the store.
+            // The read uses the same revision, since another replica may be creating the store.
             let any = RangeRequest { keys_only: true, limit: 1, ..all(keys.all(), revision) };
             match client.range(any).await.map_err(failed)?.kvs.is_empty() {
                 true => Ok(()),

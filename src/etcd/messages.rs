@@ -1,16 +1,16 @@
-//! The messages of etcd's API that this server uses, with the field numbers of etcd's `rpc.proto` and `kv.proto`, which
-//! 3.5 to 3.7 share. Fields that nobody reads are left out.
+//! The messages of etcd's API that this server uses. The field numbers are those of etcd's `rpc.proto` and `kv.proto`,
+//! which 3.5 to 3.7 share. Unused fields are omitted.
 //!
-//! They stand here by hand, since the crates that bring them need the compiler `protoc` on the machine that builds.
+//! They are written by hand, since crates that provide them need the compiler `protoc` at build time.
 
 use prost::{Message, Oneof};
 
-/// What every answer begins with.
+/// The header of every answer.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct Header {
     #[prost(uint64, tag = "1")]
     pub(super) cluster_id: u64,
-    /// Revision of the store when the request was done.
+    /// Revision of the store when the request was executed.
     #[prost(int64, tag = "3")]
     pub(super) revision: i64,
 }
@@ -34,10 +34,10 @@ pub(super) struct KeyValue {
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
-    /// First key behind the range; empty for one key.
+    /// First key after the range; empty for one key.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) range_end: Vec<u8>,
-    /// Number of keys at the most; 0 for no limit.
+    /// Most keys to return; 0 for no limit.
     #[prost(int64, tag = "3")]
     pub(super) limit: i64,
     /// Revision to read at; 0 for the newest.
@@ -45,7 +45,7 @@ pub(super) struct RangeRequest {
     pub(super) revision: i64,
     #[prost(bool, tag = "8")]
     pub(super) keys_only: bool,
-    /// Revision of the oldest last write of the keys to read; 0 for all keys.
+    /// Lowest mod revision of the keys to return; 0 for all keys.
     #[prost(int64, tag = "10")]
     pub(super) min_mod_revision: i64,
 }
@@ -56,7 +56,7 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
-    /// Whether the limit left keys out.
+    /// Whether there are keys beyond the limit.
     #[prost(bool, tag = "3")]
     pub(super) more: bool,
 }
@@ -97,12 +97,12 @@ pub(super) enum Request {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ResponseOp {
-    /// The answer to a range, if that was the operation.
+    /// Answer to a range request; none for other operations.
     #[prost(message, optional, tag = "1")]
     pub(super) range: Option<RangeResponse>,
 }
 
-/// A comparison that must hold.
+/// A condition of a transaction.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Compare {
     /// 0 for equal, 2 for less.
@@ -115,7 +115,7 @@ pub(super) struct Compare {
     pub(super) key: Vec<u8>,
     #[prost(oneof = "Compared", tags = "4, 6")]
     pub(super) compared: Option<Compared>,
-    /// First key behind those that are all compared; empty for one key.
+    /// First key after the compared range; empty for one key.
     #[prost(bytes = "vec", tag = "64")]
     pub(super) range_end: Vec<u8>,
 }
@@ -165,12 +165,12 @@ pub(super) struct WatchCreateRequest {
     pub(super) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) start_revision: i64,
-    /// [`NO_DELETE`] leaves deletions out.
+    /// Filters of events: [`NO_DELETE`] omits deletions.
     #[prost(int32, repeated, tag = "5")]
     pub(super) filters: Vec<i32>,
 }
 
-/// A filter of a watch.
+/// Filter that omits deletions.
 pub(super) const NO_DELETE: i32 = 1;
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -181,7 +181,7 @@ pub(super) struct WatchResponse {
     pub(super) created: bool,
     #[prost(bool, tag = "4")]
     pub(super) canceled: bool,
-    /// Revision up to which etcd has forgotten, if that is why the watch was canceled; else 0.
+    /// Revision up to which etcd is compacted, if that canceled the watch; else 0.
     #[prost(int64, tag = "5")]
     pub(super) compact_revision: i64,
     #[prost(string, tag = "6")]
@@ -207,20 +207,20 @@ pub(super) struct StatusResponse {
     /// Release of the member, such as `3.6.4`.
     #[prost(string, tag = "2")]
     pub(super) version: String,
-    /// Bytes of the database, free pages included.
+    /// Size of the database with free pages, in bytes.
     #[prost(int64, tag = "3")]
     pub(super) db_size: i64,
-    /// Bytes of the pages in use.
+    /// Size of the pages in use, in bytes.
     #[prost(int64, tag = "9")]
     pub(super) db_size_in_use: i64,
-    /// Bytes at which the database is full; 0 from a release before 3.6.
+    /// Size at which the database is full, in bytes; 0 from a release before 3.6.
     #[prost(int64, tag = "12")]
     pub(super) db_size_quota: i64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct CompactionRequest {
-    /// Revision whose history, and all before it, is forgotten.
+    /// Revision up to which the history is deleted.
     #[prost(int64, tag = "1")]
     pub(super) revision: i64,
 }
@@ -231,7 +231,7 @@ pub(super) struct CompactionResponse {
     pub(super) header: Option<Header>,
 }
 
-/// The key behind all keys that begin with `prefix`.
+/// Returns the first key after all keys with this `prefix`.
 pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -240,7 +240,7 @@ pub(super) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Every key.
+    // The range to 0 has no upper bound.
     vec![0]
 }
 

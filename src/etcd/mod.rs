@@ -7,13 +7,13 @@
 //!                                            follow   the watch of the journal and of the manifest
 //! ```
 //!
-//! An entry is a key that is created once; the revision of the creation is its position. So etcd gives all entries one
-//! order, and a watch delivers them in this order to every replica. Each entry is written together with the key `head`.
-//! The revision of `head` is the position of the last entry, so one linearizable read of it is a barrier. No promise
-//! about the progress of a watch is needed.
+//! An entry is a key that is created once; the revision of its creation is its position. So etcd orders all entries,
+//! and a watch delivers them in this order to every replica. Each entry is written together with the key `head`. The
+//! revision of `head` is the position of the last entry, so one linearizable read of it is a barrier. This needs no
+//! guarantee about the progress of a watch.
 //!
-//! The client is made of `tonic` and of messages that [`messages`] writes down. The crates that bring all of etcd's
-//! messages need a compiler for them on the machine that builds.
+//! The client consists of `tonic` and the messages in [`messages`]. Crates that provide all of etcd's messages need
+//! `protoc` at build time.
 
 mod background;
 pub mod built_in;

@@ -1,4 +1,4 @@
-//! The thread that speaks to etcd, and the loop's end of the way to it.
+//! The etcd thread, and the loop's port to it.
 
 use super::background::{Background, runtime};
 use super::client::{Client, Failure};
@@ -25,36 +25,36 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::spawn_local;
 use tokio::time::{sleep, timeout};
 
-/// A store in etcd that other processes write to as well.
+/// A store in etcd that other processes also write to.
 #[derive(Debug)]
 pub struct EtcdPort {
     commands: Sender<Command>,
     events: Updates<Event>,
-    /// A commit that is under way when this is dropped, and that takes effect all the same, does so once.
+    /// The thread. If a commit in flight takes effect after the drop, it does so only once.
     _thread: Background,
 }
 
-/// Time for the checks before a start.
+/// Timeout of the checks before a start.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two looks at what waits.
+/// Interval at which pending requests are checked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Time after which an entry that stands in etcd and was not delivered is taken for lost.
+/// Age after which an entry that is in etcd but not delivered counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Looks that must have found such an entry by then. A process that was paused has not looked so often.
+/// Fewest queries that must find such an entry before it counts as lost. A process that was paused has made fewer.
 const LOOKS_MIN: u32 = 4;
 
-/// An entry that stands in etcd and was not delivered.
+/// An entry that is in etcd but not delivered.
 #[derive(Clone, Copy, Debug)]
 struct Behind {
     position: Position,
     since: Instant,
-    /// Looks that have found it.
+    /// Number of queries that found it.
     looks: u32,
 }
 
 impl EtcdPort {
-    /// Sees to it that a store can be used: some member answers, none is too old, and the prefix may be read and
-    /// written and is no other product's. Takes ten seconds at the most.
+    /// Checks that a store can be used: a member answers, no member is too old, and the prefix is readable, writable
+    /// and not another product's. Takes at most ten seconds.
     ///
     /// # Errors
     /// [`EngineError`] with the reason.
@@ -77,7 +77,7 @@ impl EtcdPort {
     /// Starts the thread. `waker` wakes the loop after each event.
     ///
     /// # Errors
-    /// The system gives no thread, or not what a runtime needs.
+    /// The system lacks the resources for a thread or a runtime.
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = channel(COMMANDS_MAX);
         let (sender, events) = updates::queue(waker);
@@ -102,7 +102,7 @@ impl Port for EtcdPort {
     }
 }
 
-/// Does what commands ask for, until the loop's end is gone.
+/// Runs commands until the port is dropped.
 async fn serve(state: Rc<State>, mut commands: Receiver<Command>) {
     spawn_local(look_at_waits(Rc::clone(&state)));
     let behind = Rc::new(RefCell::new(None));
@@ -197,7 +197,7 @@ async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure>
                 state.client.pause(attempt).await;
             }
             Err(Failure::NoSpace(message)) => {
-                // etcd says so also of what it has done.
+                // etcd also reports this for requests that took effect.
                 let Some((key, payload)) = &transaction.entry else { return Err(Failure::NoSpace(message)) };
                 let read = super::messages::RangeRequest { key: key.clone(), ..Default::default() };
                 let found = state.client.range(read).await?.kvs;
@@ -212,7 +212,7 @@ async fn send(state: &State, transaction: &Transaction) -> Result<Done, Failure>
     unreachable!("attempts do not end")
 }
 
-/// Looks for the last entry until there is an answer.
+/// Queries the last entry until there is an answer.
 async fn find_end(state: Rc<State>, behind: Rc<RefCell<Option<Behind>>>) {
     state.begin(Wait::Look);
     let request = transaction::look(&state.keys);
@@ -239,12 +239,12 @@ fn first_key(answer: ResponseOp) -> KeyValue {
     answer.range.unwrap_or_default().kvs.into_iter().next().unwrap_or_default()
 }
 
-/// Compares what stands in etcd at `revision` with what was delivered.
+/// Compares the end of the journal in etcd at `revision` with the deliveries.
 fn look_behind(state: &State, behind: &mut Option<Behind>, end: Position, manifest: u64, revision: u64) {
     if state.delivered.get() >= end {
         *behind = None;
         if state.manifest_revision.get() >= manifest {
-            // A watch that is opened again need not begin earlier, where etcd may have forgotten.
+            // A later start revision keeps a reopened watch out of history that etcd may have compacted.
             state.followed.set(state.followed.get().max(revision));
         }
         return;

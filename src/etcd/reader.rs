@@ -1,4 +1,4 @@
-//! A state of the store at one revision, as an engine that cannot be written: for a person who looks at it.
+//! Reads the store at one revision as a read-only engine, for an operator.
 
 use super::background::runtime;
 use super::client::{Client, Failure};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-/// A state of a store in etcd.
+/// The state of a store in etcd.
 #[derive(Debug)]
 pub struct EtcdReader {
     client: Client,
@@ -21,15 +21,15 @@ pub struct EtcdReader {
     runtime: Runtime,
     /// Revision of the state.
     revision: i64,
-    /// Entries in their order, once they were read.
+    /// Entries in order; none before they are read.
     entries: Option<Vec<Entry>>,
 }
 
-/// Time for an answer, and for all pages of the entries.
+/// Timeout of a read, including all pages of the entries.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl EtcdReader {
-    /// Fixes the state.
+    /// Fixes the revision.
     ///
     /// # Errors
     /// [`EngineError`] if etcd does not answer, or if the keys are another product's.
@@ -60,7 +60,7 @@ impl EtcdReader {
     }
 }
 
-/// Waits for an answer, for a minute at the most.
+/// Waits at most [`ANSWER_TIMEOUT`] for an answer.
 fn within<T>(
     runtime: &Runtime,
     config: &Config,

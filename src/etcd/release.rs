@@ -1,17 +1,17 @@
-//! Which releases of etcd can be used.
+//! The supported releases of etcd.
 //!
-//! Before 3.5.13 a watch could say that it had come further than it had (etcd issue 15220). With the same releases only
-//! kube-apiserver reads from its cache.
+//! Before 3.5.13 a watch could report more progress than it had made (etcd issue 15220). kube-apiserver has the same
+//! lower bound for reads from its cache.
 
 use super::client::Client;
 use super::messages::StatusResponse;
 use crate::engine::EngineError;
 use std::io;
 
-/// The oldest release that can be used.
+/// The oldest supported release.
 const OLDEST: [u64; 3] = [3, 5, 13];
 
-/// Asks every member for its release. Members that do not answer are passed over, if one does.
+/// Checks the release of every member. Members that do not answer are skipped, if another one does.
 ///
 /// # Errors
 /// A member has an older release, or none answers.

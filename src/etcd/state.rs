@@ -1,4 +1,4 @@
-//! What the tasks of the thread share.
+//! The shared state of the thread's tasks.
 
 use super::client::{Client, Failure};
 use super::keys::Keys;
@@ -9,7 +9,7 @@ use crate::updates::UpdateSender;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
-/// What the tasks of the thread share.
+/// The shared state of the thread's tasks.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) client: Client,
@@ -17,7 +17,7 @@ pub(super) struct State {
     events: UpdateSender<Event>,
     /// Entries that the store may hold.
     pub(super) entries: RefCell<Entries>,
-    /// Position of the last entry that was delivered or loaded.
+    /// Position of the last delivered or loaded entry.
     pub(super) delivered: Cell<Position>,
     /// Number of that entry.
     pub(super) numbered: Cell<u64>,
@@ -25,25 +25,25 @@ pub(super) struct State {
     pub(super) manifest_revision: Cell<u64>,
     /// The last chunk that was put since the last manifest.
     pub(super) chunk: Cell<Option<PutChunk>>,
-    /// Revision up to which everything was delivered.
+    /// Revision up to which everything is delivered.
     pub(super) followed: Cell<u64>,
-    /// Manifests that are held back while one is put; none if none is.
+    /// Manifests that are held back while one is being put; none otherwise.
     held: RefCell<Option<Vec<StoredManifest>>>,
-    /// What waits for etcd, each since when.
+    /// When each kind of request began to wait for etcd; none if it does not wait.
     waits: [Cell<Option<Instant>>; 3],
     is_reachable: Cell<bool>,
-    /// Whether the thread is to end, since what it says is of no use any more.
+    /// Whether the thread must end, because its events are no longer wanted.
     pub(super) is_over: Cell<bool>,
 }
 
-/// What can wait for etcd.
+/// A kind of request to etcd.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     /// A commit.
     Commit,
-    /// A look for the last entry.
+    /// A query of the last entry.
     Look,
-    /// The watch, which is broken.
+    /// The watch while it is not open.
     Watch,
 }
 
@@ -70,7 +70,7 @@ impl State {
         }
     }
 
-    /// What is known of the store.
+    /// Returns the known state of the store.
     pub(super) fn known<'a>(&self, entries: &'a Entries) -> Known<'a> {
         Known {
             entries,
@@ -80,7 +80,7 @@ impl State {
         }
     }
 
-    /// Says something to the loop.
+    /// Sends an event to the loop.
     pub(super) fn say(&self, event: Event) {
         let is_failure = matches!(event, Event::Failed(ref error) if !error.is_no_space());
         if !self.is_over.get() && (!self.events.send(event) || is_failure) {
@@ -88,29 +88,29 @@ impl State {
         }
     }
 
-    /// Says that a request failed for good.
+    /// Reports that a request has failed for good.
     pub(super) fn fail(&self, failure: Failure) {
         self.say(Event::Failed(failure.into_error(self.client.config())));
     }
 
-    /// Something begins to wait for etcd.
+    /// Records that a request waits for etcd.
     pub(super) fn begin(&self, wait: Wait) {
         let since = &self.waits[wait as usize];
         since.set(since.get().or_else(|| Some(Instant::now())));
     }
 
-    /// Whether something waits for etcd.
+    /// Whether a request waits for etcd.
     pub(super) fn is_waiting(&self, wait: Wait) -> bool {
         self.waits[wait as usize].get().is_some()
     }
 
-    /// It has its answer.
+    /// Records that the request is answered.
     pub(super) fn end(&self, wait: Wait) {
         self.waits[wait as usize].set(None);
         self.look_at_waits();
     }
 
-    /// Says whether etcd can be reached, if that has changed.
+    /// Reports whether etcd is reachable, if that has changed.
     pub(super) fn look_at_waits(&self) {
         let is_late =
             |since: &Cell<Option<Instant>>| since.get().is_some_and(|since| since.elapsed() > UNREACHABLE_AFTER);
@@ -123,12 +123,12 @@ impl State {
         }
     }
 
-    /// A manifest is to be put: others are held back until the answer.
+    /// Holds other manifests back until the commit of one is answered.
     pub(super) fn hold_manifests(&self) {
         self.held.replace(Some(Vec::new()));
     }
 
-    /// Says the answer to a commit with a manifest, and which manifests were put since.
+    /// Reports the answer to a commit with a manifest, and then the manifests put since.
     pub(super) fn release_manifests(&self, answer: Event, revision: u64) {
         self.note_manifest(revision);
         self.say(answer);
@@ -139,7 +139,7 @@ impl State {
         }
     }
 
-    /// A manifest was put.
+    /// Delivers a manifest, unless manifests are held back.
     pub(super) fn deliver_manifest(&self, manifest: StoredManifest) {
         self.note_manifest(manifest.revision);
         match &mut *self.held.borrow_mut() {

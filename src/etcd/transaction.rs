@@ -1,11 +1,11 @@
-//! A commit as one transaction of etcd, and what its answer means.
+//! A commit as one etcd transaction, and the meaning of its answer.
 //!
-//! A transaction may be sent again after an attempt whose outcome is unknown. The key of an entry must not exist, and a
-//! manifest replaces one revision only, so the second attempt does nothing if the first one was done.
+//! A transaction may be repeated after an attempt whose outcome is unknown. The key of an entry must not exist, and a
+//! manifest replaces only one revision. So the second attempt has no effect if the first took effect.
 //!
-//! A transaction may also come after etcd was restored from a backup, when entries are gone that its writer has
-//! applied. It would leave a gap, delete what no snapshot has, or name chunks that are gone. So the last entry that was
-//! delivered to the writer must be there.
+//! A transaction may also arrive after etcd was restored from a backup, when entries are missing that its writer has
+//! applied. It would leave a gap, delete entries that no snapshot has, or name missing chunks. So it requires the last
+//! entry that was delivered to the writer.
 
 use super::keys::{FORMAT, Keys};
 use super::messages::{
@@ -17,17 +17,17 @@ use crate::journal::{Commit, Piece, StoredManifest, entry_name, seal_piece};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// A commit on its way.
+/// A commit in flight.
 #[derive(Debug)]
 pub(super) struct Transaction {
     pub(super) request: TxnRequest,
     /// Key and value of the entry, if there is one.
     pub(super) entry: Option<(Vec<u8>, Vec<u8>)>,
-    /// The manifest, if there is one, with the revision that it replaces.
+    /// Manifest, if there is one, with the revision that it replaces.
     manifest: Option<StoredManifest>,
-    /// Position up to which entries are deleted; 0 if none are.
+    /// Position up to which entries are deleted; 0 for none.
     pub(super) truncated: Position,
-    /// Bytes of the chunk.
+    /// Size of the chunk, in bytes.
     pub(super) chunk_bytes: usize,
     /// Snapshot and index of the chunk, if there is one.
     chunk: Option<(SnapshotId, u32)>,
@@ -35,7 +35,7 @@ pub(super) struct Transaction {
     dropped: Vec<SnapshotId>,
 }
 
-/// What a port knows of the store. In a store that was restored from a backup, something of it is not there.
+/// A port's knowledge of the store. A store that was restored from a backup lacks some of it.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     /// Entries that the store may hold.
@@ -56,35 +56,35 @@ pub(super) struct PutChunk {
     pub(super) revision: u64,
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Done {
     /// The commit is durable.
     Committed {
-        /// Revision of what was put; 0 if an earlier attempt has put an entry.
+        /// Revision of the write; 0 if an earlier attempt has put the entry.
         revision: u64,
     },
-    /// Another writer had replaced the manifest.
+    /// Another writer has replaced the manifest.
     Overtaken,
-    /// The key of the entry holds something else.
+    /// The key of the entry has another value.
     Taken,
-    /// An entry that was delivered is not there: etcd was restored, or the writer has been away for too long.
+    /// A delivered entry is missing: etcd was restored, or the writer has been away for too long.
     Behind,
 }
 
-/// Result of a comparison: what is named.
+/// Result of a comparison: equal.
 const EQUAL: i32 = 0;
-/// Result of a comparison: greater than what is named.
+/// Result of a comparison: greater.
 const GREATER: i32 = 1;
-/// Result of a comparison: less than what is named.
+/// Result of a comparison: less.
 const LESS: i32 = 2;
-/// Target of a comparison: the number of writes of a key.
+/// Target of a comparison: the version of a key, its number of writes.
 const VERSION: i32 = 0;
-/// Target of a comparison: the revision of the last write of a key.
+/// Target of a comparison: the mod revision of a key, that of its last write.
 const MOD_REVISION: i32 = 2;
 
 impl Transaction {
-    /// The transaction of a commit, whose entry has a name.
+    /// Creates the transaction of a commit; none if the commit is not possible in etcd.
     pub(super) fn of(commit: Commit, keys: &Keys, known: &Known<'_>) -> Option<Self> {
         let Commit { append, piece, writes, manifest } = commit;
         let mut transaction = Self {
@@ -107,7 +107,7 @@ impl Transaction {
             transaction.chunk_bytes = sealed.len();
             transaction.chunk = Some((snapshot, index));
             if index == 0 {
-                // A migration stores its chunks before there is a manifest.
+                // A migration stores its chunks before the manifest.
                 transaction.put(keys.format(), FORMAT.to_vec());
             }
             transaction.put(keys.chunk(snapshot, index), sealed);
@@ -133,14 +133,14 @@ impl Transaction {
         Some(transaction)
     }
 
-    /// Does nothing in a store without the last entry that was delivered. If all were truncated, the manifest that says
-    /// so must be there, and the journal must have reached as far.
+    /// Requires the last delivered entry. If all entries are truncated, requires the known manifest and a journal that
+    /// has reached the same position.
     fn require(&mut self, known: &Known<'_>, keys: &Keys) {
         match known.entries.last {
             Some((writer, sequence, position)) => self.compare(keys.entry(writer, sequence), EQUAL, position.0),
             None => {
                 self.compare(keys.manifest(), EQUAL, known.manifest_revision);
-                // The revision of a key that is not there is 0.
+                // A missing key has revision 0.
                 if let Some(before) = known.delivered.0.checked_sub(1) {
                     self.compare(keys.head(), GREATER, before);
                 }
@@ -184,8 +184,8 @@ impl Transaction {
         self.request.success.push(deletion(range));
     }
 
-    /// Deletes entries, unless one among them stands behind `up_to`: a duplicate that came late. Who loads the store
-    /// counts every entry behind its base.
+    /// Deletes entries, unless one of them is after `up_to`: a late duplicate. A loading replica counts every entry
+    /// after its base.
     fn truncate(&mut self, range: Range<Vec<u8>>, up_to: Position) {
         let all_before = Compare {
             result: LESS,
@@ -198,7 +198,7 @@ impl Transaction {
         self.request.success.push(RequestOp { request: Some(Request::Txn(request)) });
     }
 
-    /// The last chunk since the last manifest when this was done at `revision`, of the one before.
+    /// Returns the last chunk since the last manifest after this commit at `revision`; `before` is the one before it.
     pub(super) fn chunk_after(&self, before: Option<PutChunk>, revision: u64) -> Option<PutChunk> {
         match self.chunk {
             Some((snapshot, index)) => (revision > 0).then_some(PutChunk { snapshot, index, revision }),
@@ -206,7 +206,7 @@ impl Transaction {
         }
     }
 
-    /// What an answer means.
+    /// Interprets an answer.
     pub(super) fn done(&self, answer: TxnResponse) -> Done {
         let revision = answer.header.map_or(0, |header| header.revision.cast_unsigned());
         if answer.succeeded {
@@ -242,45 +242,45 @@ fn deletion(range: Range<Vec<u8>>) -> RequestOp {
     RequestOp { request: Some(Request::DeleteRange(request)) }
 }
 
-/// A read of one key.
+/// Returns a read of one key.
 pub(super) fn get(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Range(RangeRequest { key, ..RangeRequest::default() })) }
 }
 
-/// A transaction that has no effect, and needs the right to read and write every key of the store.
+/// Returns a transaction without effect that needs the right to read and write every key of the store.
 pub(super) fn rights(keys: &Keys) -> TxnRequest {
     let compared = Some(Compared::Version(-1));
     let never = Compare { target: VERSION, key: keys.format(), compared, ..Compare::default() };
     TxnRequest { compare: vec![never], success: vec![deletion(keys.all())], failure: vec![get(keys.format())] }
 }
 
-/// The end of the journal and the manifest, read at one revision.
+/// Returns a read of the journal's end and the manifest, at one revision.
 pub(super) fn look(keys: &Keys) -> TxnRequest {
     let manifest = RangeRequest { key: keys.manifest(), keys_only: true, ..RangeRequest::default() };
     let manifest = RequestOp { request: Some(Request::Range(manifest)) };
     TxnRequest { success: vec![get(keys.head()), manifest], ..TxnRequest::default() }
 }
 
-/// Sequences and positions of the entries that the store may hold, by writer.
+/// Sequences and positions of the entries that the store may have, by writer.
 #[derive(Debug, Default)]
 pub(super) struct Entries {
     by_writer: BTreeMap<u64, VecDeque<(u64, Position)>>,
-    /// Writer, sequence and position of the last one.
+    /// Writer, sequence and position of the last entry.
     last: Option<(u64, u64, Position)>,
 }
 
 impl Entries {
-    /// Adds an entry. Entries of one writer come in the order of their sequences.
+    /// Adds an entry. The entries of one writer come in the order of their sequences.
     pub(super) fn push(&mut self, writer: u64, sequence: u64, position: Position) {
         let entries = self.by_writer.entry(writer).or_default();
-        // A late duplicate of a deleted entry: it goes with the next one.
+        // A late duplicate of a deleted entry is skipped here; it is deleted together with the next entry.
         if entries.back().is_none_or(|(last, _)| *last < sequence) {
             entries.push_back((sequence, position));
         }
         self.last = Some((writer, sequence, position));
     }
 
-    /// The last sequence of each writer that stands at `position` or before.
+    /// Returns the last sequence of each writer up to and including `position`.
     fn up_to(&self, position: Position) -> Vec<(u64, u64)> {
         let last = |entries: &VecDeque<(u64, Position)>| {
             entries.iter().take_while(|(_, at)| *at <= position).last().map(|(sequence, _)| *sequence)
@@ -288,7 +288,7 @@ impl Entries {
         self.by_writer.iter().filter_map(|(writer, entries)| Some((*writer, last(entries)?))).collect()
     }
 
-    /// Takes in that all entries up to `position` are deleted.
+    /// Forgets the deleted entries up to `position`.
     pub(super) fn forget(&mut self, position: Position) {
         self.last = self.last.filter(|(.., at)| *at > position);
         for entries in self.by_writer.values_mut() {

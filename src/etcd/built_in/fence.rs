@@ -9,11 +9,11 @@ use tonic::Status;
 #[derive(Debug)]
 pub(super) struct Fence {
     key: Vec<u8>,
-    /// Revision of its last write; none if it does not name a Service.
+    /// Revision of its last write; none if it names no Service.
     revision: Option<i64>,
 }
 
-/// What is read of an APIService.
+/// The parts of an APIService that are read.
 #[derive(Deserialize)]
 struct ApiService {
     spec: Spec,
@@ -25,13 +25,13 @@ struct Spec {
 }
 
 impl Fence {
-    /// A fence that nothing passes before [`Fence::look`].
+    /// Creates a fence that blocks all writes until [`Fence::look`].
     pub(super) fn new(prefix: &str) -> Self {
         let key = format!("{prefix}/apiregistration.k8s.io/apiservices/v1.coordination.k8s.io");
         Self { key: key.into_bytes(), revision: None }
     }
 
-    /// Reads the APIService. Whether it is another state than before.
+    /// Reads the APIService. Returns whether it has changed.
     ///
     /// # Errors
     /// [`Failure`]
@@ -44,7 +44,7 @@ impl Fence {
         Ok(std::mem::replace(&mut self.revision, revision) != revision)
     }
 
-    /// What a write compares; none if the APIService does not name a Service.
+    /// Returns the condition for a write; none if the APIService names no Service.
     pub(super) fn compare(&self) -> Option<Compare> {
         self.revision.map(|revision| unchanged(self.key.clone(), revision))
     }
@@ -53,14 +53,14 @@ impl Fence {
 /// Whether an APIService names a Service. kube-apiserver stores APIServices as JSON.
 ///
 /// # Errors
-/// It is no JSON.
+/// It is not valid JSON.
 fn names_service(value: &[u8]) -> Result<bool, Failure> {
     serde_json::from_slice(value)
         .map(|ApiService { spec }| spec.service.is_some())
         .map_err(|error| Failure::Refused(Status::internal(format!("the APIService cannot be read: {error}"))))
 }
 
-/// Compares the revision of the last write of a key; 0 if it must not exist.
+/// Requires that a key has this mod revision; 0 if it must not exist.
 pub(super) fn unchanged(key: Vec<u8>, revision: i64) -> Compare {
     /// Target of a comparison: the revision of the last write.
     const MOD_REVISION: i32 = 2;

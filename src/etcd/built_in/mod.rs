@@ -1,14 +1,14 @@
-//! kube-apiserver's built-in Leases, in the etcd of the cluster: read for a takeover, and written while this server
-//! serves the Leases and old watches of built-in storage are open.
+//! kube-apiserver's built-in Leases, in the cluster's etcd. They are read for a takeover. They are written while this
+//! server serves the Leases and old watches of built-in storage are open.
 //!
 //! ```text
 //!   loop ── Command ──► BuiltInPort ──► thread: read    what has changed since the read before
 //!        ◄── Event ────                         write   transactions with two fences
 //! ```
 //!
-//! Each write compares two revisions in the same transaction. The Lease must be as this process last saw it. The
-//! APIService must be as this process last saw it, and name a Service then. So nothing is written once the APIService
-//! has been given back, whoever did that and however long this process was paused.
+//! Each write compares two revisions in the same transaction. The Lease must be unchanged since this process last saw
+//! it. So must the APIService, which must have named a Service then. So nothing is written after the APIService is
+//! given back, by whomever, and however long this process was paused.
 
 mod fence;
 mod storage;
@@ -25,7 +25,7 @@ use storage::Storage;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-/// Longest time for one command.
+/// Timeout of a command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A Lease in built-in storage.
@@ -35,80 +35,81 @@ pub struct StoredLease {
     pub key: String,
     /// Revision of the last write, which is the `resourceVersion` of the Lease.
     pub revision: u64,
-    /// The object, in the form in which kube-apiserver stores it.
+    /// Object in the form that kube-apiserver stores.
     pub value: Vec<u8>,
 }
 
-/// A Lease as built-in storage is to have it.
+/// The wanted state of a Lease in built-in storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// `namespace/name`
     pub key: String,
-    /// The object; none if it is to be deleted.
+    /// Object; none to delete the Lease.
     pub value: Option<Vec<u8>>,
 }
 
-/// What the thread is asked for.
+/// A command to the thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Read what has changed since the read before.
+    /// Reads the changes since the previous read.
     Read {
         /// Whether to read everything.
         is_complete: bool,
     },
-    /// Look whether the APIService names a Service.
+    /// Checks whether the APIService names a Service.
     Look,
-    /// Write Leases.
+    /// Writes Leases.
     Write {
         /// The Leases.
         leases: Vec<Wanted>,
-        /// Whether to delete all others too.
+        /// Whether to delete all others.
         is_complete: bool,
-        /// Whether to write also what is there already. Nobody else's update of an older state succeeds then.
+        /// Whether to write unchanged Leases too. Other clients' updates of the older state then fail.
         is_forced: bool,
     },
 }
 
-/// What the thread tells, once for each command.
+/// An event of the thread, one for each command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// What a read has found.
+    /// The result of a read.
     Read {
         /// Leases that are new or changed.
         changed: Vec<StoredLease>,
-        /// Keys of Leases that are gone since the read before.
+        /// Keys of Leases that were deleted since the previous read.
         deleted: Vec<String>,
         /// Whether everything was read.
         is_complete: bool,
     },
-    /// What a write has done.
+    /// The result of a write.
     Written {
-        /// Keys of Leases that were not written, since somebody else has written them. The next read tells what.
+        /// Keys of Leases that were not written, because another writer has changed them. The next read returns the
+        /// changes.
         overtaken: Vec<String>,
     },
     /// The APIService names a Service.
     Ours,
-    /// The APIService does not name a Service, and nothing more was written.
+    /// The APIService names no Service, and nothing more was written.
     NotOurs,
     /// The command has failed.
     Failed(String),
 }
 
-/// The loop's end of the way to built-in storage.
+/// The loop's port to built-in storage.
 #[derive(Debug)]
 pub struct BuiltInPort {
     commands: UnboundedSender<Command>,
     events: Updates<Event>,
-    /// A write that is under way when this is dropped, and that takes effect all the same, has passed both fences.
+    /// The thread. If a write in flight takes effect after the drop, it has passed both fences.
     _thread: Background,
 }
 
 impl BuiltInPort {
-    /// Starts the thread. `config` says where the cluster's etcd is; its prefix is that of kube-apiserver. `waker`
-    /// wakes the loop after each event.
+    /// Starts the thread. `config` is that of the cluster's etcd; its prefix is kube-apiserver's. `waker` wakes the
+    /// loop after each event.
     ///
     /// # Errors
-    /// The system gives no thread, or not what a runtime needs.
+    /// The system lacks the resources for a thread or a runtime.
     pub fn start(config: Config, waker: Arc<Waker>) -> Result<Self, EngineError> {
         let (commands, received) = unbounded_channel();
         let (sender, events) = updates::queue(waker);
@@ -116,20 +117,20 @@ impl BuiltInPort {
         Ok(Self { commands, events, _thread: Background::start("built-in", serve)? })
     }
 
-    /// Asks for something. The answer comes by [`BuiltInPort::next`].
+    /// Sends a command. [`BuiltInPort::next`] returns the answer.
     pub fn send(&self, command: Command) {
-        // The thread ends with this end, or after a panic, which its own end tells.
+        // The thread ends when this port is dropped, or by a panic, which its handle reports.
         _ = self.commands.send(command);
     }
 
-    /// The next event, if there is one.
+    /// Returns the next event, if there is one.
     #[must_use]
     pub fn next(&self) -> Option<Event> {
         self.events.next()
     }
 }
 
-/// Does what commands ask for, until the loop's end is gone.
+/// Runs commands until the port is dropped.
 async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: impl Fn(Event) -> bool) {
     let open = || Client::new(config.clone()).map(Storage::new);
     let mut storage = open();
@@ -138,7 +139,7 @@ async fn serve(config: Config, mut commands: UnboundedReceiver<Command>, say: im
             Ok(known) => match timeout(COMMAND_TIMEOUT, known.execute(command)).await {
                 Ok(Ok(event)) => event,
                 Ok(Err(failure)) => {
-                    // Of a restored etcd nothing is known.
+                    // Nothing is known about a restored etcd.
                     let is_lost = matches!(failure, Failure::Lost(_));
                     let event = Event::Failed(failure.into_error(&config).to_string());
                     if is_lost {

@@ -1,4 +1,4 @@
-//! Reads and writes of the Leases in built-in storage, and what is known of them.
+//! Reads and writes of the Leases in built-in storage, and their last known state.
 
 use super::fence::{Fence, unchanged};
 use super::{Command, Event, StoredLease, Wanted};
@@ -11,22 +11,22 @@ use std::collections::{HashMap, HashSet};
 use tonic::Status;
 use twox_hash::XxHash3_64;
 
-/// Keys that are read at once.
+/// Keys per page.
 const PAGE_KEYS: i64 = 2_000;
-/// Leases that are written at once. etcd takes 128 operations in a transaction.
+/// Leases per transaction. etcd accepts 128 operations.
 const BATCH_LEASES_MAX: usize = 100;
-/// Bytes that are written at once, about. etcd takes 1.5 MiB.
+/// Bytes per transaction, about. etcd accepts 1.5 MiB.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
-/// Transactions that are under way at once.
+/// Concurrent transactions.
 const BATCHES_AT_ONCE: usize = 8;
-/// Attempts of a write for which there is no definite answer.
+/// Attempts of a write without a definite answer.
 const ATTEMPTS_MAX: u32 = 4;
 
-/// Built-in storage, as far as this process has seen it.
+/// Built-in storage, as this process last saw it.
 #[derive(Debug)]
 pub(super) struct Storage {
     client: Client,
-    /// What the keys of all Leases begin with.
+    /// Prefix of the keys of all Leases.
     prefix: Vec<u8>,
     fence: Fence,
     /// Leases by key.
@@ -44,13 +44,13 @@ struct Seen {
     hash: u64,
 }
 
-/// What became of a transaction.
+/// The outcome of a transaction.
 enum Done {
     /// The Leases are written, at this revision.
     Written { revision: i64 },
-    /// A Lease or the APIService was not as this process had seen it.
+    /// A Lease or the APIService has changed since this process saw it.
     Overtaken,
-    /// The APIService does not name a Service.
+    /// The APIService names no Service.
     NotOurs,
 }
 
@@ -66,10 +66,10 @@ impl Storage {
         }
     }
 
-    /// Does what a command asks for.
+    /// Runs a command.
     ///
     /// # Errors
-    /// [`Failure`]; some of a write may be done.
+    /// [`Failure`]; a write may be partly done.
     pub(super) async fn execute(&mut self, command: Command) -> Result<Event, Failure> {
         match command {
             Command::Read { is_complete } => self.read(is_complete).await,
@@ -81,11 +81,11 @@ impl Storage {
         }
     }
 
-    /// Reads what has changed, at one revision.
+    /// Reads the changes, at one revision.
     async fn read(&mut self, is_complete: bool) -> Result<Event, Failure> {
         let is_complete = is_complete || self.revision == 0;
         if is_complete {
-            // Until it has succeeded nothing is known.
+            // Nothing is known until the read has succeeded.
             self.seen.clear();
             self.revision = 0;
         }
@@ -111,7 +111,7 @@ impl Storage {
         Ok(Event::Read { changed, deleted, is_complete })
     }
 
-    /// All Leases at `revision`, or at the newest for 0, that were written since `since`; and the revision.
+    /// Returns all Leases written since `since`, at `revision` or the newest for 0; and the revision.
     async fn range(&self, revision: i64, keys_only: bool, since: i64) -> Result<(Vec<KeyValue>, i64), Failure> {
         let mut request = RangeRequest {
             key: self.prefix.clone(),
@@ -184,7 +184,7 @@ impl Storage {
         Ok(Event::Written { overtaken })
     }
 
-    /// Whether a Lease is as wanted already.
+    /// Whether a Lease already has the wanted state.
     fn is_there(&self, lease: &Wanted) -> bool {
         match (&lease.value, self.seen.get(&lease.key)) {
             (None, None) => true,
@@ -193,7 +193,7 @@ impl Storage {
         }
     }
 
-    /// Writes one Lease. A status of the APIService may have been written meanwhile.
+    /// Writes one Lease. Repeats the write if the APIService has changed, for example in its status.
     async fn commit_one(&mut self, lease: &Wanted) -> Result<Done, Failure> {
         let leases = std::slice::from_ref(lease);
         loop {
@@ -218,8 +218,8 @@ impl Storage {
                     let revision = answer.header.map_or(0, |header| header.revision);
                     return Ok(Done::Written { revision });
                 }
-                // Also the repetition of a transaction that took effect and was not answered. The next read then finds
-                // what this process has written.
+                // This includes the repetition of an unanswered transaction that took effect. The next read then finds
+                // this process's own write.
                 Ok(_) => return Ok(Done::Overtaken),
                 Err(Failure::Unknown(status)) => {
                     tracing::debug!(%status, attempt, "etcd has not answered a write of Leases");
@@ -259,7 +259,7 @@ impl Storage {
     }
 }
 
-/// How many of `leases` go into one transaction.
+/// Returns the number of `leases` for one transaction.
 fn batch_len(leases: &[Wanted]) -> usize {
     let mut bytes = 0;
     let fits = |lease: &&Wanted| {
