@@ -1,11 +1,11 @@
-//! Which Leases built-in storage is to get while this server serves them.
+//! Decides which Leases are written to built-in storage while this server serves them.
 //!
-//! A watch that a client opened before the takeover goes on at built-in storage until it times out. So built-in storage
-//! gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager needs one
-//! renewal of a node in 40 s.
+//! A watch that a client opened before the takeover continues at built-in storage until it times out. So built-in
+//! storage gets each renewal within [`RENEWAL_MS`] for as long as such watches may be open. kube-controller-manager
+//! needs one renewal of a node in 40 s.
 //!
-//! Built-in storage gets each change of a holder, each creation and each deletion at once, and for good. So it knows
-//! who holds which lock if the APIService must be given back by hand.
+//! Built-in storage gets each change of holder, each creation and each deletion at once, and permanently. So it knows
+//! the holder of each lock if the APIService must be given back by hand.
 
 use crate::clock::Now;
 use crate::resource::ResourceVersion;
@@ -16,27 +16,27 @@ use crate::table::snapshot::Range;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-/// Longest time until a renewal is in built-in storage, in ms.
+/// Longest delay of a renewal to built-in storage, in ms.
 pub(super) const RENEWAL_MS: u64 = 10_000;
-/// The same while some clients are still at built-in storage, which may wait for a lock to expire.
+/// The same while some clients still use built-in storage, and may wait for a lock to expire, in ms.
 pub(super) const RENEWAL_MS_IN_SWITCH: u64 = 1_000;
 
-/// Leases that built-in storage does not have as they are.
+/// The Leases whose current state is not in built-in storage.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// Version up to which changes have been taken in; none before the first.
+    /// Version up to which changes have been queued; none before the first.
     cursor: Option<ResourceVersion>,
-    /// When each Lease is to be written, in ms.
+    /// When each Lease must be written, in ms.
     due: HashMap<Key, u64>,
-    /// The same in order, with entries that no longer hold.
+    /// The same in order, with outdated entries.
     queue: BinaryHeap<Reverse<(u64, Key)>>,
-    /// Leases that are being written.
+    /// Leases in the current write.
     under_way: Vec<Key>,
 }
 
 impl Feed {
-    /// Takes in the changes of the table since the last call. A renewal is due after `renewal_ms`, or never. With the
-    /// first call every Lease is due.
+    /// Queues the table's changes since the last call. A renewal is due after `renewal_ms`, or never if none. The first
+    /// call makes every Lease due.
     pub(super) fn take_in(&mut self, table: &Table, renewal_ms: Option<u64>, now: Now) {
         match self.cursor.and_then(|cursor| table.log().since(cursor)) {
             Some(events) => {
@@ -52,7 +52,7 @@ impl Feed {
         self.cursor = Some(table.version());
     }
 
-    /// Lets a Lease be written at `due_ms`, or earlier if that was said before.
+    /// Makes a Lease due at `due_ms`, unless it is due earlier.
     fn put(&mut self, key: &Key, due_ms: u64) {
         let is_earlier = self.due.get(key).is_none_or(|before| due_ms < *before);
         if is_earlier {
@@ -61,12 +61,12 @@ impl Feed {
         }
     }
 
-    /// Notes that Leases are being written.
+    /// Records the Leases in the current write.
     pub(super) fn begin(&mut self, keys: Vec<Key>) {
         self.under_way = keys;
     }
 
-    /// Lets the Leases that were being written be written again, if that failed for some.
+    /// Ends the current write. Queues its Leases again if some failed.
     pub(super) fn end(&mut self, has_failed: bool, now: Now) {
         let written = std::mem::take(&mut self.under_way);
         if has_failed {
@@ -74,7 +74,7 @@ impl Feed {
         }
     }
 
-    /// Takes out up to `keys_max` Leases that are due.
+    /// Removes and returns up to `keys_max` due Leases.
     pub(super) fn take_due(&mut self, keys_max: usize, now: Now) -> Vec<Key> {
         let mut keys = Vec::new();
         while keys.len() < keys_max

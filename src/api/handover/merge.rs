@@ -1,4 +1,4 @@
-//! What a Lease of built-in storage makes of the one here.
+//! Merges a Lease of built-in storage into the table.
 
 use crate::codec::json::Decoder;
 use crate::codec::protobuf;
@@ -9,15 +9,15 @@ use crate::table::Table;
 use crate::table::change::Change;
 use compact_str::{CompactString, format_compact};
 
-/// What the value of a Lease begins with if kube-apiserver encrypts it.
+/// Prefix of a value that kube-apiserver has encrypted.
 const ENCRYPTED: &[u8] = b"k8s:enc:";
-/// What the value of a Lease begins with if it is stored as protobuf.
+/// Prefix of a value stored as protobuf.
 const PROTOBUF: &[u8] = b"k8s\0";
 
-/// The Lease in a stored value, with its version in built-in storage.
+/// Decodes a stored Lease, with its version in built-in storage.
 ///
 /// # Errors
-/// Why the value cannot be read.
+/// The reason why the value cannot be decoded.
 pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Lease, String> {
     let value = stored.value.as_slice();
     if value.starts_with(ENCRYPTED) {
@@ -32,9 +32,9 @@ pub(super) fn decode(stored: &StoredLease, decoder: &mut Decoder) -> Result<Leas
     Ok(lease)
 }
 
-/// The change that takes in a Lease of built-in storage; none if the one here is as new.
+/// Returns the change that imports a Lease of built-in storage; none if the Lease here is up to date.
 ///
-/// Built-in storage decides, but for the time of a renewal: clients renew here too, and the later time holds.
+/// Built-in storage is authoritative, except for renewTime: clients renew here too, and the later time counts.
 pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let (namespace, name) = (&theirs.metadata.namespace, &theirs.metadata.name);
     let Some((slot, object)) = table.find(namespace, name) else { return Some(Change::Create(Box::new(theirs))) };
@@ -50,12 +50,12 @@ pub(super) fn taken_in(table: &Table, theirs: Lease) -> Option<Change> {
     let mut merged = theirs;
     merged.spec.renew_time = ours.spec.renew_time;
     merged.metadata.managed_fields = ours.metadata.managed_fields.clone();
-    // No client knows the merged state by a version of built-in storage.
+    // The merged state has no version in built-in storage.
     merged.metadata.resource_version = CompactString::default();
     (merged != *ours).then(|| Change::Replace(table.target(slot), Box::new(merged)))
 }
 
-/// The change that takes in that a Lease is gone from built-in storage.
+/// Returns the change that imports a deletion in built-in storage.
 pub(super) fn gone(table: &Table, key: &str) -> Option<Change> {
     let (namespace, name) = key.split_once('/')?;
     let (slot, _) = table.find(namespace, name)?;

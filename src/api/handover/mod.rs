@@ -1,13 +1,13 @@
 //! The hand-over of Leases, as this replica sees it: what clients may do in each phase ([`crate::handover`]).
 //!
-//! While several kube-apiservers change over at different moments, some requests reach built-in storage and others come
-//! here. Both sides name the same holder, so a renewal does no harm on either side, as long as both learn of it. An
-//! acquisition would do harm: of a lock that is free, one client could get it here and another there. So creations,
-//! deletions and all changes but renewals get 429 here until no request can reach built-in storage any more.
+//! Several kube-apiservers switch at different moments, so some requests reach built-in storage and others this server.
+//! Both sides name the same holder. So a renewal does no harm on either side, as long as both learn of it. An
+//! acquisition would do harm: two clients could get the same free lock, one on each side. So until no request can reach
+//! built-in storage, creations, deletions and all changes but renewals get 429 here.
 //!
-//! On the way back nobody may write here, so that what was written back stays the newest state. Watches end with 410,
-//! and lists of this server's versions get 410 too. Then clients list without a version, and get 429 until
-//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent for ever.
+//! During a rollback no client may write here, so that the written-back state stays the newest. Watches end with 410,
+//! and lists of this server's versions get 410 too. Clients then list without a version, and get 429 until
+//! kube-apiserver serves its built-in storage: a watch there from a version of this server would be silent forever.
 
 mod feed;
 mod merge;
@@ -31,34 +31,34 @@ use worker::Worker;
 /// The hand-over, as this replica sees it.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// Version of the table at the last look.
+    /// Version of the table when the state was last read.
     looked_at: ResourceVersion,
     state: State,
-    /// Whether watches are to end, since nobody may write here any more.
+    /// Whether watches must end, because no client may write here any longer.
     ends_watches: bool,
-    /// What copies Leases; none if this server knows no built-in storage.
+    /// Worker that copies Leases; none if this server has no access to built-in storage.
     worker: Option<Box<Worker>>,
 }
 
-/// What the Lease of the hand-over says.
+/// The state in the Lease of the hand-over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     phase: Option<Phase>,
     /// Id of the request for the phase.
     asked: CompactString,
     step: Option<Step>,
-    /// When the Lease was written last, in seconds since the epoch.
+    /// When the Lease was last written, in seconds since the epoch.
     since: Option<i64>,
 }
 
-/// What clients may do.
+/// The permissions of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// Everything.
+    /// Clients may do everything.
     Open,
-    /// Read and renew.
+    /// Clients may read and renew.
     Renewals,
-    /// Read one Lease.
+    /// Clients may read single Leases.
     Frozen,
 }
 
@@ -83,26 +83,26 @@ impl State {
 }
 
 impl Handover {
-    /// A server that can copy Leases from and to built-in storage.
+    /// Creates the hand-over of a server that can access built-in storage.
     #[must_use]
     pub fn with_built_in(port: BuiltInPort) -> Self {
         Self { worker: Some(Box::new(Worker::new(port))), ..Self::default() }
     }
 
-    /// When there is something to do, in ms.
+    /// Returns the next time at which there is work, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.state.phase?;
         self.worker.as_ref()?.due_ms()
     }
 
-    /// Whether writes of clients are held back.
+    /// Whether client writes are held back.
     #[must_use]
     pub fn holds_writes(&self) -> bool {
         self.state.mode() != Mode::Open
     }
 
-    /// Whether clients may make a change.
+    /// Checks that a client may make a change.
     ///
     /// # Errors
     /// 429 with `Retry-After`.
@@ -117,7 +117,7 @@ impl Handover {
         }
     }
 
-    /// Whether collections may be deleted.
+    /// Checks that collections may be deleted.
     ///
     /// # Errors
     /// 429 with `Retry-After`.
@@ -125,8 +125,8 @@ impl Handover {
         if self.holds_writes() { Err(ApiError::HandingOver) } else { Ok(()) }
     }
 
-    /// Why an update of another version than the present one is refused. A version of built-in storage may be one that
-    /// has not been copied yet.
+    /// Returns the error for an update of another than the current version. A version of built-in storage may not be
+    /// copied yet.
     pub(super) fn refuse_version(&self, name: &str, version: u64) -> ApiError {
         if self.state.mode() == Mode::Renewals && version < BUILT_IN_VERSIONS_END {
             ApiError::HandingOver
@@ -135,15 +135,15 @@ impl Handover {
         }
     }
 
-    /// Whether an update may be of a Lease that has not been copied yet.
+    /// Whether an update may concern a Lease that is not copied yet.
     pub(super) fn may_be_copied(&self) -> bool {
         self.state.mode() == Mode::Renewals
     }
 
-    /// Whether Leases may be listed or watched.
+    /// Checks that Leases may be listed or watched.
     ///
     /// # Errors
-    /// 410 for a version of this server, so that the client forgets that version. 429 else.
+    /// 410 for a version of this server, so that the client forgets that version; otherwise 429.
     pub(super) fn admit_read(&self, call: &Call<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
         if self.state.mode() != Mode::Frozen || !matches!(verb, Some(Verb::List | Verb::Watch)) {
             return Ok(());
@@ -156,18 +156,18 @@ impl Handover {
         Err(ApiError::HandingOver)
     }
 
-    /// Whether a write that led to `applied` may be acknowledged. One that was decided before the freeze may have been
-    /// applied behind it, and then built-in storage does not have it.
+    /// Whether a write that resulted in `applied` may be acknowledged. A write that was decided before the freeze may
+    /// be applied after it, and is then not in built-in storage.
     pub(super) fn may_acknowledge(&self, applied: &Object) -> bool {
         if self.state.mode() != Mode::Frozen {
             return true;
         }
-        // Only here: the key is a cache miss.
+        // The key is read only in this case, since that is a cache miss.
         let (namespace, name) = applied.key().parts();
         is_lease(namespace, name)
     }
 
-    /// Takes in what the Lease says. To be called before requests are answered whose changes were applied.
+    /// Reads the state from the Lease. Call it before the requests of applied changes are answered.
     pub fn look(&mut self, table: &Table) {
         if self.looked_at == table.version() {
             return;
@@ -183,13 +183,13 @@ impl Handover {
     }
 }
 
-/// What a list or a watch of this server's versions is told, once Leases go back to built-in storage.
+/// Returns the error for lists and watches of this server's versions while Leases are given back.
 #[must_use]
 pub fn given_back() -> ApiError {
     ApiError::Expired { message: "Leases are being given back to kube-apiserver: list anew".to_owned(), next: None }
 }
 
-/// Whether a change renews a Lease and does nothing else.
+/// Whether a change is only a renewal.
 fn is_renewal(table: &Table, change: &Change) -> bool {
     match change {
         Change::Renew(..) => true,
@@ -201,7 +201,7 @@ fn is_renewal(table: &Table, change: &Change) -> bool {
     }
 }
 
-/// Whether `after` is `before` with another `renewTime`, whoever is the manager of the fields.
+/// Whether `after` differs from `before` only in `renewTime` and its field managers.
 fn renews(before: &Lease, after: &Lease) -> bool {
     let mut renewed = before.clone();
     renewed.spec.renew_time = after.spec.renew_time;
@@ -211,8 +211,8 @@ fn renews(before: &Lease, after: &Lease) -> bool {
 }
 
 impl Api {
-    /// Takes in the phase of the hand-over, and does this replica's work in it. Whether watches are to end: nobody may
-    /// write here from now on.
+    /// Reads the phase of the hand-over, and does this replica's work in it. Returns whether watches must end, because
+    /// no client may write here from now on.
     pub fn hand_over(&mut self, table: &mut Table, now: Now) -> bool {
         self.handover.look(table);
         let phase = self.handover.state.phase;
@@ -220,7 +220,7 @@ impl Api {
             identity.confirm(phase.map(|_| &self.handover.state.asked));
         }
         if self.handover.state.step == Some(Step::Imported) {
-            // It is known who holds each lock.
+            // The holder of each lock is known now.
             self.reclaim = Reclaim::new(0);
         }
         if phase.is_some() && !self.storage.is_loading() {
@@ -236,11 +236,11 @@ impl Api {
         std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether each replica that lives keeps to the phase, and every write that was decided before is in the table.
+    /// Whether every live replica follows the phase, so that every write decided before is in the table.
     ///
-    /// A replica says so by its identity Lease. Its changes are applied in their order, so those that it decided before
-    /// come first. One server alone has written everything when its journal is idle. Before a takeover nobody is
-    /// forwarded to it, so then its journal does not matter.
+    /// A replica confirms the phase in its identity Lease. Its changes are applied in order, so earlier decisions come
+    /// first. A single server has written everything once its journal is idle. Before a takeover no requests are
+    /// forwarded to it, so its journal does not matter then.
     fn is_confirmed(&self, table: &Table, now: Now) -> bool {
         let State { phase, asked, .. } = &self.handover.state;
         match &self.identity {

@@ -1,4 +1,4 @@
-//! The work of the one replica that copies Leases between its table and built-in storage.
+//! The replica that copies Leases between its table and built-in storage.
 //!
 //! ```text
 //!   import   read, take in, say `imported`; again and again
@@ -7,9 +7,9 @@
 //!   freeze   read, write everything, say `written-back`; then look whether the APIService is local
 //! ```
 //!
-//! While clients may renew here, their renewals go to built-in storage all the time, whatever the stage.
+//! While clients may renew here, their renewals are always written to built-in storage, whatever the stage.
 //!
-//! A replica that takes the work over begins the phase again. It reads everything first.
+//! A replica that takes over the work restarts the phase, with a complete read.
 
 use super::State;
 use super::feed::{Feed, RENEWAL_MS, RENEWAL_MS_IN_SWITCH};
@@ -29,75 +29,75 @@ use crate::table::object::{Key, Object};
 use crate::table::snapshot::Range;
 use std::collections::{BTreeMap, HashSet};
 
-/// Time between two reads of built-in storage while it is followed, in ms: at first, and after [`SWITCH_SECONDS`].
+/// Interval of reads while built-in storage is followed, in ms: at first, and after [`SWITCH_SECONDS`].
 const READ_MS: u64 = 50;
 const READ_LATER_MS: u64 = 1_000;
-/// Longest time in which a command is likely to go on, in seconds.
+/// Time for which a command is likely to run, in seconds.
 const SWITCH_SECONDS: i64 = 60;
 /// Time before another attempt after a failure, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Time between two looks at work that is done, in ms.
+/// Interval at which completed work is checked, in ms.
 const REST_MS: u64 = 1_000;
-/// Time between two looks at what is to be fed, in ms.
+/// Interval at which due Leases are written, in ms.
 const FEED_MS: u64 = 200;
-/// Longest time for which a watch from before a takeover may be open, in seconds. kube-apiserver ends a watch after an
-/// hour at the latest, unless `--min-request-timeout` is longer than its default of 1,800 s.
+/// Longest life of a watch from before a takeover, in seconds. kube-apiserver ends a watch after at most an hour,
+/// unless `--min-request-timeout` exceeds its default of 1,800 s.
 const WATCH_SECONDS_MAX: i64 = 65 * 60;
-/// Leases that are fed with one command.
+/// Most Leases fed by one command.
 const FEED_LEASES_MAX: usize = 2_000;
-/// Leases that are taken in in one turn.
+/// Most Leases imported in one turn.
 const TAKEN_IN_PER_TURN: usize = 256;
-/// Changes that may be under way in the journal.
+/// Most changes in flight in the journal.
 const SUBMITTED_MAX: usize = 1_024;
 
 /// The work of a hand-over.
 #[derive(Debug)]
 pub(super) struct Worker {
     port: BuiltInPort,
-    /// What the stage belongs to.
+    /// State that the stage belongs to.
     state: State,
     stage: Stage,
-    /// The command that the thread has.
+    /// The thread's current command.
     under_way: Option<UnderWay>,
-    /// Whether the next read is of everything.
+    /// Whether the next read is complete.
     reads_all: bool,
-    /// What was read last of each Lease and is not in the table yet, by key.
+    /// Last read state of each Lease that is not imported yet, by key.
     incoming: BTreeMap<String, Incoming>,
-    /// Leases whose changes are under way.
+    /// Leases whose changes are in flight.
     submitted: Vec<(String, Incoming, Ticket)>,
-    /// Leases that cannot be read, by key.
+    /// Leases that cannot be decoded, by key.
     unreadable: BTreeMap<String, Incoming>,
     feed: Feed,
-    /// When the stage goes on, in ms.
+    /// When the stage continues, in ms.
     stage_ms: u64,
-    /// When there is something to feed, in ms.
+    /// When Leases are fed next, in ms.
     feed_ms: u64,
     /// Whether this replica does the work.
     is_working: bool,
 }
 
-/// How far the work of a phase has come.
+/// The progress of a phase's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// A read is next, or under way.
+    /// A read is next, or in progress.
     Read,
-    /// What was read is being taken in.
+    /// The result of the read is being imported.
     TakeIn,
-    /// A write is next, or under way.
+    /// A write is next, or in progress.
     Write,
-    /// The work is done, or goes on with a look now and then.
+    /// The work is complete, apart from periodic checks.
     Rest,
 }
 
-/// A command that the thread has.
+/// The thread's current command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct UnderWay {
     purpose: Purpose,
-    /// Whether the command is of an earlier phase. Its outcome says nothing of this one.
+    /// Whether the command belongs to an earlier phase, so that its outcome does not count.
     is_stale: bool,
 }
 
-/// What a command is for.
+/// The purpose of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     Feed,
@@ -106,7 +106,7 @@ enum Purpose {
     Write,
 }
 
-/// What was read of a Lease.
+/// The read state of a Lease.
 #[derive(Clone, Debug)]
 enum Incoming {
     Present(StoredLease),
@@ -131,12 +131,12 @@ impl Worker {
         }
     }
 
-    /// When there is something to do, in ms; none for a replica that leaves the work to another.
+    /// Returns the next time at which there is work, in ms; none if another replica does the work.
     pub(super) fn due_ms(&self) -> Option<u64> {
         self.is_working.then(|| self.stage_ms.min(self.feed_ms))
     }
 
-    /// Goes on with the work of a phase. `is_confirmed` says whether every replica keeps to the phase.
+    /// Continues the work of a phase. `is_confirmed` tells whether every replica follows the phase.
     pub(super) fn work(
         &mut self,
         state: &State,
@@ -165,7 +165,7 @@ impl Worker {
         }
     }
 
-    /// Time until the stage is looked at again, in ms.
+    /// Returns the time until the stage is checked again, in ms.
     fn pause_ms(&self, state: &State, now: Now) -> u64 {
         let is_left = state.since.is_none_or(|since| since.saturating_add(SWITCH_SECONDS) < now.wall.0);
         match self.stage {
@@ -176,10 +176,10 @@ impl Worker {
         }
     }
 
-    /// Begins a phase. What was read before is still to be taken in, unless this server's state is the newer one.
+    /// Begins a phase. Earlier reads are still imported, unless this server's state is newer.
     fn begin(&mut self, state: &State) {
         self.stage = Stage::Read;
-        // Changes of the table that were not written back are not in what was read.
+        // An incremental read would miss the table's changes that were not written back.
         self.reads_all |= !self.is_working || state.phase == Some(Phase::Import);
         self.is_working = true;
         self.incoming.append(&mut self.unreadable);
@@ -190,7 +190,7 @@ impl Worker {
         (self.stage_ms, self.feed_ms) = (0, 0);
     }
 
-    /// Leaves the work to another replica, and forgets all that was under way.
+    /// Leaves the work to another replica, and forgets everything in progress.
     pub(super) fn stand_by(&mut self) {
         self.is_working = false;
         self.incoming.clear();
@@ -199,7 +199,7 @@ impl Worker {
         if let Some(under_way) = &mut self.under_way {
             under_way.is_stale = true;
         }
-        // What has come of it is out of date when this replica works again.
+        // The outcome is outdated by the time this replica works again.
         while self.port.next().is_some() {
             self.under_way = None;
         }
@@ -211,7 +211,7 @@ impl Worker {
         self.port.send(command);
     }
 
-    /// Goes on with the stage.
+    /// Continues the stage.
     fn go_on(&mut self, state: &State, is_confirmed: bool, table: &mut Table, storage: &mut Storage, now: Now) {
         let is_idle = self.under_way.is_none();
         match self.stage {
@@ -221,14 +221,14 @@ impl Worker {
             }
             Stage::TakeIn if self.has_taken_in() => self.after_read(state, table, storage, now),
             Stage::Write if is_idle => self.write(state, table),
-            // What was said was lost.
+            // The written step was lost.
             Stage::Rest if state.step.is_none() => self.stage = Stage::Read,
             Stage::Rest if is_idle && state.step == Some(Step::WrittenBack) => self.send(Purpose::Look, Command::Look),
             Stage::Read | Stage::TakeIn | Stage::Write | Stage::Rest => {}
         }
     }
 
-    /// Takes in what the thread tells of its command.
+    /// Handles the thread's event.
     fn take_event(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
         let Some(event) = self.port.next() else { return };
         let Some(UnderWay { purpose, is_stale }) = self.under_way.take() else { return };
@@ -237,7 +237,7 @@ impl Worker {
                 if takes_in(state) {
                     self.put_incoming(table, changed, deleted, is_complete && !is_stale);
                 }
-                // What is gone by then is not known.
+                // The deletions since then are unknown.
                 self.reads_all |= is_stale && is_complete;
                 if !is_stale {
                     self.stage = Stage::TakeIn;
@@ -254,7 +254,7 @@ impl Worker {
             Event::Written { overtaken } if overtaken.is_empty() => self.after_write(state, table, storage, now),
             Event::Written { .. } => self.stage = Stage::Read,
             Event::Ours => {}
-            // The switch is still to come.
+            // The switch has not happened yet.
             Event::NotOurs if purpose == Purpose::Feed && state.step != Some(Step::Serving) => {
                 self.feed.end(true, now);
             }
@@ -277,7 +277,7 @@ impl Worker {
         }
     }
 
-    /// Queues what was read. What a complete read does not have is gone.
+    /// Queues the result of a read. Leases missing from a complete read are deleted.
     fn put_incoming(&mut self, table: &Table, changed: Vec<StoredLease>, deleted: Vec<String>, is_complete: bool) {
         let Self { incoming, unreadable, .. } = self;
         if is_complete {
@@ -298,8 +298,8 @@ impl Worker {
         self.incoming.is_empty() && self.submitted.is_empty()
     }
 
-    /// Takes some of what was read into the table. A change that another write came before is made again, unless the
-    /// Lease was read again since.
+    /// Imports some queued Leases into the table. A change that another write has overtaken is repeated, unless the
+    /// Lease was read again meanwhile.
     fn take_in(&mut self, table: &mut Table, storage: &mut Storage, decoder: &mut Decoder, now: Now) {
         let mut retried = Vec::new();
         self.submitted = std::mem::take(&mut self.submitted)
@@ -344,7 +344,7 @@ impl Worker {
         }
     }
 
-    /// Goes on when everything that was read is in the table.
+    /// Continues once all read Leases are in the table.
     fn after_read(&mut self, state: &State, table: &mut Table, storage: &mut Storage, now: Now) {
         self.stage = match state.phase {
             _ if !self.unreadable.is_empty() => Stage::Read,
@@ -360,12 +360,12 @@ impl Worker {
         };
     }
 
-    /// Writes what the phase asks for.
+    /// Writes the Leases that the phase requires.
     fn write(&mut self, state: &State, table: &Table) {
         let is_everything = matches!(state.phase, Some(Phase::Undo | Phase::Freeze));
         let is_wanted = |object: &&Object| is_everything || object.metadata().namespace != NODE_LEASE_NAMESPACE;
         let leases = leases(table).filter(is_wanted).map(wanted).collect();
-        // A late update of a lock by kube-apiserver is of an older state then, and fails.
+        // Forced writes make kube-apiserver's late updates of locks fail, since those update an older state.
         let command = Command::Write { leases, is_complete: is_everything, is_forced: !is_everything };
         self.send(Purpose::Write, command);
     }
@@ -381,7 +381,7 @@ impl Worker {
         self.stage = if say(table, storage, Some(step), &message, now) { Stage::Rest } else { Stage::Read };
     }
 
-    /// Keeps built-in storage up to date while this server takes writes.
+    /// Keeps built-in storage up to date while this server accepts writes.
     fn feed(&mut self, state: &State, table: &Table, now: Now) {
         let is_serving = state.step == Some(Step::Serving);
         let holds = matches!(state.phase, Some(Phase::Import | Phase::Serve)) && state.step != Some(Step::NotOurs);
@@ -410,8 +410,8 @@ impl Worker {
     }
 }
 
-/// A Lease as built-in storage is to have it. During a switch built-in storage decides, and gets only what was written
-/// here.
+/// Returns a Lease in its form for built-in storage. During a switch built-in storage is authoritative, and gets only
+/// the writes made here.
 fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     let (namespace, name) = key.parts();
     match table.find(namespace, name) {
@@ -423,7 +423,7 @@ fn fed(table: &Table, key: &Key, is_serving: bool) -> Option<Wanted> {
     }
 }
 
-/// Whether what is read is taken in: not when this server's state is the newer one.
+/// Whether reads are imported: not if this server's state is newer.
 fn takes_in(state: &State) -> bool {
     match state.phase {
         Some(Phase::Import | Phase::Undo) => true,
@@ -432,15 +432,15 @@ fn takes_in(state: &State) -> bool {
     }
 }
 
-/// The change that takes in what was read; none if nothing has changed.
+/// Returns the change that imports a read; none if nothing has changed.
 ///
 /// # Errors
-/// Why what was read is no Lease.
+/// The reason why the value is not a Lease.
 fn change_of(key: &str, read: &Incoming, table: &Table, decoder: &mut Decoder) -> Result<Option<Change>, String> {
     match read {
         Incoming::Present(stored) => {
             let lease = decode(stored, decoder)?;
-            // Built-in storage has no say in what is this server's own.
+            // Built-in storage never changes this server's own Leases.
             Ok(if is_own(&lease.metadata) { None } else { taken_in(table, lease) })
         }
         Incoming::Gone => Ok(gone(table, key)),
@@ -454,19 +454,19 @@ fn is_own_key(table: &Table, key: &str) -> bool {
     is_lease(namespace, name) || found.is_some_and(|(_, object)| is_own(object.metadata()))
 }
 
-/// Every Lease but this server's own.
+/// Returns every Lease but this server's own.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::All).filter(|object| !is_own(object.metadata()))
 }
 
-/// A Lease as built-in storage has it.
+/// Returns a Lease in its form for built-in storage.
 fn wanted(object: &Object) -> Wanted {
     let mut value = Vec::new();
     encode_lease_into(&mut value, &object.lease(), None, API_VERSION);
     Wanted { key: object.key().as_str().to_owned(), value: Some(value) }
 }
 
-/// Writes a step and a message to the Lease of the hand-over. Whether the journal has taken the change.
+/// Writes a step and a message to the Lease of the hand-over. Returns whether the journal has accepted the change.
 fn say(table: &mut Table, storage: &mut Storage, step: Option<Step>, message: &str, now: Now) -> bool {
     let Some((slot, object)) = table.find(NAMESPACE, NAME) else { return false };
     let mut lease = object.lease().into_owned();
