@@ -1,4 +1,4 @@
-//! How the Leases of a collection are deleted, each for itself.
+//! The deletion of a collection, Lease by Lease.
 
 use super::JobError;
 use super::found::Found;
@@ -18,17 +18,17 @@ use crate::table::object::Object;
 use crate::table::snapshot::Stepped;
 use std::collections::VecDeque;
 
-/// The deletion of a collection, as far as it has come.
+/// The progress of a collection's deletion.
 #[derive(Debug)]
 pub(super) struct CollectionDeletion {
     deletion: Deletion,
-    /// Leases that are to go, in the order of the list.
+    /// Leases to delete, in the order of the list.
     doomed: VecDeque<Doomed>,
-    /// Why the deletion ends when all that is under way is settled.
+    /// Error that ends the deletion once all changes in flight are settled.
     refused: Option<JobError>,
 }
 
-/// A Lease that is to go.
+/// A Lease to delete.
 #[derive(Debug)]
 struct Doomed {
     object: Object,
@@ -37,33 +37,33 @@ struct Doomed {
 
 #[derive(Debug)]
 enum DoomedState {
-    /// Another change of the Lease is under way: the one with the ticket of this number.
+    /// Another change of the Lease is in flight, with this ticket number.
     Busy(u64),
-    /// The Lease is gone, or marked, or stays.
+    /// The Lease is deleted, marked for deletion, or kept.
     Done,
-    /// Nothing is done yet, or is to be done again.
+    /// The deletion is not begun, or must be repeated.
     Found,
-    /// The deletion is under way.
+    /// The deletion is in flight.
     Submitted(Ticket),
 }
 
 impl CollectionDeletion {
-    /// A deletion of which nothing is done.
+    /// Creates a deletion that has not begun.
     pub(super) fn new(deletion: Deletion) -> Self {
         Self { deletion, doomed: VecDeque::new(), refused: None }
     }
 
-    /// Whether the next step waits for changes that are under way.
+    /// Whether the next step waits for changes in flight.
     pub(super) fn is_waiting(&self) -> bool {
         !self.doomed.is_empty()
     }
 
-    /// Deletes the next of what `selector` takes, and adds to `found` those that are gone. With a journal, the
-    /// deletions of a step are under way together, and the next step waits for them.
+    /// Deletes the next Leases that `selector` matches, and adds the deleted ones to `found`. With a journal, all
+    /// deletions of a step are in flight together, and the next step waits for them.
     ///
     /// # Errors
-    /// 409 if a precondition does not hold, and those before that Lease are gone; or the log has forgotten what the
-    /// rest needs.
+    /// 409 if a precondition fails, after the Leases before that one are deleted; or the log no longer has the states
+    /// for the rest.
     pub(super) fn step(
         &mut self,
         found: &mut Found,
@@ -88,7 +88,7 @@ impl CollectionDeletion {
             }
         }
         if self.refused.is_some() {
-            // Deletions that are under way cannot be called back.
+            // Deletions in flight cannot be recalled.
             self.doomed.retain(|doomed| matches!(doomed.state, DoomedState::Submitted(_) | DoomedState::Done));
         }
         while let Some(first) = self.doomed.pop_front_if(|doomed| matches!(doomed.state, DoomedState::Done)) {
@@ -100,14 +100,14 @@ impl CollectionDeletion {
         }
     }
 
-    /// Finds the next Leases that are to go.
+    /// Finds the next Leases to delete.
     fn find(&mut self, found: &mut Found, table: &Table, selector: &Selector) -> Result<Stepped, JobError> {
-        // Whatever has been written meanwhile, one goes, so that the deletion comes to its end.
+        // At least one Lease is deleted in each step, so that the deletion completes despite other writes.
         let Room { events, bytes: mut bytes_left } = table.log().room();
         let doomed_max = found.wanted().min(DELETIONS_PER_STEP).min(events).max(1);
         let doomed = &mut self.doomed;
         let stepped = found.snapshot.next(table, selector.share_of(JOB_KEYS_PER_STEP), |object| {
-            // No collection takes the Lease of the hand-over along.
+            // The Lease of the hand-over is never deleted with its collection.
             if object.is_selected_by(selector)
                 && !handover::is_lease(&object.metadata().namespace, &object.metadata().name)
             {
@@ -121,10 +121,10 @@ impl CollectionDeletion {
 }
 
 impl Doomed {
-    /// Goes on with the deletion as far as it can. If `is_refused`, no change is submitted.
+    /// Continues the deletion as far as possible. If `is_refused`, no change is submitted.
     ///
     /// # Errors
-    /// 409 if a precondition does not hold; 429 or 507 if the journal takes nothing.
+    /// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
     fn advance(
         &mut self,
         deletion: &Deletion,
@@ -138,7 +138,7 @@ impl Doomed {
                 Outcome::Applied(_) => self.state = DoomedState::Done,
                 Outcome::Failed(Failure::NoSpace) => return Err(JobError::Refused(ApiError::InsufficientStorage)),
                 Outcome::Pending => {}
-                // Another writer came first.
+                // Another writer was faster.
                 Outcome::Rejected => self.state = DoomedState::Found,
             },
             DoomedState::Busy(ticket) if storage.settled() >= *ticket => self.state = DoomedState::Found,
@@ -151,10 +151,10 @@ impl Doomed {
     }
 }
 
-/// Deletes the Lease that `object` was, unless another has taken its name since, or marks it if finalizers hold it.
+/// Deletes the Lease of `object`, or marks it if it has finalizers. A newer Lease of the same name is kept.
 ///
 /// # Errors
-/// 409 if a precondition does not hold; 429 or 507 if the journal takes nothing.
+/// 409 if a precondition fails; 429 or 507 if the journal refuses the change.
 fn delete(
     table: &mut Table,
     storage: &mut Storage,

@@ -1,4 +1,4 @@
-//! What a page of a list has found, and what the list says of itself when that is all.
+//! The items of a list's page, and the metadata of the list.
 
 use crate::api::token::ContinueToken;
 use crate::codec::list_meta::ListMeta;
@@ -11,39 +11,39 @@ use crate::table::discard::States;
 use crate::table::object::Object;
 use crate::table::snapshot::{Forgotten, Snapshot, Stepped};
 
-/// Items of a list, from where on there may be more, and the bytes that they will take as far as that must be known.
+/// The items found so far, the snapshot of the rest, and the encoded size of the items if it is needed.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) snapshot: Snapshot,
-    /// Maximum number of items.
+    /// Most items.
     pub(super) limit: usize,
     items: States,
     pub(super) bytes: usize,
-    /// What is behind them, once they are a full page.
+    /// Rest of the list, once the page is full.
     rest: Option<Rest>,
 }
 
-/// What is left of a list behind a page.
+/// The rest of a list after a page.
 #[derive(Debug)]
 pub(super) struct Rest {
     token: ContinueToken,
-    /// Leases of it that have been counted, where nobody knew how many there are.
+    /// Leases counted so far, if their number is not known.
     counted: usize,
 }
 
 impl Found {
-    /// Nothing of `snapshot` yet, of which at most `limit` items are wanted, or 0 for all.
+    /// Creates an empty page of `snapshot`, of at most `limit` items; 0 for all.
     pub(super) fn nothing(snapshot: Snapshot, limit: usize) -> Self {
         let limit = if limit == 0 { usize::MAX } else { limit };
         Self { items: snapshot.no_states(), snapshot, limit, bytes: 0, rest: None }
     }
 
-    /// Items that are still wanted.
+    /// Returns the number of items still wanted.
     pub(super) fn wanted(&self) -> usize {
         self.limit.saturating_sub(self.items.len())
     }
 
-    /// Whether no more is wanted.
+    /// Whether the page is full.
     pub(super) fn is_full(&self) -> bool {
         self.wanted() == 0
     }
@@ -53,12 +53,12 @@ impl Found {
         self.items.push_back(object);
     }
 
-    /// Takes what was found, to send it.
+    /// Takes the items, to send them.
     pub(super) fn take_items(&mut self) -> States {
         std::mem::replace(&mut self.items, self.snapshot.no_states())
     }
 
-    /// Collects the next of what `selector` takes.
+    /// Collects the next items that `selector` matches.
     pub(super) fn collect(&mut self, table: &Table, selector: &Selector, form: Form) -> Result<Stepped, Forgotten> {
         if self.is_full() {
             return Ok(Stepped::More);
@@ -74,9 +74,8 @@ impl Found {
         })
     }
 
-    /// What the list says of itself, now that its items are found; behind them there are more if `is_page`. `None` if
-    /// another step must go on to count those: the token of a page whose version is gone does not know how many are
-    /// left.
+    /// Returns the metadata of a list whose items are found; `is_page` tells whether more may follow. `None` if another
+    /// step must count the rest: the token for a version that is gone does not have the number of remaining items.
     pub(super) fn meta(
         &mut self,
         table: &Table,
@@ -90,7 +89,7 @@ impl Found {
         }
         let Rest { token, counted } =
             rest.get_or_insert_with(|| Rest { token: ContinueToken::after(snapshot), counted: 0 });
-        // With a selector nobody knows how many of them count.
+        // With a selector the number of matching items is unknown.
         let is_told = selector.is_everything();
         if is_told && token.remaining().is_none() {
             let count = |_: &Object| {
@@ -103,7 +102,7 @@ impl Found {
             token.set_remaining(*counted);
         }
         if token.remaining() == Some(0) {
-            // What could still have come was created later than the version.
+            // Any later item was created after the version.
             return Ok(Some(OwnedMeta { version, next: String::new(), remaining: None }));
         }
         let remaining = token.remaining().filter(|_| is_told).map(|remaining| remaining as u64);
@@ -111,7 +110,7 @@ impl Found {
     }
 }
 
-/// What a list says of itself, kept until its end: in some forms it stands there.
+/// The metadata of a list, kept until its end, where some forms have it.
 #[derive(Debug)]
 pub(super) struct OwnedMeta {
     version: ResourceVersion,

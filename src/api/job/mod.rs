@@ -1,8 +1,8 @@
-//! Work that may be long: lists, deletions of a collection, and bodies that are compressed. Cut into steps, so that
-//! none of it holds a renewal up.
+//! Work that may be long: lists, deletions of a collection, and compressed bodies. It is cut into steps, so that it
+//! delays no renewal.
 //!
-//! As long as something may still refuse the request its response has no head, and [`Job::has_head`] is false: steps
-//! then append nothing. From there on only the end of the connection can say that something went wrong.
+//! While the request may still be refused, the response has no head: [`Job::has_head`] is false, and steps append
+//! nothing. After that only closing the connection can signal an error.
 
 mod delete_collection;
 mod found;
@@ -29,39 +29,38 @@ use bytes::Bytes;
 use delete_collection::CollectionDeletion;
 use found::{Found, OwnedMeta};
 
-/// A response that is made in steps: a list, that of a deletion of a collection, or one that is at hand and is
-/// compressed.
+/// A response that is made in steps: to a list, to a deletion of a collection, or with compression.
 #[derive(Debug)]
 pub struct Job {
     selector: Selector,
     form: Form,
-    /// Of an indented list, what indents it.
+    /// Printer of an indented list.
     printer: Option<Printer>,
     stage: Stage,
-    /// Which state of the table it is about.
+    /// State of the table that was requested.
     state: AskedState,
-    /// What the request counts as; it is counted with the status of its response.
+    /// Data for the metrics of the request, which is counted with its status.
     request: Option<PendingRequest>,
-    /// How the body goes out, for a client that takes gzip.
+    /// Compression of the body, for a client that accepts gzip.
     gzip: Option<Gzip>,
-    /// Milliseconds at which its first step was made, or was first seen not to have been.
+    /// Time of the first step, or of the first check whether the job is late, in ms.
     since_ms: Option<u64>,
-    /// If it is one of those of which there may not be many.
+    /// Permit of a long job.
     permit: Option<Permit>,
-    /// Whether the next step waits for changes that the job has made.
+    /// Whether the next step waits for the job's own changes.
     is_waiting: bool,
 }
 
-/// Why a job ends before its response is whole.
+/// Why a job ends before its response is complete.
 #[derive(Debug)]
 pub enum JobError {
     /// The body cannot be compressed.
     Compression,
-    /// The log has forgotten what the rest needs.
+    /// The log no longer has the states for the rest.
     Forgotten,
-    /// It has taken longer than [`JOB_MS_MAX`].
+    /// The job has taken longer than [`JOB_MS_MAX`].
     Overtaken,
-    /// The request is refused; there is no head yet.
+    /// The request is refused; the response has no head yet.
     Refused(ApiError),
 }
 
@@ -71,16 +70,16 @@ impl From<Forgotten> for JobError {
     }
 }
 
-/// What indents a list as it goes out.
+/// Indents a list while it is sent.
 #[derive(Debug, Default)]
 struct Printer {
     pretty: Pretty,
-    /// A piece that is not indented yet.
+    /// Piece that is not indented yet.
     compact: Vec<u8>,
 }
 
 impl Printer {
-    /// The form in which a list is made, and what it is indented by, if it is.
+    /// Returns the compact form of a list, and a printer if it must be indented.
     fn of(form: Form) -> (Form, Option<Self>) {
         let mut compact = form;
         let is_pretty = std::mem::take(&mut compact.representation.pretty);
@@ -88,25 +87,25 @@ impl Printer {
     }
 }
 
-/// What the next step does. From [`Stage::Collect`] and [`Stage::Delete`] a job goes on to [`Stage::Send`]; the others
-/// it stays in to its end, unless its time is over.
+/// The work of the next step. [`Stage::Collect`] and [`Stage::Delete`] lead to [`Stage::Send`]; the other stages stay
+/// until the end of the job, or until its time is over.
 #[derive(Debug)]
 enum Stage {
-    /// Of a list with a limit: its items are collected, since what stands before them tells what comes after them.
+    /// Collects the items of a list with a limit, since its metadata come first and depend on them.
     Collect { found: Found },
-    /// Of a deletion: the Leases are found, then deleted.
+    /// Finds the Leases of a collection, then deletes them.
     Delete { found: Found, deletion: CollectionDeletion },
-    /// A list without a limit: items go out as they are found.
+    /// Sends the items of a list without a limit as they are found.
     Stream(StreamedList),
-    /// A response that was at hand, and is too long to be compressed in one go.
+    /// Sends a complete response that is too long to compress in one step.
     Body { head: Response, body: Bytes },
-    /// Its time was over before its client had read what it has got; what it held is gone.
+    /// The time was over before the client had read the response; all memory is released.
     GivenUp,
-    /// Collected items go out.
+    /// Sends the collected items.
     Send(Unsent),
 }
 
-/// A list of which nothing is collected.
+/// A list whose items are not collected.
 #[derive(Debug)]
 struct StreamedList {
     snapshot: Snapshot,
@@ -146,7 +145,7 @@ impl StreamedList {
     }
 }
 
-/// What was collected and has not gone out.
+/// Collected items that are not sent yet.
 #[derive(Debug)]
 struct Unsent {
     meta: OwnedMeta,
@@ -159,7 +158,7 @@ impl Unsent {
     /// Appends the next items.
     fn send(&mut self, form: Form, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Stepped {
         while out.len() < bytes_max {
-            // Each is let go of when it has been written: all at once would take long.
+            // Each item is dropped once it is written: dropping all at once would take long.
             let Some(object) = self.items.pop_front() else {
                 form.push_list_close(out, &self.meta.borrowed(), self.is_empty);
                 return Stepped::Done;
@@ -171,7 +170,7 @@ impl Unsent {
 }
 
 impl Job {
-    /// A list of what `snapshot` holds and `selector` takes; of at most `limit` items, or 0 for all.
+    /// Creates a list of the Leases in `snapshot` that `selector` matches; of at most `limit` items, or 0 for all.
     #[must_use]
     pub fn list(snapshot: Snapshot, selector: Selector, limit: usize, form: Form) -> Self {
         let (form, printer) = Printer::of(form);
@@ -182,7 +181,7 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// A deletion of what `snapshot` holds and `selector` takes; of at most `limit` Leases, or 0 for all.
+    /// Creates a deletion of the Leases in `snapshot` that `selector` matches; of at most `limit`, or 0 for all.
     #[must_use]
     pub fn delete_collection(
         snapshot: Snapshot,
@@ -197,7 +196,7 @@ impl Job {
         Self { printer, ..Self::new(selector, form, stage) }
     }
 
-    /// A response that is at hand, in pieces.
+    /// Creates a job that sends a complete response in pieces.
     #[must_use]
     pub fn body(mut response: Response) -> Self {
         let body = std::mem::take(&mut response.body).into_bytes();
@@ -219,24 +218,24 @@ impl Job {
         }
     }
 
-    /// Whether the next step waits until changes that the job has made are settled. It may be made before, in vain.
+    /// Whether the next step waits for the job's own changes to be settled. A step made earlier has no effect.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.is_waiting
     }
 
-    /// Lets the next step be made.
+    /// Allows the next step.
     pub fn end_waiting(&mut self) {
         self.is_waiting = false;
     }
 
-    /// Whether its next step may delete Leases.
+    /// Whether the next step may delete Leases.
     #[must_use]
     pub fn is_deletion(&self) -> bool {
         matches!(self.stage, Stage::Delete { .. })
     }
 
-    /// Whether it is more than a step's work. Such a one may hold much, and all of them share the core.
+    /// Whether the job takes more than a step. Such jobs may use much memory, and share one core.
     #[must_use]
     pub(super) fn is_long(&self) -> bool {
         let (snapshot, limit) = match &self.stage {
@@ -244,55 +243,54 @@ impl Job {
             Stage::Stream(list) => (&list.snapshot, usize::MAX),
             Stage::Body { .. } | Stage::GivenUp | Stage::Send(_) => return false,
         };
-        // Of a page with a selector nobody knows how many do not count; of one behind which nobody has counted, all
-        // will be.
+        // The length is unknown for a page with a selector, and for one whose rest must be counted.
         let is_page = self.selector.is_everything() && snapshot.remaining().is_some();
         snapshot.is_long(if is_page { limit } else { usize::MAX }, self.selector.share_of(JOB_KEYS_PER_STEP))
     }
 
-    /// Whether it collects what it finds before it sends it.
+    /// Whether the job collects its items before it sends them.
     #[must_use]
     pub(super) fn holds_states(&self) -> bool {
         matches!(self.stage, Stage::Collect { .. } | Stage::Delete { .. })
     }
 
-    /// Where it keeps a permit until it is over.
+    /// Returns the place for a permit, which is held until the end of the job.
     pub(super) fn permit_mut(&mut self) -> &mut Option<Permit> {
         &mut self.permit
     }
 
-    /// Says which state its snapshot is of.
+    /// Sets the requested state of the snapshot.
     #[must_use]
     pub(super) fn with_state(self, state: AskedState) -> Self {
         Self { state, ..self }
     }
 
-    /// The same for a client that takes gzip: it gets that if the body is long.
+    /// Compresses the body with `gzip` if it is long.
     #[must_use]
     pub(super) fn compressed(self, gzip: Gzip) -> Self {
         Self { gzip: Some(gzip), ..self }
     }
 
-    /// Says what the request counts as.
+    /// Sets the data for the metrics of the request.
     pub(super) fn set_request(&mut self, request: PendingRequest) {
         self.request = Some(request);
     }
 
-    /// Counts the request, whose response begins.
+    /// Counts the request, whose response begins now.
     pub fn count_begin(&self, metrics: &mut Metrics, status: u16) {
         if let Some(request) = &self.request {
             request.count_begin(metrics, status);
         }
     }
 
-    /// Counts how long the request took, when its last step has been made.
+    /// Counts the duration of the request, whose last step is made.
     pub fn count_end(&self, metrics: &mut Metrics, now: Now) {
         if let Some(request) = &self.request {
             request.count_end(metrics, now);
         }
     }
 
-    /// The head of the response, with an empty body.
+    /// Returns the head of the response, with an empty body.
     #[must_use]
     pub fn head(&self) -> Response {
         let mut head = match &self.stage {
@@ -305,12 +303,11 @@ impl Job {
         head
     }
 
-    /// Whether the head can go out: nothing can refuse the request any more, and what the head says of the body is
-    /// known.
+    /// Whether the head can be sent: the request can no longer be refused, and the compression of the body is decided.
     #[must_use]
     pub fn has_head(&self) -> bool {
         match (&self.stage, &self.gzip) {
-            // Of a version that the log may still forget nothing has come out.
+            // Without a sent item, the log may still lose the version.
             (Stage::Collect { .. } | Stage::Delete { .. } | Stage::GivenUp, _) => false,
             (Stage::Stream(list), _) if !list.head_sent => false,
             (_, Some(gzip)) => gzip.is_decided(),
@@ -318,7 +315,7 @@ impl Job {
         }
     }
 
-    /// The response of a job that ended with `error` and has no head.
+    /// Returns the response of a job that ended with `error` before its head.
     #[cold]
     #[must_use]
     pub fn refusal(&self, error: JobError) -> Response {
@@ -331,11 +328,11 @@ impl Job {
         self.request.as_ref().map_or_else(|| Response::from_error(&error), |request| request.refusal(&error))
     }
 
-    /// One step; what it has to say is appended to `out` until that holds about `bytes_max`. `out` must be empty as
-    /// long as there is no head.
+    /// Makes one step, and appends to `out` until it holds about `bytes_max`. `out` must be empty as long as there is
+    /// no head.
     ///
     /// # Errors
-    /// [`JobError`]; the response cannot be finished, or, without a head, is [`Job::refusal`].
+    /// [`JobError`]; without a head, the response is [`Job::refusal`]. Otherwise it cannot be completed.
     pub fn step(
         &mut self,
         table: &mut Table,
@@ -344,7 +341,7 @@ impl Job {
         out: &mut Vec<u8>,
         bytes_max: usize,
     ) -> Result<Stepped, JobError> {
-        // What it holds, and what must be kept for it, cannot be held as long as a peer likes.
+        // A slow peer must not hold the job's memory, or the states retained for it, for as long as it likes.
         if self.is_late(now) {
             return Err(JobError::Overtaken);
         }
@@ -361,7 +358,7 @@ impl Job {
         stepped
     }
 
-    /// One step of the body as it is before it is compressed.
+    /// Makes one step of the uncompressed body.
     fn plain_step(
         &mut self,
         table: &mut Table,
@@ -374,7 +371,7 @@ impl Job {
             return self.compact_step(table, storage, now, out, bytes_max);
         };
         printer.compact.clear();
-        // About half of what goes out is spaces.
+        // About half of the output is spaces.
         let bytes_max = (bytes_max.saturating_sub(out.len()) / 2).max(1);
         let stepped = self.compact_step(table, storage, now, &mut printer.compact, bytes_max);
         printer.pretty.push(out, &printer.compact);
@@ -382,7 +379,7 @@ impl Job {
         stepped
     }
 
-    /// One step of the body as it is before it is indented.
+    /// Makes one step of the body before indentation.
     fn compact_step(
         &mut self,
         table: &mut Table,
@@ -419,8 +416,7 @@ impl Job {
         }
     }
 
-    /// Begins to send what was found, if no more is to be found: `stepped` says whether there may be more, and the page
-    /// may be full.
+    /// Begins to send the collected items if no more are to be found: the page is full, or `stepped` is done.
     fn finish(
         &mut self,
         stepped: Stepped,
@@ -444,15 +440,15 @@ impl Job {
         self.compact_step(table, storage, now, out, bytes_max)
     }
 
-    /// Lets go of what it holds, if its time is over: to be called now and then. A peer that puts its next step off, or
-    /// its first, puts off the end of that no further.
+    /// Releases the job's memory if its time is over. Call it periodically, since a peer may delay the next step, even
+    /// the first.
     pub fn on_timeout(&mut self, now: Now) {
         if self.is_late(now) {
             (self.stage, self.gzip, self.permit) = (Stage::GivenUp, None, None);
         }
     }
 
-    /// When a step finds the job late, in ms.
+    /// Returns when the job is late, in ms.
     #[must_use]
     pub fn late_ms(&self, now: Now) -> u64 {
         self.since_ms.unwrap_or(now.ms).saturating_add(JOB_MS_MAX + 1)
