@@ -1,4 +1,4 @@
-//! Documents that do not change while the process runs, with hashes by which clients know whether they have them.
+//! Documents that do not change while the process runs, with hashes for the validation of caches.
 
 use super::Reply;
 use crate::codec::Format;
@@ -13,7 +13,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// Bytes, and their hash.
+/// The bytes of a document, and their hash.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) body: Bytes,
@@ -27,29 +27,29 @@ impl Document {
         Self { body, hash }
     }
 
-    /// The whole document, without a validator.
+    /// Returns the whole document, without an entity tag.
     pub(super) fn plain(&self, content_type: &'static str) -> Reply {
         Reply::Response(Response::new(200, content_type, self.body.clone().into()))
     }
 
-    /// The document with its entity tag, or only that if the client has it (RFC 9110 §13.1.2).
+    /// Returns the document with its entity tag, or 304 if the client has it (RFC 9110 §13.1.2).
     pub(super) fn validated(&self, head: &RequestHead<'_>, content_type: &'static str) -> Response {
         validated(&self.hash, &self.body, head, content_type)
     }
 }
 
-/// A discovery document in all forms in which it is served.
+/// A discovery document in all its formats.
 #[derive(Debug)]
 pub(super) struct Discovery {
     json: Bytes,
     pretty: Bytes,
     yaml: Bytes,
     protobuf: Bytes,
-    /// Of the JSON, for all forms.
+    /// Hash of the JSON, for all formats.
     hash: String,
 }
 
-/// What stands in JSON before the members of a document.
+/// A document in JSON, after its kind and apiVersion.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Typed<'a, T> {
@@ -64,7 +64,7 @@ impl Discovery {
     pub(super) fn new<T: Serialize + DiscoveryMessage>(api_version: &str, kind: &str, document: &T) -> Self {
         let typed = Typed { kind, api_version, document };
         let mut json = serde_json::to_vec(&typed).expect("strings and lists of them have a JSON form");
-        // As Go's encoder ends it.
+        // Go's encoder ends with a line break.
         json.push(b'\n');
         let (mut pretty, mut yaml, mut protobuf) = (Vec::new(), Vec::new(), Vec::new());
         push_pretty(&mut pretty, &json);
@@ -74,7 +74,7 @@ impl Discovery {
         Self { json: json.into(), pretty: pretty.into(), yaml: yaml.into(), protobuf: protobuf.into(), hash }
     }
 
-    /// The bytes of one form.
+    /// Returns the bytes of one form.
     pub(super) fn body(&self, form: DiscoveryForm) -> &Bytes {
         match form.format {
             Format::Json if form.pretty => &self.pretty,
@@ -84,18 +84,18 @@ impl Discovery {
         }
     }
 
-    /// The whole document, without a validator.
+    /// Returns the whole document, without an entity tag.
     pub(super) fn plain(&self, form: DiscoveryForm) -> Reply {
         Reply::Response(Response::new(200, form.format.media_type(), self.body(form).clone().into()))
     }
 
-    /// As [`Document::validated`].
+    /// Does the same as [`Document::validated`].
     pub(super) fn validated(&self, head: &RequestHead<'_>, form: DiscoveryForm) -> Response {
         validated(&self.hash, self.body(form), head, form.content_type())
     }
 }
 
-/// SHA-512 in upper-case hexadecimal, as kube-apiserver writes it.
+/// Returns the SHA-512 in upper-case hexadecimal, like kube-apiserver.
 fn hash_of(body: &[u8]) -> String {
     let mut hash = String::with_capacity(128);
     for byte in digest(&SHA512, body).as_ref() {
@@ -112,7 +112,7 @@ fn validated(hash: &str, body: &Bytes, head: &RequestHead<'_>, content_type: &'s
     response
 }
 
-/// Whether `If-None-Match` names what has this hash. The comparison is the weak one, which `W/` does not disturb.
+/// Whether `If-None-Match` has this hash. The comparison is weak, so `W/` is ignored.
 fn is_known(hash: &str, head: &RequestHead<'_>) -> bool {
     let mut is_known = false;
     head.fields.for_each(&mut |name, value| {

@@ -1,4 +1,4 @@
-//! The group, its versions and its resource: one document a level, and all at once (Kubernetes, "API discovery").
+//! The group, its versions and its resource: one document per level, and aggregated (Kubernetes, "API discovery").
 
 use super::document::Discovery;
 use crate::codec::discovery::{
@@ -9,7 +9,7 @@ use crate::resource::{ApiVersion, GROUP, KIND, RESOURCE};
 
 const SINGULAR: &str = "lease";
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// That of the built-in API, since what is stored is the same.
+/// Hash of the built-in API, since the stored objects are the same.
 const STORAGE_VERSION_HASH: &str = "gqkMMb/YqFM=";
 
 /// `/apis`
@@ -42,16 +42,16 @@ pub(super) fn resource_list(version: ApiVersion) -> Discovery {
     Discovery::new("v1", "APIResourceList", &list)
 }
 
-/// `/api`: no version of the group without a name is served.
+/// `/api`: the core group has no versions here.
 pub(super) fn legacy_versions() -> Discovery {
     Discovery::new("", "APIVersions", &LegacyVersions::default())
 }
 
-/// `/apis` aggregated, in a version of `apidiscovery.k8s.io`.
+/// Aggregated `/apis`, in a version of `apidiscovery.k8s.io`.
 pub(super) fn aggregated(api_version: &str) -> Discovery {
     let resource = ResourceDiscovery {
         resource: RESOURCE,
-        // Group and version are those around it; kube-apiserver leaves them empty as well.
+        // Group and version are those of the parent; kube-apiserver leaves them empty too.
         response_kind: GroupVersionKind { group: "", version: "", kind: KIND },
         scope: "Namespaced",
         singular_resource: SINGULAR,
@@ -66,7 +66,7 @@ pub(super) fn aggregated(api_version: &str) -> Discovery {
     aggregated_of(api_version, vec![group])
 }
 
-/// `/api` aggregated.
+/// Aggregated `/api`.
 pub(super) fn aggregated_legacy(api_version: &str) -> Discovery {
     aggregated_of(api_version, Vec::new())
 }

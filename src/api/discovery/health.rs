@@ -1,8 +1,8 @@
-//! `/healthz`, `/livez`, `/readyz`: named checks, and kube-apiserver's way to tell of them (Kubernetes, "API health
+//! `/healthz`, `/livez`, `/readyz`: named checks, and their report in kube-apiserver's format (Kubernetes, "API health
 //! endpoints").
 //!
-//! A check here is a state that somebody sets, not a function that is called: a probe must not wait. A loop that
-//! answers is alive, which is what `ping` says; `shutdown` says that the server is about to go.
+//! A check is a stored state, not a function: a probe must not wait. `ping` means that the loop answers; `shutdown`
+//! means that the server is stopping.
 
 use crate::form::Response;
 use crate::go::quote::go_quoted;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 /// All checks.
 #[derive(Debug)]
 pub struct HealthChecks {
-    /// In the order in which they are told; the one of the shutdown comes after them.
+    /// Checks in the order of the report; the shutdown check comes last.
     checks: Vec<Check>,
     is_stopping: bool,
 }
@@ -24,7 +24,7 @@ pub struct HealthChecks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckId(usize);
 
-/// Why a check fails.
+/// Reason of a failed check.
 pub type Unhealthy = Cow<'static, str>;
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ struct Check {
 const ALL: &[Probe] = &[Probe::Healthz, Probe::Livez, Probe::Readyz];
 const SHUTDOWN: &str = "shutdown";
 
-/// What a load balancer understands without reading further.
+/// Status of a failed report, which load balancers understand.
 const STATUS_UNHEALTHY: u16 = 503;
 
 impl Default for HealthChecks {
@@ -47,22 +47,22 @@ impl Default for HealthChecks {
 }
 
 impl HealthChecks {
-    /// `ping`, and the check of the shutdown.
+    /// Creates the `ping` and shutdown checks.
     #[must_use]
     pub fn new() -> Self {
         Self { checks: vec![Check { name: "ping", probes: ALL, state: Ok(()) }], is_stopping: false }
     }
 
-    /// Adds a check below `probes`, which fails for `why` until it is [set](Self::set).
+    /// Adds a check to `probes`, which fails with `why` until it is [set](Self::set).
     ///
-    /// What makes `/livez` fail makes the kubelet restart the process, which with `--storage memory` loses all Leases.
-    /// A check of another component belongs to [`Probe::Readyz`].
+    /// A failing `/livez` makes the kubelet restart the process, which loses all Leases with `--storage memory`. So a
+    /// check of another component belongs to [`Probe::Readyz`].
     pub fn register(&mut self, name: &'static str, probes: &'static [Probe], why: impl Into<Unhealthy>) -> CheckId {
         self.checks.push(Check { name, probes, state: Err(why.into()) });
         CheckId(self.checks.len() - 1)
     }
 
-    /// Says how a check stands. The log tells when it begins to pass or to fail.
+    /// Sets the state of a check. Logs when the check begins to pass or to fail.
     pub fn set(&mut self, id: CheckId, state: Result<(), Unhealthy>) {
         let Some(check) = self.checks.get_mut(id.0) else { return };
         match (&check.state, &state) {
@@ -79,13 +79,13 @@ impl HealthChecks {
         self.of(probe).all(|(_, state)| state.is_ok())
     }
 
-    /// From now on the server is not ready.
+    /// Makes `/readyz` fail from now on.
     pub fn begin_shutdown(&mut self) {
         self.is_stopping = true;
     }
 
-    /// The answer for all checks of `probe`: `ok`, or one line for each if the client wants that or one of them fails.
-    /// Why it fails is not for everybody.
+    /// Reports all checks of `probe`: `ok`, or one line for each if one fails or the client wants that. The reasons are
+    /// withheld.
     #[must_use]
     pub fn report(&self, probe: Probe, query: &Query<'_>) -> Response {
         let (mut excluded, mut is_verbose) = (BTreeSet::new(), false);
@@ -119,7 +119,7 @@ impl HealthChecks {
         }
     }
 
-    /// The answer for the check `name` below `probe`, with the reason if it fails. `None` if there is no such check.
+    /// Reports the check `name` of `probe`, with the reason if it fails. `None` if there is no such check.
     #[must_use]
     pub fn report_one(&self, probe: Probe, name: &str) -> Option<Response> {
         let (_, state) = self.of(probe).find(|(known, _)| *known == name)?;

@@ -1,7 +1,7 @@
-//! What the server says of itself: what it serves, in which schema, of which version it is, and whether it is well.
+//! Discovery: the served API, its schema, the version and the health of the server.
 //!
-//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator ask for these before they do
-//! anything. All but health are made once, when the process starts.
+//! Kubernetes, "API discovery". kubectl, controllers and kube-apiserver's aggregator read these documents first. All
+//! but health are made once, at the start of the process.
 
 mod document;
 mod groups;
@@ -28,7 +28,7 @@ use document::{Discovery, Document};
 use health::HealthChecks;
 use std::sync::LazyLock;
 
-/// Documents that never change.
+/// Documents that do not change.
 static DOCUMENTS: LazyLock<Documents> = LazyLock::new(Documents::new);
 
 #[derive(Debug)]
@@ -91,12 +91,12 @@ impl Documents {
     }
 }
 
-/// Makes the documents now, so that no request waits for them.
+/// Makes the documents in advance, so that no request waits for them.
 pub(super) fn prepare() {
     LazyLock::force(&DOCUMENTS);
 }
 
-/// What is at a route that is neither a Lease nor the metrics.
+/// Returns the document of a route that is neither a Lease nor the metrics.
 pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks) -> Result<Reply, ApiError> {
     let documents = &*DOCUMENTS;
     match route {
@@ -125,7 +125,7 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
             check_json(call)?;
             Ok(Reply::Response(documents.openapi_v2.validated(call.head, Format::Json.media_type())))
         }
-        // Whatever the client accepts, and without a type of its own (kube-openapi `handler3`): Go calls it text.
+        // This route ignores Accept and has no type of its own (kube-openapi `handler3`): Go calls it text.
         Route::OpenApiIndex => Ok(Reply::Response(documents.openapi_v3_index.validated(call.head, TEXT))),
         Route::OpenApiDocument(version) => {
             let document = &documents.of_version(*version)?.openapi_v3;
@@ -141,13 +141,13 @@ pub(super) fn document(route: &Route<'_>, call: &Call<'_>, health: &HealthChecks
     }
 }
 
-/// The form that was found, indented if the client is one that people look at.
+/// Returns the negotiated form, indented for interactive clients.
 fn pretty(found: Result<DiscoveryForm, Unacceptable>, call: &Call<'_>) -> Result<DiscoveryForm, ApiError> {
     let form = found.map_err(ApiError::NotAcceptable)?;
     Ok(DiscoveryForm { pretty: form.pretty || is_pretty(call.head, &call.query), ..form })
 }
 
-/// A list of groups, or everything about them at once, as the client likes it.
+/// Returns a list of groups or the aggregated document, as negotiated.
 fn groups_or(list: &Discovery, aggregated: &Aggregated, form: DiscoveryForm, call: &Call<'_>) -> Reply {
     let Some(version) = form.aggregated else { return list.plain(form) };
     let document = match version {
@@ -163,11 +163,11 @@ fn check_json(call: &Call<'_>) -> Result<(), ApiError> {
     if takes_json(call.head.accept) { Ok(()) } else { Err(refused) }
 }
 
-/// The document of one version. A URL with the right hash names these very bytes for ever, so they may be kept.
+/// Returns the document of one version. A URL with the right hash always names the same bytes, so they may be cached.
 ///
-/// A URL with another hash leads to the right one (kube-openapi `handler3`). For some seconds after a switch
-/// kube-apiserver gives out the hash of the other server's document, and it forwards no redirect. So who comes through
-/// kube-apiserver gets the document itself.
+/// A URL with another hash redirects to the right one (kube-openapi `handler3`). For some seconds after a switch,
+/// kube-apiserver returns the hash of the other server's document, and it forwards no redirect. So clients behind
+/// kube-apiserver get the document itself.
 fn openapi_v3(document: &Document, version: ApiVersion, call: &Call<'_>) -> Response {
     const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
     let hash = call.query.value("hash").unwrap_or_default();

@@ -1,9 +1,9 @@
-//! `/version`: the Kubernetes version whose Lease API this is, with this project's own behind it.
+//! `/version`: the Kubernetes version of this Lease API, with this project's own version.
 
 use super::document::Document;
 use crate::build_info::BuildInfo;
 
-/// The document, a `version.Info` of apimachinery.
+/// Returns the document, a `version.Info` of apimachinery.
 pub(super) fn version() -> Document {
     Document::new(serde_json::to_vec_pretty(BuildInfo::get()).expect("strings have a JSON form"))
 }

@@ -1,33 +1,33 @@
-//! What the objects of the API look like, said once for all documents.
+//! The schemas of the API's objects, defined once for all documents.
 
 /// A schema.
 pub(super) struct Definition {
-    /// Its package in short, and its name; `schema::full_name` makes one of them.
+    /// Short package and name; `schema::full_name` returns the full one.
     pub(super) name: &'static str,
     pub(super) description: &'static str,
     pub(super) shape: Shape,
-    /// Whether it stands for itself and has kind and version; in which group.
+    /// Kind of the schema's objects.
     pub(super) kind: Kind,
 }
 
-/// Whether objects of a schema say what they are.
+/// Whether objects of a schema have kind and apiVersion, and in which group.
 pub(super) enum Kind {
-    /// They are parts of others.
+    /// Parts of other objects.
     Part,
-    /// Of the group served here.
+    /// Objects of the group served here.
     Own,
-    /// Of the group without a name, version `v1`.
+    /// Objects of the core group, version `v1`.
     Meta,
-    /// Of both: what goes with every group.
+    /// Objects of both groups, such as options.
     Both,
 }
 
 pub(super) enum Shape {
-    /// An object with these members.
+    /// An object with these properties.
     Object(&'static [Property]),
-    /// An object with any members.
+    /// An object with any properties.
     Anything,
-    /// A string in RFC 3339's form.
+    /// A time as a string (RFC 3339).
     DateTime,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Property {
     pub(super) kind: Type,
     pub(super) presence: Presence,
     pub(super) description: &'static str,
-    /// How lists are merged.
+    /// Merge strategy of a list.
     pub(super) merge: Merge,
 }
 
@@ -50,7 +50,7 @@ pub(super) enum Type {
     /// A map of strings to strings.
     StringMap,
     String,
-    /// Another schema, whose absence is the empty object.
+    /// Another schema, with the empty object as its default.
     Value(&'static str),
     /// Another schema, which may be absent.
     Optional(&'static str),
@@ -67,13 +67,13 @@ pub(super) enum Presence {
 /// Kubernetes, "Merge strategy" of server-side apply, and `patchStrategy` of the strategic merge patch.
 #[derive(Clone, Copy)]
 pub(super) enum Merge {
-    /// Nothing is said.
+    /// No strategy is given.
     Unsaid,
-    /// As a whole.
+    /// The list is replaced as a whole.
     Atomic,
-    /// Each owner by its UID.
+    /// Owners are merged by UID.
     ByUid,
-    /// Each string by itself.
+    /// Strings are merged as a set.
     Set,
 }
 
@@ -91,7 +91,7 @@ const API_VERSION: Property =
     property("apiVersion", Type::String, Optional, "Group and version of this object's schema.");
 const KIND: Property = property("kind", Type::String, Optional, "Name of this object's type.");
 
-/// All schemas: the Lease, then what it is made of, then what requests and responses are made of.
+/// All schemas: the Lease and its parts, then those of requests and responses.
 pub(super) const DEFINITIONS: &[Definition] = &[
     Definition {
         name: "coordination.Lease",

@@ -1,6 +1,6 @@
-//! The API as OpenAPI, 2.0 and 3.0, out of one description: what objects look like is in [`definition`], of which
-//! [`schema`] makes schemas, and what can be done with them in [`operation`]. The shape is that of kube-apiserver's
-//! documents, since kubectl looks things up in it; the words are this project's.
+//! The API as OpenAPI 2.0 and 3.0, from one description. [`definition`] describes the objects, [`schema`] turns that
+//! into schemas, and [`operation`] describes the operations. The structure is that of kube-apiserver's documents, since
+//! kubectl relies on it; the texts are this project's.
 
 mod definition;
 mod operation;
@@ -9,16 +9,16 @@ mod schema;
 use crate::resource::ApiVersion;
 use serde_json::{Map, Value, json};
 
-/// Which of the two; they differ in where things stand.
+/// The version of OpenAPI, which decides the structure of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dialect {
-    /// OpenAPI 2.0, of all versions in one document.
+    /// OpenAPI 2.0, one document for all versions.
     V2,
-    /// OpenAPI 3.0, a document for each version.
+    /// OpenAPI 3.0, one document per version.
     V3,
 }
 
-/// OpenAPI 3.0 of one version.
+/// Returns the OpenAPI 3.0 document of one version.
 pub(super) fn v3(version: ApiVersion) -> Value {
     let mut schemas = Map::new();
     schema::add(&mut schemas, version, Dialect::V3);
@@ -32,7 +32,7 @@ pub(super) fn v3(version: ApiVersion) -> Value {
     })
 }
 
-/// OpenAPI 2.0 of everything.
+/// Returns the OpenAPI 2.0 document of all versions.
 pub(super) fn v2() -> Value {
     let (mut definitions, mut paths) = (Map::new(), Map::new());
     for version in ApiVersion::ALL {
@@ -42,7 +42,7 @@ pub(super) fn v2() -> Value {
     json!({"swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions})
 }
 
-/// Where the OpenAPI 3.0 documents are, with their hashes.
+/// Returns the index of the OpenAPI 3.0 documents, with their hashes.
 pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     let paths: Map<_, _> = documents
         .iter()
@@ -53,7 +53,7 @@ pub(super) fn v3_index(documents: &[(ApiVersion, &str)]) -> Value {
     json!({ "paths": paths })
 }
 
-/// The URL of a document that has this hash.
+/// Returns the URL of the document with this hash.
 pub(super) fn url(version: ApiVersion, hash: &str) -> String {
     format!("/openapi/v3/apis/{}?hash={hash}", version.group_version())
 }

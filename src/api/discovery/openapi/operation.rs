@@ -1,4 +1,4 @@
-//! What can be done with Leases: paths, methods, parameters.
+//! The operations on Leases: paths, methods, parameters.
 
 use super::Dialect;
 use super::schema::reference;
@@ -6,10 +6,10 @@ use crate::api_error::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PAT
 use crate::resource::{ApiVersion, GROUP, KIND};
 use serde_json::{Map, Value, json};
 
-/// A path, below that of the group's version.
+/// A path below that of the group's version.
 struct Path {
     suffix: &'static str,
-    /// Of every operation.
+    /// Parameters of every operation.
     parameters: &'static [Parameter],
     operations: &'static [Operation],
 }
@@ -18,24 +18,24 @@ struct Operation {
     method: &'static str,
     /// `x-kubernetes-action`; none for the list of resources, which has no kind.
     action: Option<&'static str>,
-    /// Its name, with `{V}` where the version stands.
+    /// Operation id, with `{V}` in place of the version.
     id: &'static str,
     description: &'static str,
     parameters: &'static [Parameter],
     body: Body,
     /// Status codes of success.
     success: &'static [u16],
-    /// Schema of what it gives.
+    /// Schema of the response.
     gives: &'static str,
-    /// Whether it can be a stream.
+    /// Whether the response may be a stream.
     streams: bool,
 }
 
-/// What a request carries.
+/// The body of a request.
 #[derive(Clone, Copy)]
 enum Body {
     None,
-    /// A schema that may be left out.
+    /// An optional body of this schema.
     Optional(&'static str),
     Patch,
     Required(&'static str),
@@ -123,7 +123,7 @@ const LIST_PARAMETERS: &[Parameter] = &[
     WATCH,
 ];
 
-/// Those of a watch by path.
+/// Parameters of a watch by path.
 const WATCHED: &[Parameter] = &[
     ALLOW_WATCH_BOOKMARKS,
     CONTINUE,
@@ -139,7 +139,7 @@ const WATCHED: &[Parameter] = &[
     WATCH,
 ];
 
-/// The one operation of a path below `/watch/`.
+/// Returns the one operation of a path below `/watch/`.
 const fn watch(action: &'static str, id: &'static str, description: &'static str) -> Operation {
     Operation {
         method: "get",
@@ -387,7 +387,7 @@ impl Operation {
         responses.into()
     }
 
-    /// What it can give.
+    /// Returns the media types of the response.
     fn media_types(&self) -> Vec<&'static str> {
         let streams: &[_] = if self.streams { &STREAM_MEDIA_TYPES } else { &[] };
         [&MEDIA_TYPES, streams].concat()
@@ -402,7 +402,7 @@ impl Body {
         }
     }
 
-    /// The schema, and whether it must be there.
+    /// Returns the schema, and whether the body is required.
     fn schema(self) -> Option<(&'static str, bool)> {
         match self {
             Self::None => None,
@@ -413,7 +413,7 @@ impl Body {
     }
 }
 
-/// OpenAPI 3.0's media types, each with the same schema.
+/// Returns OpenAPI 3.0's media types, all with the same schema.
 fn content(media_types: &[&str], schema: &str, version: ApiVersion) -> Value {
     let schema = json!({"schema": reference(schema, version, Dialect::V3)});
     media_types.iter().map(|media_type| ((*media_type).to_owned(), schema.clone())).collect()
@@ -438,7 +438,7 @@ fn parameters(parameters: &[Parameter], dialect: Dialect) -> Value {
     parameters.iter().map(value).collect()
 }
 
-/// `V1` of `v1`.
+/// Capitalizes a version: `V1` for `v1`.
 fn capitalized(version: &str) -> String {
     let mut characters = version.chars();
     characters.next().map_or_else(String::new, |first| first.to_ascii_uppercase().to_string() + characters.as_str())

@@ -1,4 +1,4 @@
-//! The schemas of a document, made of the definitions.
+//! The schemas of a document, generated from the definitions.
 
 use super::Dialect;
 use super::definition::Presence::Required;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dialect) {
     for definition in DEFINITIONS {
         let schema = definition.schema(version, dialect);
-        // What goes with every version is there already when the next one comes; only the list of kinds grows.
+        // Schemas of all versions exist already when the next version is added; only their list of kinds grows.
         match to.get_mut(&full_name(definition.name, version)) {
             None => _ = to.insert(full_name(definition.name, version), schema),
             Some(present) => {
@@ -27,7 +27,7 @@ pub(super) fn add(to: &mut Map<String, Value>, version: ApiVersion, dialect: Dia
 
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// A reference to a schema.
+/// Returns a reference to a schema.
 pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Value {
     let place = match dialect {
         Dialect::V2 => "#/definitions/",
@@ -36,7 +36,7 @@ pub(super) fn reference(name: &str, version: ApiVersion, dialect: Dialect) -> Va
     json!({"$ref": format!("{place}{}", full_name(name, version))})
 }
 
-/// The name by which a schema is known: that of its package in Kubernetes, so that tools find it.
+/// Returns the full name of a schema, with its package in Kubernetes, so that tools find it.
 fn full_name(name: &str, version: ApiVersion) -> String {
     match name.split_once('.') {
         Some(("coordination", kind)) => format!("io.k8s.api.coordination.{}.{kind}", version.name()),
@@ -107,7 +107,7 @@ impl Property {
 }
 
 impl Type {
-    /// Its schema. In 3.0, what is always there has a default, but for what is within a list or a map.
+    /// Returns the schema. In 3.0 a required value has a default, unless it is in a list or a map.
     fn schema(self, version: ApiVersion, dialect: Dialect, is_required: bool) -> Value {
         let scalar = |mut schema: Value, default: Value| {
             if is_required && dialect == Dialect::V3 {
@@ -115,7 +115,7 @@ impl Type {
             }
             schema
         };
-        // What stands beside a reference counts only in 2.0; in 3.0 it must be around it.
+        // Siblings of a reference count only in 2.0; in 3.0 they must enclose it.
         let other = |name: &str, has_default: bool| match (dialect, has_default) {
             (Dialect::V2, _) => reference(name, version, dialect),
             (Dialect::V3, false) => json!({"allOf": [reference(name, version, dialect)]}),
