@@ -1,4 +1,4 @@
-//! The answer to a write, decided with the write and given when the table has it.
+//! The answer to a write: decided with the write, and sent once the write is applied.
 
 use super::Reply;
 use crate::api_error::ApiError;
@@ -6,24 +6,24 @@ use crate::clock::Now;
 use crate::form::{Form, Response, State};
 use crate::table::object::Object;
 
-/// What a write is answered with once it is applied.
+/// The answer to an applied write.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// The state that the write led to.
+    /// The resulting state.
     Applied {
         /// Status code.
         status: u16,
-        /// How the state is written.
+        /// Form of the state.
         form: Form,
     },
-    /// A response that does not depend on the state that the write led to.
+    /// A response that does not depend on the resulting state.
     Prepared(Box<Response>),
-    /// An error: the client wants an answer that cannot be given. The write happens all the same.
+    /// An error: the requested form of the answer is invalid. The write still happens.
     Refused(Box<ApiError>),
 }
 
 impl Answer {
-    /// The state that the write led to, unless `refused` says why it cannot be shown.
+    /// Answers with the resulting state, unless `refused` is an error.
     #[inline]
     pub(super) fn applied(status: u16, form: Form, refused: Result<(), ApiError>) -> Self {
         match refused {
@@ -32,7 +32,7 @@ impl Answer {
         }
     }
 
-    /// A response that is known already, or why there is none.
+    /// Answers with a known response, or with an error.
     pub(super) fn prepared(response: Result<Response, ApiError>) -> Self {
         match response {
             Ok(response) => Self::Prepared(Box::new(response)),
@@ -40,10 +40,10 @@ impl Answer {
         }
     }
 
-    /// The reply, once the write has led to `applied`.
+    /// Returns the reply to a write that resulted in `applied`.
     ///
     /// # Errors
-    /// What is wrong with the answer that the client wants.
+    /// An error in the requested form of the answer.
     #[inline]
     pub(super) fn into_reply(self, applied: &Object, now: Now) -> Result<Reply, ApiError> {
         match self {

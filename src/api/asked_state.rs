@@ -1,26 +1,26 @@
-//! What a list was asked to show, and the answer where that is gone.
+//! The state that a list requests, and the error if it is no longer available.
 
 use super::token::ContinueToken;
 use crate::api_error::ApiError;
 
-/// Which state of the table a list was asked to show, and so what to say when that is gone.
+/// The state that a list requests.
 #[derive(Debug, Default)]
 pub(super) enum AskedState {
-    /// How things stand.
+    /// The newest state.
     #[default]
     Newest,
-    /// That of one version.
+    /// The state of one version.
     Version,
-    /// That of the page before.
+    /// The state of the previous page.
     Page(ContinueToken),
 }
 
 impl AskedState {
-    /// The log has forgotten it: before a list of it was asked for, or before that had taken in what came after it.
+    /// Returns the error if the log no longer has the state, when the list begins or while it is served.
     #[cold]
     pub(super) fn forgotten(&self) -> ApiError {
         match self {
-            // What is kept of it does not come out of the log.
+            // The retained states of this list do not come from the log.
             Self::Newest => ApiError::overtaken(),
             Self::Version => {
                 let message = "The resourceVersion for the provided list is too old.".into();
@@ -31,7 +31,7 @@ impl AskedState {
     }
 }
 
-/// kube-apiserver's words for a page that comes too late, and a token with which the rest can be had all the same
+/// Returns kube-apiserver's error for a page that is too late, with a token that returns the rest nevertheless
 /// (apiserver `storage/errors.go`, `inconsistentContinueError`).
 #[cold]
 pub(super) fn too_late(token: &ContinueToken) -> ApiError {

@@ -19,7 +19,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 
 impl Api {
-    /// Deletes a Lease, or marks it if finalizers hold it.
+    /// Deletes a Lease, or marks it for deletion if it has finalizers.
     pub(super) fn delete(
         &mut self,
         table: &mut Table,
@@ -34,17 +34,16 @@ impl Api {
         let Some((slot, current)) = table.find(namespace, name) else {
             return Err(ApiError::NotFound { name: name.to_owned() });
         };
-        // The option deletes only what does not decode, and every Lease in the table does.
+        // The option deletes only objects that cannot be decoded, and every Lease in the table can be.
         if options.ignore_store_read_error == Some(true) {
             return Err(ApiError::NotCorrupt { namespace: namespace.to_owned(), name: name.to_owned() });
         }
         let deletion = Deletion::of(&options);
-        // That it is not gone yet is told to those alone who ask in the old way for the dependents to go too.
+        // kube-apiserver answers 202 for a held Lease only if the deprecated `orphanDependents` is false.
         let held = if options.orphan_dependents == Some(false) { 202 } else { 200 };
         let refused = call.check_options_of(form);
         let state = match deletion.decide(current, call.now)? {
-            // What kube-apiserver shows of a deletion that it only would have done, when it had to take finalizers out
-            // first.
+            // kube-apiserver shows an empty object for the dry run of a deletion that must first remove finalizers.
             Fate::Gone if deletion.dry_run && !current.metadata().finalizers.is_empty() => {
                 return reply_unless(refused, 200, State::Loose(&Lease::default(), None), form, call);
             }
@@ -68,7 +67,7 @@ impl Api {
         reply_unless(refused, held, state, form, call)
     }
 
-    /// Deletes what a list would show.
+    /// Deletes the Leases that a list with the same options would return.
     pub(super) fn delete_collection(
         &mut self,
         table: &Table,
@@ -78,20 +77,20 @@ impl Api {
     ) -> Result<Reply, ApiError> {
         self.handover.admit_collection()?;
         let form = call.form(false)?;
-        // kube-apiserver finds out when all are deleted that it cannot answer in this form.
+        // kube-apiserver notices an unacceptable form only after the deletions.
         call.check_options_of(form)?;
         form.representation.check_list().map_err(ApiError::NotAcceptable)?;
         let mut list = ListOptions::parse(&call.query)?;
         let options = merge_delete_collection_options(&call.query, self.delete_options(call, body)?)?;
-        // What a list with these options would show is what goes, page after page if the client has set no limit
-        // (apiserver `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as
-        // with a limit: what was created later stays. A limit below 0 is none, and no pages either.
+        // All Leases of a list with these options are deleted, in pages if the client has set no limit (apiserver
+        // `registry/generic/registry`, `DeleteCollection`). So a version always means the state at it, as with a limit:
+        // Leases created later stay. A limit below 0 means no limit and no pages.
         let is_paged = list.limit == 0;
         if is_paged {
             list.limit = PAGE_ITEMS;
         }
         let ListStart { snapshot, limit, state } = list_start(table, &list, range_of(Some(namespace), &list.selector))?;
-        // All pages are of the first one's version, and so one snapshot here.
+        // All pages have the version of the first, so one snapshot is enough here.
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         if !deletion.dry_run {
@@ -103,7 +102,7 @@ impl Api {
         Ok(Reply::Job(Box::new(job.with_state(state))))
     }
 
-    /// The options in the body, if there is one.
+    /// Decodes the options in the body, if there is one.
     fn delete_options(&mut self, call: &Call<'_>, body: &[u8]) -> Result<Option<DeleteOptions>, ApiError> {
         if body.is_empty() {
             return Ok(None);
@@ -120,7 +119,7 @@ impl Api {
     }
 }
 
-/// The answer to a deletion that changes nothing, unless it is refused.
+/// Answers a deletion that changes nothing, unless it is refused.
 fn reply_unless(
     refused: Result<(), ApiError>,
     status: u16,
@@ -132,5 +131,5 @@ fn reply_unless(
     object_response(status, state, form, call.now).map(Verdict::response)
 }
 
-/// kube-apiserver's `deleteCollectionPageSize`. Here it only says that there is a limit.
+/// kube-apiserver's `deleteCollectionPageSize`. Here it only stands for any limit.
 const PAGE_ITEMS: i64 = 10_000;

@@ -1,4 +1,4 @@
-//! What becomes of a Lease that is deleted, alone or with others of its collection.
+//! The effect of a deletion on a Lease, alone or in its collection.
 
 use super::preconditions;
 use crate::api_error::ApiError;
@@ -8,30 +8,30 @@ use crate::lease::Lease;
 use crate::lease::strategy::{Propagation, deletion_finalizers, marked_for_deletion};
 use crate::table::object::Object;
 
-/// How Leases are to be deleted.
+/// The options of a deletion.
 #[derive(Clone, Debug)]
 pub struct Deletion {
-    /// What becomes of their dependents.
+    /// Treatment of dependents.
     pub propagation: Propagation,
-    /// What must hold of each, if anything.
+    /// Preconditions of each Lease, if there are any.
     pub preconditions: Option<Preconditions>,
-    /// Whether nothing is to be deleted really.
+    /// Whether it is a dry run.
     pub dry_run: bool,
 }
 
-/// What a deletion makes of a Lease.
+/// The effect of a deletion on a Lease.
 #[derive(Debug)]
 pub(super) enum Fate {
-    /// It goes.
+    /// The Lease is deleted.
     Gone,
-    /// Finalizers hold it, and this is how it stays: marked.
+    /// Finalizers hold the Lease, which is now marked for deletion.
     Held(Box<Lease>),
-    /// Finalizers hold it, and it was marked before.
+    /// Finalizers hold the Lease, which was already marked.
     Unchanged,
 }
 
 impl Deletion {
-    /// The one that `options` ask for.
+    /// The deletion for `options`.
     pub(super) fn of(options: &DeleteOptions) -> Self {
         Self {
             propagation: propagation(options),
@@ -40,7 +40,7 @@ impl Deletion {
         }
     }
 
-    /// What becomes of `current`.
+    /// Decides the effect on `current`.
     ///
     /// # Errors
     /// 409 if a precondition does not hold.
@@ -58,7 +58,7 @@ impl Deletion {
     }
 }
 
-/// What the options ask for the dependents; `orphanDependents` is the older way to say it.
+/// Returns the treatment of dependents; `orphanDependents` is the older option.
 fn propagation(options: &DeleteOptions) -> Propagation {
     match (options.orphan_dependents, options.propagation_policy.as_deref()) {
         (Some(true), _) | (None, Some("Orphan")) => Propagation::Orphan,

@@ -1,16 +1,16 @@
-//! Whether this table is recent enough to decide a request. It may be behind what another replica has acknowledged.
+//! Whether this table is recent enough for a request. It may be behind another replica's acknowledged writes.
 //!
-//! Kubernetes API concepts, "Resource versions", says how old an answer may be:
+//! Kubernetes API concepts, "Resource versions", defines how old an answer may be:
 //!
 //! - A read without a `resourceVersion`, and a watch from now, wait for a [barrier](Until::Barrier) first.
-//! - A read at a version waits until the table has that version, three seconds at most. So does a watch, and the next
-//!   page of a list. A barrier then tells whether nobody has given out that version, or this replica is behind.
-//! - A read at version 0 takes what is here.
-//! - A write that ends in a change needs no barrier: every replica compares the state that the change was made from.
-//! - A write that ends in anything else, such as 404, 409 or no change, may have seen an old state. It waits for a
-//!   barrier and is served again.
+//! - A read at a version waits up to three seconds for that version. So do a watch and the next page of a list. A
+//!   barrier then shows whether the version was never given out, or this replica is behind.
+//! - A read at version 0 is served from the table at once.
+//! - A write that results in a change needs no barrier: every replica compares the state that the change was made from.
+//! - A write with another result, such as 404, 409 or no change, may have seen an old state. It waits for a barrier and
+//!   is served again.
 //!
-//! With one writer only the second point is left: kube-apiserver waits for its cache, which may be behind etcd
+//! With one writer only the second point applies: kube-apiserver waits for its cache, which may be behind etcd
 //! (apiserver `storage/cacher`, `waitUntilFreshAndBlock`).
 
 use super::token::ContinueToken;
@@ -22,17 +22,17 @@ use crate::route::Route;
 use crate::table::Table;
 use crate::watch::WatchStart;
 
-/// Whether a request may name a version, which the table may not have yet.
+/// Whether a request may name a version that the table does not have yet.
 #[inline]
 pub(super) fn names_version(call: &Call<'_>) -> bool {
     !call.query.is_empty() && !is_write(call)
 }
 
 impl Api {
-    /// Decides a request once the table is recent enough for it.
+    /// Decides a request once the table is recent enough.
     ///
     /// # Errors
-    /// [`ApiError`] if the request fails, if the store cannot be reached, or if too many requests wait.
+    /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
     #[inline(never)]
     pub(super) fn decide_when_fresh(
         &mut self,
@@ -48,10 +48,10 @@ impl Api {
         self.confirm(call, decided)
     }
 
-    /// What a request must wait for before it is decided, if other processes write to the store.
+    /// Returns what a request must wait for before it is decided, if other processes write to the store.
     ///
     /// # Errors
-    /// 503 if the store cannot be reached, so that no barrier can be passed.
+    /// 503 if the store is unreachable, so that no barrier can be passed.
     fn wait_before(&mut self, table: &Table, call: &Call<'_>) -> Result<Option<Until>, ApiError> {
         if is_write(call) || !self.storage.is_shared() {
             return Ok(None);
@@ -71,10 +71,10 @@ impl Api {
         }
     }
 
-    /// The reply to a decided request, or a wait if the decision may be of an old state.
+    /// Returns the reply to a decided request, or a wait if the decision may be based on an old state.
     ///
     /// # Errors
-    /// [`ApiError`] if the request fails, if the store cannot be reached, or if too many requests wait.
+    /// [`ApiError`] if the request fails, if the store is unreachable, or if too many requests wait.
     fn confirm(&mut self, call: &Call<'_>, decided: Result<Reply, ApiError>) -> Result<Reply, ApiError> {
         let is_final = !matches!(decided, Ok(Reply::Waiting(_)));
         if self.storage.is_shared() && is_write(call) && is_final && !call.retry.is_current {
@@ -97,7 +97,7 @@ fn is_write(call: &Call<'_>) -> bool {
     !matches!(call.head.method, Method::Get | Method::Head)
 }
 
-/// The version that a request asked for and that is not applied yet, where kube-apiserver waits for it.
+/// Returns the requested version if it is not applied yet and kube-apiserver would wait for it.
 fn future_version(decided: &Result<Reply, ApiError>) -> Option<u64> {
     let error = match decided {
         Err(error) => error,

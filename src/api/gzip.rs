@@ -1,13 +1,13 @@
-//! Long bodies, compressed for those who ask for it, as kube-apiserver's response writer does it (apiserver
-//! `endpoints/handlers/responsewriters`): gzip of the fastest level, for bodies above a size and for no others.
+//! Compresses long bodies for clients that accept it, like kube-apiserver's response writer (apiserver
+//! `endpoints/handlers/responsewriters`): gzip at the fastest level, only for bodies above a minimum size.
 //!
 //! ```text
 //!   Waiting ──more than is sent plainly──► Packing ──all that was made is packed, and no more comes──► Done
 //!      └──────whole before that──────────► Plain
 //! ```
 //!
-//! Packing costs far more than making the text, so a step packs no more than [`GZIP_BYTES_PER_STEP`]; what was made and
-//! is not packed yet waits.
+//! Compression costs far more than producing the text, so a step compresses at most [`GZIP_BYTES_PER_STEP`] and leaves
+//! the rest for later.
 
 use crate::form::Response;
 use crate::http::FieldLines;
@@ -19,8 +19,8 @@ use flate2::write::GzEncoder;
 use std::fmt;
 use std::io::{self, Write};
 
-/// Whether a client takes gzip. kube-apiserver looks for the bare word in the first field of this name, so that a
-/// quality, be it 1 or 0, means no.
+/// Whether a client accepts gzip. kube-apiserver looks for the bare word in the first field of this name, so any
+/// quality value, be it 1 or 0, means no.
 pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     let mut accepted = None;
     fields.for_each(&mut |name, value| {
@@ -31,32 +31,31 @@ pub(super) fn is_accepted(fields: &dyn FieldLines) -> bool {
     accepted.unwrap_or(false)
 }
 
-/// The head of a packed body.
+/// Adds the fields of a compressed body.
 pub(super) fn mark(head: &mut Response) {
     head.fields.push(("content-encoding", "gzip".to_owned()));
     head.fields.push(("vary", "Accept-Encoding".to_owned()));
 }
 
-/// A body on its way to be packed.
+/// A body that is compressed if it is long.
 #[derive(Debug)]
 pub(super) struct Gzip {
     _permit: Permit,
-    /// What was made and not given out: the whole body while it is not known whether it is long, then what is to be
-    /// packed.
+    /// Bytes that are not passed on yet: the whole body while its length is unknown, then the bytes to compress.
     made: Vec<u8>,
-    /// Where in `made` the rest begins.
+    /// Number of compressed bytes of `made`.
     packed: usize,
-    /// No more will be made.
+    /// Whether the whole body has been made.
     is_whole: bool,
     state: State,
 }
 
 #[derive(Default)]
 enum State {
-    /// Nobody knows yet how long the body is.
+    /// The length of the body is not known yet.
     #[default]
     Waiting,
-    /// It is short, and goes out as it is.
+    /// The body is short, and is sent uncompressed.
     Plain,
     Packing(Box<GzEncoder<Vec<u8>>>),
     Done,
@@ -74,25 +73,25 @@ impl fmt::Debug for State {
 }
 
 impl Gzip {
-    /// A body of which nothing is made yet.
+    /// Creates an empty body.
     pub(super) fn new(permit: Permit) -> Self {
         Self { _permit: permit, made: Vec::new(), packed: 0, is_whole: false, state: State::Waiting }
     }
 
-    /// Whether it is known how the body goes out.
+    /// Whether the decision about compression is made.
     #[must_use]
     pub(super) fn is_decided(&self) -> bool {
         !matches!(self.state, State::Waiting)
     }
 
-    /// Whether it goes out packed.
+    /// Whether the body is compressed.
     #[must_use]
     pub(super) fn is_packed(&self) -> bool {
         matches!(self.state, State::Packing(_) | State::Done)
     }
 
-    /// Whether more of the body is wanted before the next [`Gzip::step`]: up to `bytes_max` in the buffer, to which it
-    /// is to be appended, and which nobody else may change.
+    /// Returns the buffer to append more of the body to before the next [`Gzip::step`], and the buffer's largest
+    /// length; none if no more is needed. Nobody else may change the buffer.
     pub(super) fn wants_more(&mut self) -> Option<(&mut Vec<u8>, usize)> {
         let bytes_max = match self.state {
             _ if self.is_whole => return None,
@@ -107,15 +106,15 @@ impl Gzip {
         Some((&mut self.made, bytes_max))
     }
 
-    /// Says that all of the body has been made.
+    /// Marks the body as complete.
     pub(super) fn end(&mut self) {
         self.is_whole = true;
     }
 
-    /// Appends to `out` what can be given out.
+    /// Appends the bytes to send to `out`.
     ///
     /// # Errors
-    /// None that is known of: the encoder writes into memory.
+    /// None in practice: the encoder writes into memory.
     pub(super) fn step(&mut self, out: &mut Vec<u8>) -> io::Result<Stepped> {
         if matches!(self.state, State::Waiting) {
             if self.made.len() > GZIP_BYTES_MIN {

@@ -1,14 +1,14 @@
-//! The log of changes of holder: who took a lock from whom.
+//! The log of holder changes: who took a lock from whom.
 
 use crate::auth::Caller;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use crate::table::holder::HolderChange;
 use compact_str::CompactString;
 
-/// Bounds how many lines are logged. A client may change holders as fast as it can write.
+/// Limits the logged lines. A client may change holders as fast as it can write.
 #[derive(Debug, Default)]
 pub(super) struct HolderLog {
-    /// When the present second began, in ms.
+    /// When the current second began, in ms.
     second_ms: u64,
     /// Lines logged in that second.
     lines: u32,
@@ -17,9 +17,9 @@ pub(super) struct HolderLog {
 }
 
 impl HolderLog {
-    /// Logs a change that was applied, unless too many were logged in this second.
+    /// Logs an applied change, unless the limit of this second is reached.
     pub(super) fn log(&mut self, change: &HolderChange, now_ms: u64) {
-        // The holder of a node's Lease is the node.
+        // The holder of a node's Lease is always the node.
         if change.namespace == NODE_LEASE_NAMESPACE {
             return;
         }
@@ -42,15 +42,15 @@ impl HolderLog {
     }
 }
 
-/// Name of the caller's user, for the log.
+/// Returns the name of the caller's user, for the log.
 pub(super) fn user_name(caller: &Caller) -> &str {
     match caller {
         Caller::Anonymous => "system:anonymous",
-        // As the insecure port of kube-apiserver had it.
+        // The user of kube-apiserver's former insecure port.
         Caller::Insecure => "system:unsecured",
         Caller::Proxied(identity) | Caller::User(identity) => &identity.user,
     }
 }
 
-/// Lines that are logged in a second.
+/// Most lines logged in a second.
 const LINES_PER_SECOND_MAX: u32 = 50;

@@ -1,14 +1,14 @@
-//! The identity Lease of a replica: who serves the Leases of this cluster, as kube-apiserver says of itself (Kubernetes
-//! documentation, "Leases", "API server identity").
+//! The identity Lease of a replica: it shows who serves the Leases of this cluster, like that of kube-apiserver
+//! (Kubernetes documentation, "Leases", "API server identity").
 //!
-//! Each replica that is ready has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. The
-//! Leases of replicas that died are deleted by whichever replica finds them expired.
+//! Each ready replica has a Lease in `kube-system` and renews it. A replica that stops deletes its Lease. Any replica
+//! deletes the expired Leases of replicas that died.
 //!
-//! An identity Lease may name the address where its replica serves. The addresses of the replicas that live are what
-//! the Service leads to (`cluster::endpoints`).
+//! An identity Lease may name the address of its replica. The Service routes to the addresses of the live replicas
+//! (`cluster::endpoints`).
 //!
-//! Whether a replica lives is told by the clock of the observer, as client-go's leader election does: a Lease has
-//! expired when no other renewal was seen for as long as it holds. So the clocks of two hosts may differ.
+//! The observer's clock decides whether a replica is alive, as in client-go's leader election: a Lease has expired if
+//! no renewal was seen for its duration. So the clocks of two hosts may differ.
 
 use super::Api;
 use crate::clock::Now;
@@ -28,25 +28,25 @@ use uuid::Uuid;
 
 /// Namespace of identity Leases.
 const NAMESPACE: &str = "kube-system";
-/// Label that tells identity Leases, and its value.
+/// Label of identity Leases, and its value.
 const LABEL: (&str, &str) = ("apiserver.kubernetes.io/identity", "coordination-apiserver");
 /// Label with the name of the replica's host.
 const HOST_LABEL: &str = "kubernetes.io/hostname";
-/// Annotation with the address and port where the replica serves.
+/// Annotation with the address and port of the replica.
 const ENDPOINT_ANNOTATION: &str = "coordination-apiserver/endpoint";
-/// Time between two renewals, in ms.
+/// Renewal interval, in ms.
 const RENEW_MS: u64 = 5_000;
-/// Time between two looks at the identity Leases, in ms.
+/// Interval at which the identity Leases are read, in ms.
 const LOOK_MS: u64 = 500;
-/// The same while replicas keep to different phases of a hand-over, in ms.
+/// The same while replicas follow different phases of a hand-over, in ms.
 const HANDOVER_LOOK_MS: u64 = 50;
-/// Time before another attempt when the journal takes no change, in ms.
+/// Time before another attempt when the journal refuses a change, in ms.
 const RETRY_MS: u64 = 1_000;
-/// Time between two looks at whether this replica is ready, in ms.
+/// Interval at which readiness is checked while this replica is not ready, in ms.
 const READY_LOOK_MS: u64 = 100;
-/// Time for which an identity Lease holds without a renewal, in seconds. kube-apiserver's endpoint Leases hold as long.
+/// Duration of an identity Lease, in seconds; the same as for kube-apiserver's endpoint Leases.
 const DURATION_S: i32 = 15;
-/// Longest wait of a stop for the deletion of the Lease, in ms.
+/// Longest time for which a stop waits for the deletion of the Lease, in ms.
 const LEAVE_MS_MAX: u64 = 1_000;
 
 /// A replica's own Lease.
@@ -54,32 +54,32 @@ const LEAVE_MS_MAX: u64 = 1_000;
 pub struct Identity {
     name: CompactString,
     host: CompactString,
-    /// Name, and an id that is new at each start.
+    /// Name of the Lease, and an id that is new at each start.
     holder: CompactString,
-    /// Address where the replica serves, if the Lease names it.
+    /// Address of the replica, if the Lease names it.
     endpoint: Option<SocketAddr>,
     /// When the Lease is renewed next, in ms.
     renew_ms: u64,
-    /// When the identity Leases are looked at next, in ms.
+    /// When the identity Leases are read next, in ms.
     look_ms: u64,
-    /// Ticket number of the deletion of the Lease, and when the stop no longer waits for it, in ms.
+    /// Ticket number of the Lease's deletion, and when the stop no longer waits for it, in ms.
     leaving: Option<(u64, u64)>,
     /// Identity Leases by name, as last seen.
     seen: BTreeMap<CompactString, Seen>,
-    /// Id of the request for the phase of the hand-over that this replica keeps to.
+    /// Request id of the hand-over phase that this replica follows.
     keeps_to: Option<CompactString>,
 }
 
-/// An identity Lease, as this replica has seen it.
+/// An identity Lease, as this replica last saw it.
 #[derive(Clone, Debug)]
 struct Seen {
     renew_time: Option<MicroTime>,
     /// When this replica first saw `renew_time`, in ms.
     since_ms: u64,
-    /// Time for which the Lease holds without a renewal, in ms.
+    /// Duration of the Lease, in ms.
     duration_ms: u64,
     endpoint: Option<SocketAddr>,
-    /// Id of the request for the phase of the hand-over that the replica keeps to.
+    /// Request id of the hand-over phase that the replica follows.
     keeps_to: Option<CompactString>,
 }
 
@@ -90,8 +90,8 @@ impl Seen {
 }
 
 impl Identity {
-    /// The identity of the replica that serves on `port` of `host`, and that clients reach at `endpoint`, if the Lease
-    /// is to say so.
+    /// Creates the identity of the replica that listens on `port` of `host`. The Lease names `endpoint`, if there is
+    /// one.
     #[must_use]
     pub fn new(host: &str, port: u16, endpoint: Option<SocketAddr>, id: Uuid) -> Self {
         let name = format_compact!("coordination-apiserver-{}-{port}", host.to_ascii_lowercase());
@@ -111,14 +111,14 @@ impl Identity {
         }
     }
 
-    /// When there is something to do, in ms.
+    /// Returns the next time at which there is work, in ms.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.leaving.map_or_else(|| self.renew_ms.min(self.look_ms), |(_, end_ms)| end_ms)
     }
 
-    /// Addresses of the replicas that live and name one, in order. This replica lives, also while its Lease is on the
-    /// way to the table.
+    /// Returns the addresses of the live replicas that name one, in order. This replica counts as live even before its
+    /// Lease is in the table.
     fn endpoints(&self, now: Now) -> Vec<SocketAddr> {
         let mut endpoints = self.other_endpoints(now);
         endpoints.extend(self.endpoint);
@@ -127,7 +127,7 @@ impl Identity {
         endpoints
     }
 
-    /// Addresses of the other replicas that live and name one, in order.
+    /// Returns the addresses of the other live replicas that name one, in order.
     #[must_use]
     pub fn other_endpoints(&self, now: Now) -> Vec<SocketAddr> {
         let others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
@@ -137,7 +137,7 @@ impl Identity {
         endpoints
     }
 
-    /// Looks at all identity Leases. The names of those that have expired.
+    /// Reads all identity Leases. Returns the names of the expired ones.
     fn look(&mut self, table: &Table, now: Now) -> Vec<CompactString> {
         let mut seen = BTreeMap::new();
         for object in leases(table).filter(|object| is_identity(object.metadata())) {
@@ -163,7 +163,7 @@ impl Identity {
             .collect()
     }
 
-    /// Keeps to the phase of the hand-over with this id, and says so at once.
+    /// Follows the hand-over phase with this id, and confirms it at once.
     pub(super) fn confirm(&mut self, asked: Option<&CompactString>) {
         if self.keeps_to.as_ref() != asked {
             self.keeps_to = asked.cloned();
@@ -171,7 +171,7 @@ impl Identity {
         }
     }
 
-    /// Whether this replica and all others that live say that they keep to the phase with the id `asked`.
+    /// Whether this replica and all other live replicas confirm the phase with the id `asked`.
     pub(super) fn all_confirm(&self, table: &Table, asked: &str, now: Now) -> bool {
         let mut others = self.seen.iter().filter(|(name, seen)| **name != self.name && !seen.is_expired(now));
         let is_own = table
@@ -180,18 +180,18 @@ impl Identity {
         is_own && others.all(|(_, seen)| seen.keeps_to.as_deref() == Some(asked))
     }
 
-    /// Whether this replica is the first of those that live, by name.
+    /// Whether this replica is the first live replica by name.
     pub(super) fn is_first(&self, now: Now) -> bool {
         let is_seen = self.seen.contains_key(&self.name);
         is_seen && !self.seen.iter().any(|(name, seen)| *name < self.name && !seen.is_expired(now))
     }
 
-    /// Whether an identity Lease is the one of this start of the replica.
+    /// Whether an identity Lease belongs to this start of the replica.
     fn holds(&self, object: &Object) -> bool {
         object.unrenewed().spec.holder_identity.as_deref() == Some(&*self.holder)
     }
 
-    /// Whether an identity Lease names the phase that this replica keeps to.
+    /// Whether an identity Lease confirms the phase that this replica follows.
     fn is_confirmed_in(&self, object: &Object) -> bool {
         object.metadata().annotations.value(ASKED) == self.keeps_to.as_deref()
     }
@@ -226,7 +226,7 @@ impl Identity {
     }
 }
 
-/// The wall clock, as a time of a Lease.
+/// Returns the wall clock as a time of a Lease.
 pub(super) fn micros(now: Now) -> MicroTime {
     MicroTime(now.wall.0.saturating_mul(1_000_000))
 }
@@ -235,28 +235,29 @@ fn is_identity(metadata: &ObjectMeta) -> bool {
     metadata.namespace == NAMESPACE && metadata.labels.value(LABEL.0) == Some(LABEL.1)
 }
 
-/// Whether a Lease is this server's own, of which built-in storage knows nothing.
+/// Whether a Lease is this server's own, which is never in built-in storage.
 pub(super) fn is_own(metadata: &ObjectMeta) -> bool {
     is_identity(metadata) || handover::is_lease(&metadata.namespace, &metadata.name)
 }
 
-/// Whether a table has Leases besides the identities of replicas, which say nothing of who held locks.
+/// Whether a table has Leases besides the replicas' identities, which tell nothing about earlier lock holders.
 #[must_use]
 pub fn holds_leases(table: &Table) -> bool {
     table.len() > table.count_in(NAMESPACE) || leases(table).any(|object| !is_own(object.metadata()))
 }
 
-/// The Leases among which identity Leases are.
+/// Returns the Leases of the namespace of identity Leases.
 fn leases(table: &Table) -> impl Iterator<Item = &Object> {
     table.iter(&Range::Namespace(NAMESPACE.into()))
 }
 
 impl Api {
-    /// Renews the Lease of this replica when it is due, looks at those of the others, and deletes those of replicas
-    /// that died. While this replica is not ready it does neither: a Lease says that its replica serves, and a table
-    /// that is behind does not tell who has died.
+    /// Renews this replica's Lease when due, reads the others, and deletes those of replicas that died. Does neither
+    /// while this replica is not ready: a Lease means that its replica serves, and a table that is behind cannot tell
+    /// who has died.
     ///
-    /// The endpoints of the replicas that live, if this was the time for a look; none while this replica does not know.
+    /// Returns the endpoints of the live replicas if the Leases were read; an empty list while this replica does not
+    /// know them.
     pub fn keep_identity(&mut self, table: &mut Table, now: Now) -> Option<Vec<SocketAddr>> {
         let uid = match &self.identity {
             Some(identity) if identity.leaving.is_none() && identity.due_ms() <= now.ms => self.new_uid(),
@@ -265,7 +266,7 @@ impl Api {
         let identity = self.identity.as_mut()?;
         if !self.health.is_passing(Probe::Readyz) {
             (identity.renew_ms, identity.look_ms) = (now.ms + READY_LOOK_MS, now.ms + READY_LOOK_MS);
-            // Whoever was not heard of meanwhile may have renewed all the same.
+            // Replicas may have renewed their Leases unseen meanwhile.
             identity.seen.clear();
             return Some(Vec::new());
         }
@@ -290,14 +291,14 @@ impl Api {
         for name in identity.look(table, now) {
             if let Some((slot, _)) = table.find(NAMESPACE, &name) {
                 tracing::info!(lease = %name, "deleting the identity Lease of a replica that is gone");
-                // Another replica may be first, or the journal is full: the next look finds what is left.
+                // Another replica may be faster, or the journal full. The next read finds the rest.
                 _ = self.storage.write(table, Change::Delete(table.target(slot)), now.ms);
             }
         }
         Some(identity.endpoints(now))
     }
 
-    /// Deletes the Lease of this replica, which stops.
+    /// Deletes this replica's Lease at a stop.
     pub fn leave(&mut self, table: &mut Table, now: Now) {
         let Some(identity) = &mut self.identity else { return };
         let Some((slot, object)) = table.find(NAMESPACE, &identity.name) else { return };
@@ -309,7 +310,7 @@ impl Api {
         }
     }
 
-    /// Whether the deletion of this replica's Lease is under way.
+    /// Whether the deletion of this replica's Lease is in flight.
     #[must_use]
     pub fn is_leaving(&self, now: Now) -> bool {
         let leaving = self.identity.as_ref().and_then(|identity| identity.leaving);

@@ -1,4 +1,4 @@
-//! The namespace and the name that a path says, and what a body says beside it.
+//! The namespace and name in a path, and their agreement with the body.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -6,13 +6,13 @@ use crate::lease::ObjectMeta;
 use crate::lease::validation::format::path_segment_complaints;
 use memchr::memchr2;
 
-/// What a path says of a Lease must be a namespace, and a name that can stand in a path. Others find it out where they
-/// would look for the Lease (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
+/// Checks that a path has a namespace, and a name that is valid in a path. For other requests the lookup of the Lease
+/// checks this (apiserver `registry/generic/registry`, `NamespaceKeyFunc`).
 pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     if namespace.is_empty() {
         return Err(ApiError::BadRequest { message: NO_NAMESPACE.into() });
     }
-    // Nearly all names: looked at once, and not once for each thing that can be wrong.
+    // Fast path for nearly all names.
     if memchr2(b'/', b'%', name.as_bytes()).is_none() && !matches!(name, "." | "..") {
         return Ok(());
     }
@@ -24,7 +24,7 @@ pub(super) fn check_key(namespace: &str, name: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// The name of the path and that of the body must be one.
+/// Checks that the names in path and body are equal.
 pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> {
     let message = match meta.name.as_str() {
         own if own == name => return Ok(()),
@@ -34,7 +34,7 @@ pub(super) fn check_name(meta: &ObjectMeta, name: &str) -> Result<(), ApiError> 
     Err(ApiError::BadRequest { message })
 }
 
-/// The namespace of the path counts; a body may repeat it and may not contradict it.
+/// Takes the namespace of the path. The body may repeat it but not contradict it.
 pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(), ApiError> {
     if meta.namespace.is_empty() || namespace.is_empty() {
         meta.namespace = namespace.into();
@@ -46,5 +46,5 @@ pub(super) fn take_namespace(meta: &mut ObjectMeta, namespace: &str) -> Result<(
     Err(ApiError::BadRequest { message })
 }
 
-/// Of what needs a namespace and has none in its path.
+/// Message if the path lacks a required namespace.
 pub(super) const NO_NAMESPACE: &str = "Namespace parameter required.";

@@ -1,7 +1,7 @@
-//! The verbs of the Lease API: a request and its body in, a [`Reply`] out.
+//! The verbs of the Lease API: they turn a request and its body into a [`Reply`].
 //!
-//! Owned here: the order in which kube-apiserver checks things, since the first that is wrong is what the client is
-//! told. The rules themselves are in `lease`, `options`, `patch` and `selector`; how a reply is framed is `serve`'s.
+//! This module owns the order of kube-apiserver's checks, since the client sees the first failure. The rules themselves
+//! are in `lease`, `options`, `patch` and `selector`; `serve` frames replies.
 
 mod answer;
 mod asked_state;
@@ -71,68 +71,68 @@ use uuid::Uuid;
 use waiting::{Retry, Until, Waiting};
 use warnings::Warnings;
 
-/// What the verbs need between requests: scratch memory and randomness. The Leases are in the [`Table`].
+/// The state of the verbs between requests: scratch memory and randomness. The Leases are in the [`Table`].
 pub struct Api {
     decoder: Decoder,
     rng: fastrand::Rng,
-    /// Whether UIDs are made of `rng` too, so that all of a simulation follows from its seed.
+    /// Whether UIDs come from `rng` too, so that a simulation depends only on its seed.
     has_seed: bool,
     gzip_permits: Permits,
     long_job_permits: Permits,
     key_permits: Permits,
     freshness_permits: Permits,
     namespace_permits: Permits,
-    /// Renewals are served as other updates are, for the test that compares.
+    /// Whether renewals skip the fast path, for the test that compares the two.
     #[cfg(test)]
     long_way_only: bool,
-    /// Renewals that were not, in JSON and in protobuf.
+    /// Number of renewals by the fast path, in JSON and in protobuf.
     #[cfg(test)]
     short_ways: [u64; 2],
-    /// What keeps the Leases.
+    /// Storage of the Leases.
     pub storage: Storage,
-    /// Where Leases may be created.
+    /// Namespaces in which Leases may be created.
     pub namespaces: Namespaces,
-    /// The Lease by which this replica says that it serves; none with one server.
+    /// Identity Lease of this replica; none with a single server.
     pub identity: Option<Identity>,
-    /// The hand-over of Leases from and to built-in storage.
+    /// Hand-over of Leases from and to built-in storage.
     pub handover: Handover,
-    /// Who may create what was held before the start.
+    /// Reservation of locks for their holders before the start.
     pub reclaim: Reclaim,
     holder_log: HolderLog,
-    /// What `/metrics` tells.
+    /// Metrics at `/metrics`.
     pub metrics: Metrics,
-    /// What `/healthz` and its kin tell.
+    /// Checks at `/healthz`, `/livez` and `/readyz`.
     pub health: HealthChecks,
 }
 
-/// A request, and what is known of it besides its body.
+/// A request without its body.
 #[derive(Debug)]
 struct Call<'r> {
     head: &'r RequestHead<'r>,
     kind: RequestKind,
-    /// In which version of the group it speaks of Leases.
+    /// Version of the API group in the request's path.
     version: ApiVersion,
     query: Query<'r>,
     caller: &'r Caller,
     now: Now,
     retry: Retry,
-    /// What the client is told besides the answer.
+    /// Warnings for the client, beside the answer.
     warnings: Warnings,
 }
 
-/// What the rules make of a request.
+/// The outcome of the rules for a request.
 #[derive(Debug)]
 enum Verdict {
-    /// An answer, which changes nothing.
+    /// An answer without a change.
     Reply(Box<Reply>),
     /// A wait, after which the request is served again.
     Wait(Until),
-    /// A change, and the answer once the table has it.
+    /// A change, and the answer once it is applied.
     Write(Change, Answer),
 }
 
 impl Verdict {
-    /// A response that is at hand.
+    /// An immediate response.
     fn response(response: Response) -> Self {
         Self::Reply(Box::new(Reply::Response(response)))
     }
@@ -141,18 +141,18 @@ impl Verdict {
 /// The answer to a request.
 #[derive(Debug)]
 pub enum Reply {
-    /// One that is at hand.
+    /// An immediate response.
     Response(Response),
-    /// One that is made in steps: a list, that of a deletion of a collection, or one that is compressed.
+    /// A response made in steps: to a list, to a deletion of a collection, or with compression.
     Job(Box<Job>),
-    /// A stream of events.
+    /// A stream of watch events.
     Watch(Box<WatchSpec>),
     /// None yet: the request waits for [`Api::resume`].
     Waiting(Waiting),
 }
 
 impl Reply {
-    /// One object.
+    /// Replies with one object.
     ///
     /// # Errors
     /// 406 if the client wants a list.
@@ -178,7 +178,7 @@ impl Reply {
         }
     }
 
-    /// Whether its body is long enough to be compressed, as far as that is known.
+    /// Whether the body may be long enough for compression.
     fn may_be_compressed(&self) -> bool {
         match self {
             Self::Response(response) => response.body.len_max() > GZIP_BYTES_MIN,
@@ -187,7 +187,7 @@ impl Reply {
         }
     }
 
-    /// The same, for somebody who takes gzip.
+    /// Compresses the reply.
     fn compressed(self, gzip: Gzip) -> Self {
         match self {
             Self::Response(response) => Self::Job(Box::new(Job::body(response).compressed(gzip))),
@@ -196,7 +196,7 @@ impl Reply {
         }
     }
 
-    /// Status code, as far as it is known.
+    /// Returns the status code if it is known.
     fn status(&self) -> Option<u16> {
         match self {
             Self::Response(response) => Some(response.status),
@@ -206,7 +206,7 @@ impl Reply {
     }
 }
 
-/// A response that shows one object.
+/// Returns a response with one object.
 ///
 /// # Errors
 /// 406 if the client wants a list.
@@ -216,18 +216,18 @@ fn object_response(status: u16, state: State<'_>, form: Form, now: Now) -> Resul
     Ok(Response::new(status, form.content_type(), form.object_body(state, now.wall)))
 }
 
-/// Checks the `timeout` of all that is no watch.
+/// Checks the `timeout` parameter of all requests but watches.
 fn check_timeout_parameter(request: &RequestHead<'_>, verb: Option<Verb>) -> Result<(), ApiError> {
     let query = Query::new(request.query);
     if query.is_empty() || verb == Some(Verb::Watch) { Ok(()) } else { check_timeout(&query) }
 }
 
-/// What a request wants of the Leases that `route` names.
+/// Returns the verb of a request for `route`.
 fn verb_of(request: &RequestHead<'_>, route: &Route<'_>) -> Option<Verb> {
     Verb::of(request.method, route, || asks_to_watch(&Query::new(request.query)))
 }
 
-/// What a request that fails is answered with.
+/// Returns the response to a failed request.
 #[cold]
 fn refusal(request: &RequestHead<'_>, error: &ApiError) -> Response {
     let form = form_of_error(request, &Query::new(request.query));
@@ -247,7 +247,7 @@ impl Default for Api {
 }
 
 impl Api {
-    /// An API that has served nothing.
+    /// Creates an API with Leases in memory.
     #[must_use]
     pub fn new() -> Self {
         discovery::prepare();
@@ -275,13 +275,13 @@ impl Api {
         }
     }
 
-    /// The same, whose names and UIDs follow from `seed`: for simulations, since others could guess them.
+    /// Derives names and UIDs from `seed`. Only for simulations, since others could guess them.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         Self { rng: fastrand::Rng::with_seed(seed), has_seed: true, ..self }
     }
 
-    /// A UID that no other object has.
+    /// Returns a new UID.
     fn new_uid(&mut self) -> Uuid {
         if self.has_seed {
             uuid::Builder::from_random_bytes(self.rng.u128(..).to_le_bytes()).into_uuid()
@@ -290,7 +290,7 @@ impl Api {
         }
     }
 
-    /// Serves one request. `retry` is that of a request that waited and is served [again](waiting::Resumed::Again).
+    /// Serves one request. `retry` is set if the request has waited and is served [again](waiting::Resumed::Again).
     pub fn handle(
         &mut self,
         table: &mut Table,
@@ -324,7 +324,7 @@ impl Api {
             (Some(status), _) => {
                 self.metrics.count_request(kind, version, status, now.ms.saturating_sub(retry.since_ms));
             }
-            // These are counted when their responses begin.
+            // These are counted when the response begins.
             (None, Reply::Job(job)) => {
                 let query = Query::new(request.query);
                 job.set_request(PendingRequest::of(request, &query, kind, version, retry.since_ms));
@@ -334,17 +334,17 @@ impl Api {
         reply
     }
 
-    /// Does what the rules say.
+    /// Carries out a verdict.
     ///
     /// # Errors
-    /// [`ApiError`] if a change is not taken, if its answer is not to be had, or if too many requests wait.
+    /// [`ApiError`] if a change or the form of its answer is refused, or if too many requests wait.
     #[inline]
     fn conclude(&mut self, table: &mut Table, call: &Call<'_>, verdict: Verdict) -> Result<Reply, ApiError> {
         match verdict {
             Verdict::Write(change, answer) => match self.write(table, change, call)? {
                 Written::Applied(object) => answer.into_reply(&object, call.now),
                 Written::Busy(ticket) => self.wait(call, Until::KeyIsFree(ticket)),
-                // The journal bounds how many there are.
+                // The journal bounds their number.
                 Written::Submitted(ticket) => {
                     let is_shared = self.storage.is_shared();
                     Ok(Reply::Waiting(Waiting::new(Until::Settled(ticket, answer), call, None, is_shared)))
@@ -355,16 +355,16 @@ impl Api {
         }
     }
 
-    /// Takes a client's change, if the hand-over lets it.
+    /// Submits a client's change, if the hand-over allows it.
     ///
     /// # Errors
-    /// As those of [`Storage::write`], and 429 during a hand-over.
+    /// Those of [`Storage::write`], and 429 during a hand-over.
     #[inline]
     fn write(&mut self, table: &mut Table, change: Change, call: &Call<'_>) -> Result<Written, ApiError> {
         self.handover.admit(table, &change)?;
         let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
         let holder_change = HolderChange::of(table, &change, author);
-        // Without a journal the change is applied at once.
+        // Without a journal the change is applied immediately.
         let told = if self.storage.journal().is_none() { holder_change.clone() } else { None };
         let written = self.storage.write_with(table, change, holder_change, call.now.ms)?;
         if let Some(told) = told {
@@ -373,7 +373,7 @@ impl Api {
         Ok(written)
     }
 
-    /// Counts and logs the changes of holder that the journal has applied.
+    /// Counts and logs the holder changes that the journal has applied.
     pub fn tell_holder_changes(&mut self, now: Now) {
         let changes = self.storage.journal_mut().map(Journal::take_holder_changes).unwrap_or_default();
         changes.iter().for_each(|change| self.tell_holder_change(change, now));
@@ -385,7 +385,7 @@ impl Api {
         self.holder_log.log(change, now.ms);
     }
 
-    /// Lets a request wait.
+    /// Makes a request wait.
     ///
     /// # Errors
     /// 429 if too many wait already.
@@ -400,7 +400,7 @@ impl Api {
         Ok(Reply::Waiting(Waiting::new(until, call, Some(permit), self.storage.is_shared())))
     }
 
-    /// Compresses a long reply for a client that takes gzip, unless too many are compressed already.
+    /// Compresses a long reply, unless too many replies are being compressed.
     fn compress(&self, reply: Reply) -> Reply {
         match self.gzip_permits.take() {
             Some(permit) => reply.compressed(Gzip::new(permit)),
@@ -408,7 +408,7 @@ impl Api {
         }
     }
 
-    /// Answers a request whose body is not taken, and counts it.
+    /// Answers a request whose body is refused, and counts it.
     #[cold]
     pub fn refuse(&mut self, request: &RequestHead<'_>, error: &ApiError) -> Response {
         let Target { version, route } = Target::of(request.path);
@@ -418,12 +418,12 @@ impl Api {
         response
     }
 
-    /// Takes a permit for `reply` if that is a list or a watch of which there may not be many at once.
+    /// Takes a permit for `reply` if it is a long list or a long watch.
     ///
     /// # Errors
-    /// 429 if too many are under way.
+    /// 429 if too many of them are active.
     fn take_long_job_permit(&self, table: &Table, reply: &mut Reply) -> Result<(), ApiError> {
-        // What those that were given up held is still there.
+        // The states of replies that were given up are not all freed yet.
         let is_crowded = table.discarded_len() > STATES_DISCARDED_MAX;
         let place = match reply {
             Reply::Job(job) if is_crowded && (job.holds_states() || job.is_long()) => {
@@ -445,7 +445,7 @@ impl Api {
         Ok(())
     }
 
-    /// Sees to it that the caller may do that, and that this table is recent enough to decide it.
+    /// Checks that the caller is authorized, and that this table is recent enough for the request.
     #[inline]
     fn dispatch(
         &mut self,
@@ -470,7 +470,7 @@ impl Api {
         self.decide(table, call, route, body)
     }
 
-    /// Does what route and method say, by the table as it is.
+    /// Serves a request from the current table.
     #[inline]
     fn decide(
         &mut self,
@@ -496,8 +496,7 @@ impl Api {
         self.conclude(table, call, verdict)
     }
 
-    /// What a write of a Lease must wait for or end with before the rules look at it: another change of the same Lease
-    /// is under way, or other writers came first too often.
+    /// Returns what a write of a Lease must wait for: another change of the same Lease in flight.
     ///
     /// # Errors
     /// 409 after [`WRITE_ATTEMPTS_MAX`] changes were rejected.
@@ -509,7 +508,7 @@ impl Api {
         Ok(self.storage.in_flight(namespace, name).map(Until::KeyIsFree))
     }
 
-    /// Does what changes no single Lease.
+    /// Serves a request that changes no single Lease.
     fn dispatch_reading(
         &mut self,
         table: &Table,
@@ -518,7 +517,7 @@ impl Api {
         body: &[u8],
     ) -> Result<Reply, ApiError> {
         match (route, call.head.method) {
-            // A path that leaves the namespace empty asks for all.
+            // An empty namespace in the path means all namespaces.
             (Route::Namespace(namespace), Method::Get) if !namespace.is_empty() => {
                 read::list(table, call, Some(namespace), &mut self.rng)
             }

@@ -1,4 +1,4 @@
-//! The form of the answer to a request, and the format of its body.
+//! The form of an answer, and the format of a body.
 
 use super::Call;
 use crate::api_error::ApiError;
@@ -12,10 +12,10 @@ use crate::media_type::{Transform, body_format, negotiate, negotiate_status, wan
 use crate::options::Query;
 
 impl Call<'_> {
-    /// The form that the client wants. `streaming` is for requests that may open a watch.
+    /// Negotiates the form of the answer. `streaming` allows a watch.
     ///
     /// # Errors
-    /// 406 if there is none.
+    /// 406 if no form is acceptable.
     pub(super) fn form(&self, streaming: bool) -> Result<Form, ApiError> {
         let representation = negotiate(self.head.accept, streaming).map_err(ApiError::NotAcceptable)?;
         let include = match representation.transform {
@@ -26,11 +26,11 @@ impl Call<'_> {
         Ok(Form { representation, include, version: self.version })
     }
 
-    /// Checks the options of a Table. To be called where there is an answer: what the request was to change has been
-    /// changed by then.
+    /// Checks the options of a Table. Call it where the answer is made, since kube-apiserver checks them after the
+    /// change.
     ///
     /// # Errors
-    /// 400 for a Table whose rows are to carry something unknown.
+    /// 400 for an unknown `includeObject`.
     pub(super) fn check_options_of(&self, form: Form) -> Result<(), ApiError> {
         match form.representation.transform {
             Transform::Table(_) => self.include_object().map(drop),
@@ -43,13 +43,13 @@ impl Call<'_> {
     }
 }
 
-/// The form of an error.
+/// Returns the form of an error.
 pub(super) fn form_of_error(head: &RequestHead<'_>, query: &Query<'_>) -> Form {
     let representation = negotiate_status(head.accept).pretty_if(is_pretty(head, query));
     Form { representation, ..Form::default() }
 }
 
-/// The format of a body.
+/// Returns the format of a body.
 ///
 /// # Errors
 /// 415.
@@ -59,15 +59,15 @@ pub(super) fn format_of_body(head: &RequestHead<'_>) -> Result<Format, ApiError>
 
 /// Whether the client wants indented JSON.
 pub(super) fn is_pretty(head: &RequestHead<'_>, query: &Query<'_>) -> bool {
-    // Few requests have a query, and few clients are people.
+    // Few requests have a query, and few clients are interactive.
     let pretty = if query.is_empty() { None } else { query.value("pretty") };
     wants_pretty(pretty.as_deref(), head.user_agent)
 }
 
-/// What a body in YAML says.
+/// Decodes a body in YAML.
 ///
 /// # Errors
-/// 413, and what `malformed` makes of the words about a body that is no YAML.
+/// 413, and the result of `malformed` for a body that is not YAML.
 pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError) -> Result<Document, ApiError> {
     yaml::decode(body).map_err(|unread| match unread {
         DecodeError::Malformed(words) => malformed(words),
@@ -76,7 +76,7 @@ pub(super) fn read_yaml(body: &[u8], malformed: impl FnOnce(String) -> ApiError)
     })
 }
 
-/// A body in YAML, as the JSON that means the same, and what stands twice in it.
+/// Converts a body in YAML to JSON. Also returns the repeated fields.
 ///
 /// # Errors
 /// Those of [`read_yaml`].

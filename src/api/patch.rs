@@ -1,4 +1,4 @@
-//! patch: the four kinds, up to the object that they lead to.
+//! patch: the four patch types, up to the resulting object.
 
 use super::key::{check_key, check_name, take_namespace};
 use super::negotiate::read_yaml;
@@ -22,7 +22,7 @@ use compact_str::CompactString;
 use serde_json::Value;
 
 impl Api {
-    /// Changes a Lease by what a patch says. An apply also creates one.
+    /// Patches a Lease. An apply may also create one.
     pub(super) fn patch(
         &mut self,
         table: &mut Table,
@@ -40,13 +40,13 @@ impl Api {
             return self.apply(table, body, key, call, &Write::new(call, WriteKind::Apply, &options, form));
         }
         let write = Write::new(call, WriteKind::Update, &options, form);
-        // kube-apiserver looks for this first. What is applied is JSON, so only what is refused is looked at again.
+        // kube-apiserver checks this first. A patch that succeeds is JSON, so only a failure needs the check.
         self.patch_json(table, body, key, call, patch_type, &write).map_err(|why| {
             if is_json(body) { why } else { ApiError::BadRequest { message: "invalid JSON patch".to_owned() } }
         })
     }
 
-    /// Changes a Lease by a patch of any kind but an apply.
+    /// Patches a Lease by any type but apply.
     fn patch_json(
         &mut self,
         table: &mut Table,
@@ -92,7 +92,7 @@ impl Api {
         self.replace(table, lease, name, write)
     }
 
-    /// Puts an applied configuration over what is there, or over nothing.
+    /// Applies a configuration to an existing Lease, or creates one.
     fn apply(
         &mut self,
         table: &mut Table,
@@ -103,7 +103,7 @@ impl Api {
     ) -> Result<Verdict, ApiError> {
         let options = write.options;
         let decoded = self.decode_configuration(body, options);
-        // Of what begins as JSON kube-apiserver finds out later that it is none.
+        // If a body begins like JSON, kube-apiserver notices later that it is not JSON.
         if !begins_as_json(body) {
             decoded.as_ref().map_err(ApiError::clone)?;
         }
@@ -148,8 +148,8 @@ impl Api {
         self.insert(table, lease, write)
     }
 
-    /// The value of an applied configuration, YAML or JSON; and what stands twice in it, unless that is to be ignored.
-    /// It is told only if the apply itself succeeds.
+    /// Decodes an applied configuration in YAML or JSON. Also returns its repeated fields, unless they are to be
+    /// ignored. They are reported only if the apply succeeds.
     fn decode_configuration(&mut self, body: &[u8], options: &WriteOptions) -> Result<(Value, Vec<String>), ApiError> {
         let unread = |why: String| {
             let step =
@@ -157,8 +157,8 @@ impl Api {
             ApiError::BadRequest { message: format!("error {step}: {why}") }
         };
         let is_checked = options.field_validation != FieldValidation::Ignore;
-        // Most are JSON, which is YAML, and faster to read as what it is; but of what stands twice YAML says the line,
-        // and what holds too much has the bound of YAML.
+        // Most configurations are JSON, which is faster to decode as JSON. But repeated fields need the line numbers of
+        // YAML, and large values the limits of YAML.
         let json = check_values(body).ok().and_then(|()| serde_json::from_slice::<Value>(body).ok());
         match json {
             Some(mut value) if !is_checked || self.decoder.repeated_fields(body).is_empty() => {
@@ -173,7 +173,8 @@ impl Api {
         }
     }
 
-    /// What a strict reading minds in the patch itself; it is told only if the patch leads to a Lease.
+    /// Returns the complaints of strict decoding about the patch itself. They are reported only if the patch results in
+    /// a Lease.
     fn complaints(&mut self, patch_type: PatchType, body: &[u8], options: &WriteOptions) -> Vec<String> {
         match (options.field_validation, patch_type) {
             (FieldValidation::Ignore, _) => Vec::new(),
@@ -187,7 +188,7 @@ impl Api {
         }
     }
 
-    /// The Lease that a patch of JSON led to.
+    /// Decodes the Lease that a patch of JSON resulted in.
     fn decode_patched(
         &mut self,
         call: &Call<'_>,
@@ -205,12 +206,12 @@ impl Api {
     }
 }
 
-/// Whether kube-apiserver takes an applied configuration for JSON, since that is how it begins.
+/// Whether kube-apiserver treats an applied configuration as JSON, judging by its beginning.
 fn begins_as_json(body: &[u8]) -> bool {
     body.utf8_chunks().next().is_some_and(|chunk| chunk.valid().trim_start().starts_with('{'))
 }
 
-/// Refuses an applied configuration that is no object.
+/// Refuses an applied configuration that is not an object.
 fn check_kind(config: &Value) -> Result<(), ApiError> {
     let kind = match config {
         Value::Null | Value::Object(_) => return Ok(()),
@@ -225,7 +226,7 @@ fn check_kind(config: &Value) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message })
 }
 
-/// Entries of the metadata of an applied configuration or a strategic merge patch.
+/// Counts the metadata entries of an applied configuration or a strategic merge patch.
 fn entries_in(object: &Value) -> usize {
     let metadata = object.get("metadata");
     let count = |field: &str| match metadata.and_then(|metadata| metadata.get(field)) {
@@ -236,7 +237,7 @@ fn entries_in(object: &Value) -> usize {
     ["labels", "annotations", "ownerReferences", "finalizers"].into_iter().map(count).sum()
 }
 
-/// The Lease that a strategic merge patch led to, or why it is none.
+/// Returns the Lease that a strategic merge patch resulted in, or why it is invalid.
 fn converted(
     call: &Call<'_>,
     patched: &Value,
@@ -249,7 +250,7 @@ fn converted(
     Ok(lease)
 }
 
-/// Makes of complaints what `fieldValidation` says: nothing, warnings, or an error in Go's words.
+/// Handles complaints by `fieldValidation`: ignores them, adds warnings, or returns an error in Go's words.
 fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Result<(), String> {
     match options.field_validation {
         FieldValidation::Strict if !complaints.is_empty() => {
@@ -261,7 +262,8 @@ fn tell(call: &Call<'_>, complaints: &[String], options: &WriteOptions) -> Resul
     Ok(())
 }
 
-/// 422 for a patch that led to no Lease. `shown` is the result or the patch, as kube-apiserver has it for each kind.
+/// Returns 422 for a patch that results in no Lease. `shown` is the result or the patch, as kube-apiserver shows it for
+/// each type.
 fn unfit(shown: &str, why: String) -> ApiError {
     ApiError::Invalid {
         subject: InvalidSubject::Patch,

@@ -1,13 +1,13 @@
-//! What must hold of a Lease for its deletion (apiserver `registry/rest/delete.go`, `BeforeDelete`).
+//! Preconditions of a deletion (apiserver `registry/rest/delete.go`, `BeforeDelete`).
 
 use crate::api_error::ApiError;
 use crate::codec::Preconditions;
 use crate::table::object::Object;
 
-/// Checks `preconditions` against the Lease that is there.
+/// Checks `preconditions` against the current Lease.
 ///
 /// # Errors
-/// 409 for the first that does not hold.
+/// 409 for the first that fails.
 pub(super) fn check(preconditions: &Preconditions, current: &Object) -> Result<(), ApiError> {
     let uid = &current.metadata().uid;
     if let Some(wanted) = &preconditions.uid

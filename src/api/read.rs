@@ -18,22 +18,22 @@ use crate::table::object::Key;
 use crate::table::snapshot::{Range, Snapshot};
 use crate::watch::{WatchSpec, WatchStart};
 
-/// Where a list begins.
+/// The start of a list.
 #[derive(Debug)]
 pub(super) struct ListStart {
     pub(super) snapshot: Snapshot,
-    /// Maximum number of its items; 0 is no limit.
+    /// Most items of the list; 0 for no limit.
     pub(super) limit: usize,
-    /// Which state that is.
+    /// State of the snapshot.
     pub(super) state: AskedState,
 }
 
-/// One Lease.
+/// Gets one Lease.
 pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -> Result<Reply, ApiError> {
     let form = call.form(false)?;
     let options = GetOptions::parse(&call.query)?;
     let found = table.find(namespace, name);
-    // What is there has a name that can be.
+    // An existing Lease has a valid name.
     if found.is_none() {
         check_key(namespace, name)?;
     }
@@ -45,7 +45,7 @@ pub(super) fn get(table: &Table, call: &Call<'_>, namespace: &str, name: &str) -
     Reply::object(200, State::Stored(object), form, call.now)
 }
 
-/// Leases of one namespace or of all, or the changes of them.
+/// Lists or watches the Leases of one namespace or of all.
 pub(super) fn list(
     table: &Table,
     call: &Call<'_>,
@@ -64,8 +64,8 @@ pub(super) fn list(
     Ok(Reply::Job(Box::new(Job::list(snapshot, options.selector, limit, form).with_state(state))))
 }
 
-/// Changes of what a path below `/watch/` names. It is a watch whatever the query says, but its options are checked as
-/// the query says (apiserver `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
+/// Watches the Leases of a path below `/watch/`. It is a watch whatever the query says, but its options are checked by
+/// the query (apiserver `endpoints/handlers/get.go`, `ListResource` with `forceWatch`).
 pub(super) fn watch_by_path(
     table: &Table,
     call: &Call<'_>,
@@ -90,14 +90,14 @@ pub(super) fn watch_by_path(
     watch(table, call, options, range, form, rng)
 }
 
-/// The Leases that a request can be about: what the path says, narrowed by what the fields must be.
+/// Returns the range of a request: the Leases of its path, narrowed by its field selector.
 pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
-    // A field selector that contradicts the path is left to the selector itself, which then takes nothing.
+    // A field selector that contradicts the path is left to the selector itself, which then matches nothing.
     let namespace = namespace.or_else(|| selector.fields.required_namespace());
     match (namespace, selector.fields.required_name()) {
         (None, _) => Range::All,
-        // A name that no Lease can have is no key either: kube-apiserver then lists (apiserver
-        // `registry/generic/registry`, `ListPredicate`), where versions mean something else.
+        // An invalid name is not a key. kube-apiserver then lists (apiserver `registry/generic/registry`,
+        // `ListPredicate`), where versions mean something else.
         (Some(namespace), Some(name)) if !name.is_empty() && check_key(namespace, name).is_ok() => {
             Range::Name(Key::new(namespace, name))
         }
@@ -105,12 +105,12 @@ pub(super) fn range_of(namespace: Option<&str>, selector: &Selector) -> Range {
     }
 }
 
-/// The state that a list is to show, from where on, and how many items of it. Kubernetes API concepts, "Semantics for
-/// get and list".
+/// Returns the state that a list must show, its start, and its limit. Kubernetes API concepts, "Semantics for get and
+/// list".
 pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> Result<ListStart, ApiError> {
     let limit = usize::try_from(options.limit).unwrap_or(0);
     if !options.continue_token.is_empty() {
-        // A page is looked for among all, and only then by name.
+        // The page is found in the whole namespace, and filtered by name afterwards.
         let range = match range {
             Range::Name(key) => Range::Namespace(key.parts().0.into()),
             other => other,
@@ -120,13 +120,13 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
             let message = "specifying resource version is not allowed when using continue".into();
             return Err(ApiError::BadRequest { message });
         }
-        // As without a token: 0 is served from the cache there, which has no limits.
+        // As without a token: kube-apiserver serves 0 from its cache, which has no limits.
         let limit = if options.resource_version == "0" { 0 } else { limit };
         return Ok(ListStart { snapshot: next_page(table, &token, range)?, limit, state: AskedState::Page(token) });
     }
     let version = parse_list_resource_version(&options.resource_version)?;
     not_in_the_future(table, version).map_err(|error| match (error, &range) {
-        // These are looked up in etcd, which does not know how long it will take.
+        // kube-apiserver looks these up in etcd, which cannot say when to retry.
         (ApiError::TooLargeResourceVersion { requested, current, .. }, Range::Name(_))
             if limit != 0 && options.resource_version_match == ResourceVersionMatch::None
                 || options.resource_version_match == ResourceVersionMatch::Exact =>
@@ -137,13 +137,13 @@ pub(super) fn list_start(table: &Table, options: &ListOptions, range: Range) -> 
     })?;
     let now = |range, limit| ListStart { snapshot: Snapshot::now(table, range), limit, state: AskedState::Newest };
     match options.resource_version_match {
-        // 0 written in another way is no version to etcd.
+        // For etcd, 0 in another spelling is no version.
         ResourceVersionMatch::Exact if version != 0 => at(table, range, version, limit),
-        // A limit has always asked for this very version, for the pages to fit together.
+        // A limit has always requested this exact version, so that the pages are consistent.
         ResourceVersionMatch::None if version != 0 && limit != 0 && !matches!(range, Range::Name(_)) => {
             at(table, range, version, limit)
         }
-        // 0 is served from the cache there, which has no pages.
+        // kube-apiserver serves 0 from its cache, which has no pages.
         ResourceVersionMatch::None | ResourceVersionMatch::NotOlderThan if options.resource_version == "0" => {
             Ok(now(range, 0))
         }
@@ -159,13 +159,12 @@ fn at(table: &Table, range: Range, version: u64, limit: usize) -> Result<ListSta
     Ok(ListStart { snapshot, limit, state })
 }
 
-/// What a `continue` token leads to.
+/// Returns the page of a `continue` token.
 fn next_page(table: &Table, token: &ContinueToken, range: Range) -> Result<Snapshot, ApiError> {
     let remaining = token.remaining_in(&range);
     let snapshot = match token.version() {
         None => Snapshot::now(table, range),
-        // Of a server whose clock was ahead of ours, if it is one of the future: no more will come of that version
-        // either.
+        // A future version comes from a server whose clock was ahead of ours, and its state is not available here.
         Some(version) if version > table.version().0 => return Err(too_late(token)),
         Some(version) => Snapshot::at(table, range, ResourceVersion(version)).map_err(|_| too_late(token))?,
     };
@@ -182,16 +181,16 @@ fn not_in_the_future(table: &Table, version: u64) -> Result<(), ApiError> {
     Err(ApiError::TooLargeResourceVersion { requested: version, current, retry_after_seconds: 1 })
 }
 
-/// What ends a watch from a version to come. kube-apiserver waits for such a one, since its members may lag behind each
-/// other; here whoever knows it has it from a server whose clock was ahead of ours, and would see no change until the
-/// versions have come as far.
+/// The error that ends a watch from a future version. kube-apiserver waits for such a version, since its members may
+/// lag behind each other. Here the version comes from a server whose clock was ahead of ours. The watch would see no
+/// change until our versions reach it.
 #[cold]
 fn never_given_out(table: &Table, version: u64) -> ApiError {
     let message = format!("resource version {version} is above the newest, {}: list anew", table.version());
     ApiError::Expired { message, next: None }
 }
 
-/// A watch. Kubernetes API concepts, "Semantics for watch".
+/// Begins a watch. Kubernetes API concepts, "Semantics for watch".
 fn watch(
     table: &Table,
     call: &Call<'_>,
@@ -211,9 +210,9 @@ fn watch(
             Err(error) => WatchStart::Refused(Box::new(error)),
             Ok(()) => with_all(options.allow_watch_bookmarks),
         },
-        // Without `watch=true`, or with 0 written in another way, nothing was filled in for a watch from nowhere. It
-        // begins with what is there all the same (apiserver `storage/cacher`, `getAllEventsSinceLocked`), and no
-        // bookmark marks the end of that.
+        // Without `watch=true`, or with 0 in another spelling, the options got no defaults for a watch without a
+        // version. The watch still begins with the existing Leases (apiserver `storage/cacher`,
+        // `getAllEventsSinceLocked`), and no bookmark marks their end.
         None if version == 0 => with_all(false),
         Some(false) if version == 0 => WatchStart::After(table.version()),
         Some(false) | None if version > table.version().0 => {
@@ -223,10 +222,10 @@ fn watch(
     };
     call.check_options_of(form)?;
     form.representation.check_watch().map_err(ApiError::NotAcceptable)?;
-    // As Go multiplies (apiserver `endpoints/handlers/get.go`, `ListResource`): what is negative, or becomes so, is
-    // over at once, and only what is or becomes 0 says nothing.
+    // The product wraps as in Go (apiserver `endpoints/handlers/get.go`, `ListResource`): a negative one ends the watch
+    // at once, and only 0 means no timeout.
     let timeout_ms = match options.timeout_seconds.unwrap_or(0).wrapping_mul(1_000_000_000) {
-        // Spread, so that watches which were opened together do not end together.
+        // The random timeout keeps watches that were opened together from ending together.
         0 => rng.u64(WATCH_SECONDS_MIN * 1000..2 * WATCH_SECONDS_MIN * 1000),
         timeout_ns => u64::try_from(timeout_ns).unwrap_or(0) / 1_000_000,
     };

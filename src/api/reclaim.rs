@@ -1,14 +1,13 @@
-//! After a start, a lock is reserved for its previous holder until it would have expired.
+//! Reserves a lock for its previous holder after a start, until it would have expired.
 //!
-//! The table starts empty, and to who competes for a lock one that is not there is free. But its holder lives, and goes
-//! on as the leader until it is told otherwise: there would be two. So for as long as a lock lasts
-//! (`leaseDurationSeconds`) nobody may create it but its holder. A lease server that has forgotten what it granted
-//! waits like that (Gray and Cheriton, "Leases", 1989), and NFSv4 calls it the grace period, in which locks can only be
-//! reclaimed (RFC 8881 §8.4.2.1).
+//! The table starts empty, so a lock looks free to its competitors. But its holder is alive, and continues as the
+//! leader until told otherwise: there would be two leaders. So for the duration of a lock (`leaseDurationSeconds`) only
+//! its holder may create it. A lease server that has forgotten its grants waits in this way (Gray and Cheriton,
+//! "Leases", 1989). NFSv4 calls it the grace period, in which locks can only be reclaimed (RFC 8881 §8.4.2.1).
 //!
-//! A holder is known by what it does when it renews (client-go `leaderelection`, from Kubernetes 1.30 on): it updates
-//! the Lease with the UID that this had, which is refused since there is none; and then, as the UID shows that it knew
-//! the Lease, it may create it. Whoever else competes has no UID to show.
+//! A holder is recognized by its renewal (client-go `leaderelection`, from Kubernetes 1.30 on). It updates the Lease
+//! with the former UID, which is refused since the Lease is gone. The UID shows that it knew the Lease, so it may then
+//! create it. Competitors have no UID to show.
 
 use crate::api_error::ApiError;
 use crate::lease::Lease;
@@ -18,10 +17,10 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use tracing::info;
 
-/// Who may create a Lease that has a holder.
+/// Decides who may create a Lease with a holder.
 #[derive(Debug)]
 pub struct Reclaim {
-    /// Milliseconds for which a lock is kept for its holder, at the most.
+    /// Longest reservation of a lock, in ms.
     period_ms: u64,
     phase: Phase,
     hasher: RandomState,
@@ -29,39 +28,39 @@ pub struct Reclaim {
 
 #[derive(Debug)]
 enum Phase {
-    /// Nobody has asked for a lock yet. The period does not begin with the start: when Leases are switched over to this
-    /// server, their holders have renewed them elsewhere until then.
+    /// No client has requested a lock yet. The period does not begin at the start: until Leases are switched over to
+    /// this server, their holders renew them elsewhere.
     Awaited,
-    /// From `began_ms` on only those may create a lock who have a claim: the hash of the Lease and its holder.
+    /// Since `began_ms` only holders with a claim may create a lock. A claim is the hash of the Lease and its holder.
     Open { began_ms: u64, claims: HashSet<u64> },
-    /// All that was held then has run out.
+    /// All locks held before the period have expired.
     Over,
 }
 
 impl Reclaim {
-    /// A period of so many seconds; 0 is none.
+    /// Creates a period of this length in seconds; 0 for none.
     #[must_use]
     pub fn new(seconds: u32) -> Self {
         let phase = if seconds == 0 { Phase::Over } else { Phase::Awaited };
         Self { period_ms: u64::from(seconds) * 1000, phase, hasher: RandomState::new() }
     }
 
-    /// Takes note that somebody would have renewed `lease`, which is not there, and knows its UID.
+    /// Records the claim of a client that tried to renew `lease`, which does not exist, by its UID.
     pub(super) fn claim(&mut self, lease: &Lease, now_ms: u64) {
         let Some(holder) = contested_by(lease) else { return };
         self.advance(now_ms);
         let Phase::Open { claims, .. } = &mut self.phase else { return };
-        // Whoever may write in one namespace shall not keep the cluster's own leaders from theirs.
+        // Claims are bounded, except for the cluster's own leaders, whom users of one namespace must not block.
         if claims.len() < CLAIMS_MAX || CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
             claims.insert(claim_of(&self.hasher, lease, holder));
         }
     }
 
-    /// Whether `lease` may be created as far as its holder is concerned. A dry run is told what the creation would be,
-    /// and does not begin the period.
+    /// Checks that `lease` is not reserved for another holder. A dry run gets the same answer, but does not begin the
+    /// period.
     ///
     /// # Errors
-    /// [`ApiError::Unclaimed`] as long as it may be somebody else's.
+    /// [`ApiError::Unclaimed`] while the lock may belong to another holder.
     pub(super) fn admit(&mut self, lease: &Lease, now_ms: u64, dry_run: bool) -> Result<(), ApiError> {
         let Some(holder) = contested_by(lease) else { return Ok(()) };
         if !dry_run {
@@ -72,7 +71,7 @@ impl Reclaim {
             Phase::Open { began_ms, claims } => (*began_ms, claims.contains(&claim_of(&self.hasher, lease, holder))),
             Phase::Over => return Ok(()),
         };
-        // As long as others would wait who find it held, which all who compete for a lock agree upon.
+        // The reservation lasts as long as competitors wait for a held lock; they all use the same duration.
         let lasts_ms = lease.spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let lasts_ms = lasts_ms.map_or(self.period_ms, |seconds| self.period_ms.min(seconds.saturating_mul(1000)));
         let left_ms = began_ms.saturating_add(lasts_ms).saturating_sub(now_ms);
@@ -83,20 +82,20 @@ impl Reclaim {
         Err(ApiError::Unclaimed { name: lease.metadata.name.to_string(), retry_after_seconds })
     }
 
-    /// Whether nobody has asked for a lock yet.
+    /// Whether no client has requested a lock yet.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.phase, Phase::Awaited)
     }
 
-    /// Begins the period, unless it has begun.
+    /// Begins the period, unless it has already begun.
     pub fn begin(&mut self, now_ms: u64) {
         if self.is_awaited() {
             self.advance(now_ms);
         }
     }
 
-    /// Begins the period with the first who asks for a lock, and ends it when its time is over.
+    /// Begins the period at the first request for a lock, and ends it when its time is over.
     fn advance(&mut self, now_ms: u64) {
         match &self.phase {
             Phase::Awaited => {
@@ -118,7 +117,7 @@ fn claim_of(hasher: &RandomState, lease: &Lease, holder: &str) -> u64 {
     hasher.hash_one((&*lease.metadata.namespace, &*lease.metadata.name, holder))
 }
 
-/// The holder, if others may want to be it. A node's Lease is the node's.
+/// Returns the holder if others may compete with it. A node's Lease belongs to the node.
 fn contested_by(lease: &Lease) -> Option<&str> {
     let holder = lease.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
     (lease.metadata.namespace != NODE_LEASE_NAMESPACE).then_some(holder)

@@ -1,4 +1,4 @@
-//! Where writes go: into the table at once, or through the journal first.
+//! The destination of writes: the table directly, or the journal first.
 
 use crate::api_error::ApiError;
 use crate::journal::{Journal, Refusal, Ticket};
@@ -7,29 +7,29 @@ use crate::table::change::{Change, Rejected};
 use crate::table::holder::HolderChange;
 use crate::table::object::Object;
 
-/// What keeps the Leases.
+/// The storage of the Leases.
 #[derive(Debug, Default)]
 pub enum Storage {
     /// The table alone. A restart loses all Leases.
     #[default]
     Memory,
-    /// A journal, which has each change before anybody can see it.
+    /// A journal, which makes each change durable before anybody can see it.
     Journal(Box<Journal>),
 }
 
-/// How far a change has come.
+/// The progress of a change.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// The table has it, as this state.
+    /// The change is applied, with this state.
     Applied(Object),
-    /// The journal is to make it durable.
+    /// The journal will make the change durable.
     Submitted(Ticket),
-    /// Another change of the same Lease is under way, with the ticket of this number; the change was not taken.
+    /// The change is refused: another change of the same Lease is in flight, with this ticket number.
     Busy(u64),
 }
 
 impl Storage {
-    /// The journal, if there is one.
+    /// Returns the journal, if there is one.
     #[must_use]
     pub fn journal(&self) -> Option<&Journal> {
         match self {
@@ -38,7 +38,7 @@ impl Storage {
         }
     }
 
-    /// The journal, if there is one.
+    /// Returns the journal, if there is one.
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
         match self {
             Self::Memory => None,
@@ -46,19 +46,19 @@ impl Storage {
         }
     }
 
-    /// Whether the table does not hold all Leases yet.
+    /// Whether the table is still being loaded.
     #[inline]
     pub(super) fn is_loading(&self) -> bool {
         self.journal().is_some_and(Journal::is_loading)
     }
 
-    /// Number of the ticket of the change of this Lease that is under way.
+    /// Returns the ticket number of this Lease's change in flight.
     #[inline]
     pub(super) fn in_flight(&self, namespace: &str, name: &str) -> Option<u64> {
         self.journal()?.in_flight(namespace, name)
     }
 
-    /// Number of the last ticket that is settled.
+    /// Returns the number of the last settled ticket.
     #[must_use]
     pub fn settled(&self) -> u64 {
         self.journal().map_or(0, Journal::settled)
@@ -70,12 +70,12 @@ impl Storage {
         self.journal().is_some_and(Journal::is_shared)
     }
 
-    /// Whether the store can be reached, as far as this process knows.
+    /// Whether the store is reachable, as far as this process knows.
     pub(super) fn is_reachable(&self) -> bool {
         self.journal().is_none_or(Journal::is_reachable)
     }
 
-    /// Number of a barrier for a request that has come; none if the store cannot be reached.
+    /// Returns the number of a barrier for a new request; none if the store is unreachable.
     pub(super) fn ask_barrier(&mut self) -> Option<u64> {
         self.journal_mut().filter(|journal| journal.is_reachable()).map(Journal::ask_barrier)
     }
@@ -85,12 +85,12 @@ impl Storage {
         self.journal().is_none_or(|journal| journal.passed_barrier() >= barrier)
     }
 
-    /// Whether the journal has brought the table to a version.
+    /// Whether the journal has applied a version to the table.
     pub(super) fn has_applied(&self, version: u64) -> bool {
         self.journal().is_some_and(|journal| journal.version().0 >= version)
     }
 
-    /// Bytes that changes under way will add to what counts towards the quota.
+    /// Returns the bytes of the quota that changes in flight will take.
     pub(super) fn reserved_bytes(&self) -> usize {
         self.journal().map_or(0, Journal::reserved_bytes)
     }
@@ -100,20 +100,20 @@ impl Storage {
         self.journal().is_none_or(Journal::takes_creations)
     }
 
-    /// Takes a change.
+    /// Writes a change.
     ///
     /// # Errors
-    /// 429 if too many changes are under way, 507 if the store has no room.
+    /// 429 if too many changes are in flight, 507 if the store has no space.
     #[inline]
     pub(super) fn write(&mut self, table: &mut Table, change: Change, now_ms: u64) -> Result<Written, ApiError> {
         self.write_with(table, change, None, now_ms)
     }
 
-    /// Takes a change. A journal keeps `holder_change` until the change is applied
+    /// Writes a change. The journal keeps `holder_change` until the change is applied
     /// ([`Journal::take_holder_changes`]).
     ///
     /// # Errors
-    /// As those of [`Storage::write`].
+    /// Those of [`Storage::write`].
     #[inline]
     pub(super) fn write_with(
         &mut self,
@@ -125,7 +125,7 @@ impl Storage {
         match self {
             Self::Memory => match table.apply(change) {
                 Ok(object) => Ok(Written::Applied(object)),
-                // The change was made from this very table.
+                // Impossible, since the change was made from this table.
                 Err(Rejected) => Err(unapplied()),
             },
             Self::Journal(journal) => submit(journal, table, change, holder_change, now_ms),

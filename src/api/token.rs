@@ -1,7 +1,7 @@
-//! `continue` tokens: where the next page of a list begins, and of which version (apiserver `storage/continue.go`).
+//! `continue` tokens: the start and the version of a list's next page (apiserver `storage/continue.go`).
 //!
-//! A client must not look inside, so the content is ours: kube-apiserver's fields, and the number of items left, which
-//! an ordered map could only count one by one. That is done for a page of what is there now, which has no such number.
+//! The content is opaque to clients, so it can be ours: kube-apiserver's fields, and the number of remaining items,
+//! which an ordered map could only count one by one. A page of the current state has no such number, and counts.
 
 use crate::api_error::ApiError;
 use crate::codec::json::repaired;
@@ -11,30 +11,29 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use serde::{Deserialize, Serialize};
 
-/// The only version of the token there is.
+/// The only version of the token format.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Base64 for URLs, without padding. Bits that are left over may be anything, as in Go.
+/// URL-safe Base64 without padding. Trailing bits may be anything, as in Go.
 const BASE64: GeneralPurpose = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
 
-/// What a token says.
+/// The content of a token.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub(super) struct ContinueToken {
     v: String,
-    /// Version of the list; -1, given out when the version of an earlier token is gone, and all below 0 are whatever is
-    /// there now.
+    /// Version of the list. Negative for the current state; -1 is issued when the version of an earlier token is gone.
     rv: i64,
-    /// `namespace/name` and a NUL: the least key after the last item.
+    /// Start key: `namespace/name` of the last item and a NUL.
     start: String,
-    /// Items left in the range at that version, if somebody has counted them.
+    /// Items left in `range` at that version, if they were counted.
     remaining: Option<u64>,
-    /// That range.
+    /// Range that `remaining` refers to.
     range: String,
 }
 
 impl ContinueToken {
-    /// The token for what `snapshot` has not given out.
+    /// Creates the token for the rest of `snapshot`.
     #[must_use]
     pub(super) fn after(snapshot: &Snapshot) -> Self {
         Self {
@@ -46,57 +45,57 @@ impl ContinueToken {
         }
     }
 
-    /// The token that goes on at the same place in whatever is there now.
+    /// Returns the token that continues at the same key in the current state.
     #[must_use]
     pub(super) fn without_version(&self) -> Self {
         Self { rv: -1, remaining: None, ..self.clone() }
     }
 
-    /// What is left has been counted.
+    /// Sets the number of remaining items.
     pub(super) fn set_remaining(&mut self, remaining: usize) {
         self.remaining = Some(remaining as u64);
     }
 
-    /// Version of the list; `None` for whatever is there now.
+    /// Returns the version of the list; `None` for the current state.
     #[must_use]
     pub(super) fn version(&self) -> Option<u64> {
         u64::try_from(self.rv).ok()
     }
 
-    /// The least key of the rest.
+    /// Returns the start key.
     #[must_use]
     pub(super) fn start(&self) -> &str {
         &self.start
     }
 
-    /// Items left in `range`, if that is known: a client may come with the token of another list.
+    /// Returns the remaining items of `range`, if known: the token may belong to another list.
     #[must_use]
     pub(super) fn remaining_in(&self, range: &Range) -> Option<usize> {
         self.remaining().filter(|_| self.range == range.to_string())
     }
 
-    /// Items left, if that is known.
+    /// Returns the remaining items, if known.
     #[must_use]
     pub(super) fn remaining(&self) -> Option<usize> {
         self.remaining.map(|remaining| usize::try_from(remaining).unwrap_or(usize::MAX))
     }
 
-    /// As it stands in a list's metadata.
+    /// Encodes the token for a list's metadata.
     #[must_use]
     pub(super) fn encode(&self) -> String {
         let json = serde_json::json!(self);
         BASE64.encode(json.to_string())
     }
 
-    /// Reads a token that a client brings back.
+    /// Decodes a client's token.
     ///
     /// # Errors
-    /// 400 if it is none.
+    /// 400 if it is invalid.
     pub(super) fn decode(text: &str) -> Result<Self, ApiError> {
         let unread = |why: String| ApiError::BadRequest {
             message: format!("invalid continue token: continue key is not valid: {why}"),
         };
-        // Go passes over line breaks.
+        // Go ignores line breaks.
         let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
         let json = BASE64
             .decode(&text)
@@ -105,7 +104,7 @@ impl ContinueToken {
         let token: Self = match json.trim_ascii_start() {
             object @ [b'{', ..] => serde_json::from_slice(object).map_err(|e| unread(e.to_string()))?,
             [b'n', ..] => Self::default(),
-            // serde would take an array for a struct.
+            // serde would accept an array for a struct.
             other => {
                 let kind = match other {
                     [b'[', ..] => "array",
@@ -130,8 +129,8 @@ impl ContinueToken {
     }
 }
 
-/// Where Go's decoder stops: at the first byte that is none of the alphabet, or at a character that stands alone in its
-/// group of four.
+/// Returns the offset at which Go's decoder stops: the first byte outside the alphabet, or a single character in the
+/// last group of four.
 fn first_illegal(text: &str) -> usize {
     let is_of_alphabet = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     text.bytes().position(|byte| !is_of_alphabet(byte)).unwrap_or_else(|| text.len().saturating_sub(1))

@@ -1,8 +1,8 @@
-//! A request that cannot be answered yet: it waits, and then it is answered or served again from its beginning.
+//! A request that waits, and is then answered or served again from its beginning.
 //!
-//! One mechanism serves all who wait: for the journal to make a change durable, for another change of the same Lease,
-//! for this replica to catch up, and for a namespace to become known. A request that is served again is decided by the
-//! state of that moment, as `GuaranteedUpdate` does (apiserver `storage/etcd3`).
+//! One mechanism serves all waits: until the journal has made a change durable, for another change of the same Lease,
+//! until this replica has caught up, and until a namespace is known. A request that is served again is decided by the
+//! state at that time, like `GuaranteedUpdate` (apiserver `storage/etcd3`).
 //!
 //! ```text
 //!   handle ──► Waiting ──► resume ──► Reply       the change is applied, or the request is refused
@@ -10,9 +10,9 @@
 //!     └───────────────────────┴─────► Again       another write came first, or the reason to wait is gone
 //! ```
 //!
-//! The cluster tells of a new namespace some milliseconds after it exists, so a client that makes a namespace and at
-//! once a Lease in it would get 404. kube-apiserver waits 50 ms for its cache in that case and then asks its storage
-//! (apiserver `admission/plugin/namespace/lifecycle`). This server has nobody to ask, so its wait is longer.
+//! The cluster reports a new namespace some milliseconds after its creation. A client that creates a namespace and at
+//! once a Lease in it would get 404. kube-apiserver then waits 50 ms for its cache and asks its storage (apiserver
+//! `admission/plugin/namespace/lifecycle`). This server has no storage to ask, so it waits longer.
 
 use super::answer::Answer;
 use super::gzip;
@@ -28,13 +28,13 @@ use crate::limits::{BARRIER_WAIT_MS_MAX, NAMESPACE_WAIT_MS, VERSION_WAIT_MS_MAX,
 use crate::permits::Permit;
 use compact_str::CompactString;
 
-/// A request that waits. Whoever serves the connection keeps the bytes of the request, if they may be needed.
+/// A waiting request. The connection's server keeps the bytes of the request if they may be needed.
 #[derive(Debug)]
 pub struct Waiting {
     until: Until,
     request: PendingRequest,
     retry: Retry,
-    /// When the wait is too long, in ms.
+    /// Deadline of the wait, in ms.
     due_ms: u64,
     /// Whether the request may have to be served again.
     needs_request: bool,
@@ -44,60 +44,60 @@ pub struct Waiting {
     _permit: Option<Permit>,
 }
 
-/// What a request waits for.
+/// The condition that a request waits for.
 #[derive(Debug)]
 pub(super) enum Until {
-    /// Another change of the same Lease is settled: the one with the ticket of this number.
+    /// Another change of the same Lease is settled, with this ticket number.
     KeyIsFree(u64),
-    /// The barrier of this number is passed.
+    /// The barrier with this number is passed.
     Barrier(u64),
     /// The table has this version.
     VersionIsApplied(u64),
-    /// The namespace becomes known.
+    /// The namespace is known.
     NamespaceIsKnown(CompactString),
     /// The request's own change is settled.
     Settled(Ticket, Answer),
 }
 
-/// What is known of a request that was served before.
+/// The history of a request that may be served again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// When the request was served first, in ms.
+    /// When the request was first served, in ms.
     pub(super) since_ms: u64,
-    /// Number of its changes that were rejected.
+    /// Number of the request's rejected changes.
     pub(super) rejections: u32,
-    /// Whether the table has had all that any replica had acknowledged when the request came.
+    /// Whether the table has everything that any replica had acknowledged when the request arrived.
     pub(super) is_current: bool,
-    /// Whether the request has waited for its version, also in vain.
+    /// Whether the request has waited for its version, even in vain.
     pub(super) has_awaited_version: bool,
 }
 
-/// How a request that waited goes on.
+/// The continuation of a request that waited.
 #[derive(Debug)]
 pub enum Resumed {
-    /// The request is to be served again. [`Waiting::needs_request`] was true, so the caller has its bytes.
+    /// The request must be served again. [`Waiting::needs_request`] was true, so the caller has its bytes.
     Again(Retry),
     /// The answer, which may be an error.
     Reply(Reply),
-    /// The request waits on.
+    /// The request still waits.
     Waits(Waiting),
 }
 
-/// The event after which a request that waits can go on.
+/// The event after which a request may be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUp {
-    /// Any change is applied, or the cluster has told of a namespace.
+    /// Any change is applied, or the cluster has reported a namespace.
     AnyChange,
-    /// The request's own change is settled: the one with the ticket of this number.
+    /// The request's own change is settled, with this ticket number.
     OwnTicket(u64),
-    /// Another change is settled: the one with the ticket of this number.
+    /// Another change is settled, with this ticket number.
     OtherTicket(u64),
-    /// The barrier of this number is passed.
+    /// The barrier with this number is passed.
     Barrier(u64),
 }
 
 impl Waiting {
-    /// A request that waits from its first call on. `is_shared` says whether other processes write to the store.
+    /// Creates a wait of a request. `is_shared` tells whether other processes write to the store.
     #[inline]
     pub(super) fn new(until: Until, call: &Call<'_>, permit: Option<Permit>, is_shared: bool) -> Self {
         let wait_ms = match &until {
@@ -112,7 +112,7 @@ impl Waiting {
             request: PendingRequest::of(call.head, &call.query, call.kind, call.version, call.retry.since_ms),
             retry: call.retry,
             due_ms: call.retry.since_ms.saturating_add(wait_ms),
-            // Only another writer can overtake a change. This process has one change of a Lease under way.
+            // Only another writer can overtake a change. This process has one change of a Lease in flight.
             needs_request: is_shared || !is_settling,
             takes_gzip: is_settling && gzip::is_accepted(call.head.fields),
             warnings: Warnings::default(),
@@ -120,7 +120,7 @@ impl Waiting {
         }
     }
 
-    /// Whether the bytes of the request must be kept, since it may have to be served again.
+    /// Whether the bytes of the request must be kept, because it may be served again.
     #[must_use]
     pub fn needs_request(&self) -> bool {
         self.needs_request
@@ -130,7 +130,7 @@ impl Waiting {
         self.warnings = warnings;
     }
 
-    /// The event after which to resume the request.
+    /// Returns the event after which to resume the request.
     #[must_use]
     pub fn wake_up(&self) -> WakeUp {
         match &self.until {
@@ -141,7 +141,7 @@ impl Waiting {
         }
     }
 
-    /// When the wait is too long, in ms.
+    /// Returns the deadline of the wait, in ms.
     #[must_use]
     pub fn due_ms(&self) -> u64 {
         self.due_ms
@@ -159,14 +159,14 @@ impl Waiting {
 }
 
 impl Retry {
-    /// That of a request which is served first at `ms`.
+    /// The history of a request that is first served at `ms`.
     pub(super) fn first(ms: u64) -> Self {
         Self { since_ms: ms, rejections: 0, is_current: false, has_awaited_version: false }
     }
 }
 
 impl Api {
-    /// Goes on with a request that waits, if it can.
+    /// Resumes a waiting request, if possible.
     pub fn resume(&mut self, waiting: Waiting, now: Now) -> Resumed {
         let is_over = waiting.is_over(&self.storage, &self.namespaces);
         let is_hopeless = matches!(waiting.until, Until::Barrier(_)) && !self.storage.is_reachable();
@@ -188,7 +188,7 @@ impl Api {
                 Outcome::Applied(object) if !self.handover.may_acknowledge(&object) => Err(ApiError::Timeout),
                 Outcome::Applied(object) => answer.into_reply(&object, now),
                 Outcome::Rejected if needs_request => {
-                    // The rejected change came after the request, and the table has all that came before it.
+                    // The rejected change came after the request, and the table has everything before that change.
                     return Resumed::Again(Retry { rejections: retry.rejections + 1, is_current: true, ..retry });
                 }
                 Outcome::Failed(Failure::NoSpace) => Err(ApiError::InsufficientStorage),

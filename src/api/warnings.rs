@@ -1,13 +1,13 @@
-//! What a client is told besides the answer, in `Warning` fields. It is told with errors too.
+//! Warnings for the client in `Warning` fields, beside an answer or an error.
 
 use std::cell::RefCell;
 
-/// The warnings about one request, each once, in the order in which they came up.
+/// The warnings about one request, without duplicates, in order.
 #[derive(Debug, Default)]
 pub(super) struct Warnings(RefCell<Vec<String>>);
 
 impl Warnings {
-    /// Tells the client `text`.
+    /// Adds a warning.
     #[cold]
     pub(super) fn add(&self, text: &str) {
         let mut texts = self.0.borrow_mut();
@@ -16,17 +16,17 @@ impl Warnings {
         }
     }
 
-    /// Whether there is nothing to tell.
+    /// Whether there are no warnings.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }
 
-    /// Each as a whole `warn-value` (RFC 7234 §5.5). If they are long altogether, each is cut, and the last of very
-    /// many are left out (apiserver `endpoints/filters/warning.go`).
+    /// Returns each warning as a `warn-value` (RFC 7234 §5.5). If they are too long together, each is cut, and the last
+    /// ones may be omitted (apiserver `endpoints/filters/warning.go`).
     pub(super) fn into_fields(self) -> Vec<String> {
         let texts = self.0.into_inner();
-        // What cannot stand in a field is not told.
+        // A text with control characters cannot be in a field.
         let told = || texts.iter().filter(|text| !text.contains(char::is_control));
         if told().map(|text| text.chars().count()).sum::<usize>() <= CHARS_MAX {
             return told().map(|text| warn_value(text)).collect();
@@ -43,15 +43,15 @@ impl Warnings {
     }
 }
 
-/// With the code and the agent of kube-apiserver.
+/// Formats a warning with kube-apiserver's code and agent.
 fn warn_value(text: &str) -> String {
     format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// Characters of all warnings together that are told in full.
+/// Most characters of all warnings in full.
 const CHARS_MAX: usize = 4_096;
 
-/// Characters of each, if they are more.
+/// Most characters of each warning otherwise.
 const ITEM_CHARS_MAX: usize = 256;
 
 #[cfg(test)]

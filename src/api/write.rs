@@ -1,4 +1,4 @@
-//! create and update, and how what they and a patch lead to gets into the table.
+//! create and update, and the conversion of their result and a patch's into a change of the table.
 
 use super::answer::Answer;
 use super::key::{check_key, check_name, take_namespace};
@@ -27,7 +27,7 @@ use crate::table::{QuotaExceeded, Slot, Table};
 use compact_str::CompactString;
 use uuid::Uuid;
 
-/// Names that are tried for a `generateName` before the client is told that they are taken.
+/// Most names that are tried for a `generateName`.
 const GENERATED_NAMES_MAX: usize = 8;
 
 impl Api {
@@ -43,7 +43,7 @@ impl Api {
         format_of_body(call.head)?;
         let options = WriteOptions::parse(&call.query, "CreateOptions")?;
         let mut lease = self.decode_lease(call, &options, body)?;
-        // Before anybody owns it.
+        // This comes before managedFields are recorded.
         wipe_system_fields(&mut lease.metadata);
         take_namespace(&mut lease.metadata, namespace)?;
         authorize_create(call.caller, namespace, &lease.metadata.name, &lease.metadata.generate_name)?;
@@ -52,7 +52,7 @@ impl Api {
         self.insert(table, lease, &Write::new(call, WriteKind::Create, &options, form))
     }
 
-    /// Updates a Lease, or creates it: a PUT to a name that is free is allowed here.
+    /// Updates a Lease, or creates it: a PUT to a free name is allowed.
     pub(super) fn update(
         &mut self,
         table: &mut Table,
@@ -72,7 +72,7 @@ impl Api {
         drop_repeated_owners(&call.warnings, &mut lease.metadata, REPEATED_OWNERS);
 
         check_key(namespace, name)?;
-        // A UID names one life of a Lease, and this is not it. Kubelets rely on the refusal to start over.
+        // A UID identifies one incarnation of a Lease, and this is another. Kubelets rely on the refusal to start over.
         let found = table.find(namespace, name);
         let found_uid = found.map_or("", |(_, object)| object.metadata().uid.as_str());
         if !lease.metadata.uid.is_empty() && lease.metadata.uid != found_uid {
@@ -101,8 +101,8 @@ impl Api {
         }
     }
 
-    /// The Lease in a body, whichever format that has. kube-apiserver minds the version only when all else has been
-    /// read.
+    /// Decodes the Lease in a body of any format. kube-apiserver checks the version only after everything else is
+    /// decoded.
     fn decode_lease(&mut self, call: &Call<'_>, options: &WriteOptions, body: &[u8]) -> Result<Lease, ApiError> {
         let decoded = match format_of_body(call.head)? {
             Format::Json => self.decoder.decode_lease(body, call.version)?,
@@ -122,8 +122,8 @@ impl Api {
         Ok(decoded.lease)
     }
 
-    /// Makes a change of a new Lease, whose entries have been counted. The name is ours if the client left it to us. A
-    /// creation by PUT or apply may name a version, which then does not matter.
+    /// Makes the change that creates a Lease, whose entries must have been counted. Generates the name if needed. In a
+    /// creation by PUT or apply, the version is ignored.
     pub(super) fn insert(
         &mut self,
         table: &mut Table,
@@ -131,7 +131,7 @@ impl Api {
         write: &Write<'_>,
     ) -> Result<Verdict, ApiError> {
         drop_repeated_owners(write.warnings, &mut lease.metadata, REPEATED_OWNERS_AT_LAST);
-        // One that is empty is not admission's business; validation minds it.
+        // Admission ignores an empty namespace; validation reports it.
         if !lease.metadata.namespace.is_empty() {
             match self.namespaces.admit_create(&lease.metadata.namespace, shown_name(&lease.metadata)) {
                 Err(ApiError::NamespaceNotFound { .. }) if write.may_wait => {
@@ -165,8 +165,8 @@ impl Api {
                     continue;
                 }
                 let being_deleted = there.is_being_deleted();
-                // Also for a name that the client chose beside a `generateName` (apiserver `registry/rest/create.go`,
-                // `CheckGeneratedNameError`).
+                // This includes a name that the client chose beside a `generateName` (apiserver
+                // `registry/rest/create.go`, `CheckGeneratedNameError`).
                 return Err(ApiError::AlreadyExists {
                     name: lease.metadata.name.to_string(),
                     being_deleted,
@@ -179,7 +179,7 @@ impl Api {
                 return Err(ApiError::InsufficientStorage);
             }
             if dry_run {
-                // Only storing it would take away the version that the client named.
+                // The client's version disappears only when the Lease is stored.
                 return write.reply(201, State::Loose(&lease, named_version));
             }
             fit_size(&mut lease, write.kind)?;
@@ -188,8 +188,8 @@ impl Api {
         }
     }
 
-    /// Makes a change of a changed Lease, whose entries have been counted. The version that the client made it from
-    /// must still be the present one.
+    /// Makes the change that replaces a Lease, whose entries must have been counted. The version in it must be the
+    /// current one.
     pub(super) fn replace(
         &self,
         table: &mut Table,
@@ -232,13 +232,13 @@ impl Api {
         if dry_run {
             return write.reply(200, State::Loose(&lease, Some(current.version)));
         }
-        // Only storing it takes that away.
+        // selfLink disappears only when the Lease is stored.
         lease.metadata.self_link = CompactString::default();
         let mut is_same = lease == *live;
         if !is_same && fit_size(&mut lease, write.kind)? {
             is_same = lease == *live;
         }
-        // Nothing to write: the version stays, and no watcher hears of it.
+        // Nothing to write: the version stays, and watchers get no event.
         if is_same {
             return write.reply(200, State::Stored(current));
         }
@@ -246,7 +246,7 @@ impl Api {
         Ok(Verdict::Write(Change::Replace(table.target(slot), Box::new(lease)), write.answer(200)))
     }
 
-    /// Refuses what would pass the quota, in the words of kube-apiserver's plugin ResourceQuota.
+    /// Refuses a Lease that exceeds the quota, in the words of kube-apiserver's plugin ResourceQuota.
     fn admit(&self, table: &Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
         let reserved = self.storage.reserved_bytes();
         table.admit(slot, lease, reserved).map_err(|QuotaExceeded { requested, used, limited }| ApiError::Forbidden {
@@ -258,18 +258,18 @@ impl Api {
     }
 }
 
-/// What a client does to write.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteKind {
-    /// It creates by POST.
+    /// A creation by POST.
     Create,
-    /// It updates by PUT or a patch. A PUT may create.
+    /// An update by PUT or a patch. A PUT may create.
     Update,
-    /// It applies, which may create.
+    /// An apply, which may create.
     Apply,
 }
 
-/// A write, and what is wanted of its answer.
+/// A write, and the form of its answer.
 pub(super) struct Write<'w> {
     pub(super) now: Now,
     pub(super) kind: WriteKind,
@@ -278,12 +278,12 @@ pub(super) struct Write<'w> {
     /// Whether a creation may still wait for its namespace to become known.
     pub(super) may_wait: bool,
     pub(super) warnings: &'w Warnings,
-    /// What is wrong with the answer that the client wants; it is told after the write.
+    /// Error in the requested form of the answer; it is reported after the write.
     pub(super) answer_refused: Option<ApiError>,
 }
 
 impl<'w> Write<'w> {
-    /// What `call` asks for, for the first time.
+    /// Creates the write of `call`.
     pub(super) fn new(call: &'w Call<'_>, kind: WriteKind, options: &'w WriteOptions, form: Form) -> Self {
         Self {
             now: call.now,
@@ -296,7 +296,7 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// The answer that shows the state that the write leads to.
+    /// Answers with the resulting state.
     fn answer(&self, status: u16) -> Answer {
         Answer::applied(status, self.form, self.answer_refused.clone().map_or(Ok(()), Err))
     }
@@ -306,13 +306,13 @@ impl<'w> Write<'w> {
         object_response(status, state, self.form, self.now)
     }
 
-    /// The answer of a write that changes nothing.
+    /// Answers a write that changes nothing.
     fn reply(&self, status: u16, state: State<'_>) -> Result<Verdict, ApiError> {
         self.response(status, state).map(Verdict::response)
     }
 }
 
-/// What `fieldValidation` makes of unknown and repeated fields in a Lease of `version`: an error, warnings, or nothing.
+/// Handles unknown and repeated fields in a Lease of `version` by `fieldValidation`: an error, warnings, or nothing.
 fn strictness(
     call: &Call<'_>,
     options: &WriteOptions,
@@ -330,7 +330,8 @@ fn strictness(
     Ok(())
 }
 
-/// Who writes: the manager that the request names, or its user agent. `made_up` is room for the latter.
+/// Returns the field manager: the one in the request, or one made from its user agent, for which `made_up` is the
+/// buffer.
 pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'c mut CompactString) -> Writer<'c> {
     let mut manager = options.field_manager.as_str();
     if manager.is_empty() {
@@ -340,7 +341,7 @@ pub(super) fn writer<'c>(call: &Call<'_>, options: &'c WriteOptions, made_up: &'
     Writer { manager, api_version: call.version.group_version(), now: call.now.wall }
 }
 
-/// Lets each owner stand once and tells the client of it in `words`.
+/// Removes repeated owners, and warns the client in `words`.
 fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str) {
     let repeated = strategy::drop_repeated_owners(&mut meta.owner_references);
     if !repeated.is_empty() {
@@ -352,29 +353,29 @@ fn drop_repeated_owners(warnings: &Warnings, meta: &mut ObjectMeta, words: &str)
     }
 }
 
-/// Of owners that the client sent.
+/// Warning about owners in the request.
 const REPEATED_OWNERS: &str = ".metadata.ownerReferences contains duplicate entries";
-/// Of owners that a patch led to.
+/// Warning about owners after a patch.
 const REPEATED_OWNERS_AT_LAST: &str =
     ".metadata.ownerReferences contains duplicate entries after mutating admission happens";
-/// Maximum number of UIDs in one warning.
+/// Most UIDs in one warning.
 const REPEATED_OWNERS_SHOWN_MAX: usize = 64;
 
-/// What admission calls an object that is about to be created.
+/// Returns the name that admission uses for a new object.
 fn shown_name(meta: &ObjectMeta) -> &str {
     [&meta.name, &meta.generate_name].into_iter().find(|name| !name.is_empty()).map_or("Unknown", CompactString::as_str)
 }
 
-/// Bounds what is looked at one by one, before it is: of each Lease that a client sends or a patch leads to.
+/// Limits the entries of a Lease from a client or a patch before they are checked one by one.
 pub(super) fn check_entries(meta: &ObjectMeta) -> Result<(), ApiError> {
     valid(&meta.name, validate_entry_count(entry_count(meta)))
 }
 
-/// Sees to it that what is to be stored is not too long: of all but an apply the list of managers is left out if it
-/// would be with them (apiserver `endpoints/handlers`, `isTooLargeError`). Whether it was.
+/// Checks that a Lease is not too large to be stored. If it is, its managedFields are removed, except in an apply
+/// (apiserver `endpoints/handlers`, `isTooLargeError`). Returns whether they were.
 ///
 /// # Errors
-/// 500 if that does not help.
+/// 500 if the Lease is still too large.
 fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     match check_size(lease) {
         Ok(()) => Ok(false),
@@ -386,15 +387,14 @@ fn fit_size(lease: &mut Lease, kind: WriteKind) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses a write of a long Lease for now, while lists hold too much of what such writes have replaced.
+/// Refuses a write of a large Lease while lists retain too many of the states that such writes have replaced.
 fn check_outlived(table: &mut Table, slot: Option<Slot>, lease: &Lease) -> Result<(), ApiError> {
     if table.is_outlived(slot, lease) { Err(ApiError::TooManyRequests) } else { Ok(()) }
 }
 
-/// Refuses to store what etcd would not. Of an object that is there a deletion may still make one that is a little
-/// longer.
+/// Refuses a Lease that etcd would not store. A deletion may still make an existing one slightly larger.
 fn check_size(lease: &Lease) -> Result<(), ApiError> {
-    // Nearly all: it costs less to see that one cannot be too long than how long it is.
+    // For nearly all Leases the upper bound suffices, which is cheaper than the exact length.
     if lease_len_max(lease) <= OBJECT_BYTES_MAX {
         return Ok(());
     }

@@ -1,8 +1,9 @@
-//! The short way of a renewal: an update whose body is the encoding of what is there with another `renewTime`. Nothing
-//! is decoded, validated or compared field by field; what was valid with the old time is valid with the new one.
+//! The fast path of a renewal: an update whose body is the encoding of the current Lease with another `renewTime`.
+//! Nothing is decoded, validated or compared field by field; what was valid with the old time is valid with the new
+//! one.
 //!
-//! Invariant: it does what [`Api::update`] does with the same request, byte for byte, or says nothing at all. A
-//! test in this module drives both.
+//! Invariant: it does the same as [`Api::update`] for the same request, byte for byte, or returns nothing. A test in
+//! this module compares the two.
 
 use super::answer::Answer;
 use super::{Api, Call, Verdict};
@@ -19,7 +20,7 @@ use crate::table::change::Change;
 use crate::table::object::RenewedTimes;
 
 impl Api {
-    /// The renewal, if the request asks for one.
+    /// Returns the renewal, if the request is one.
     #[inline]
     pub(super) fn renew(
         &mut self,
@@ -34,14 +35,14 @@ impl Api {
         if self.long_way_only {
             return None;
         }
-        // In another version than that in which objects are stored even the same body means something else.
+        // In another version than the stored one, even the same body means something else.
         if options.dry_run || call.version != ApiVersion::V1 {
             return None;
         }
         let format = body_format(call.head.content_type)?;
         let (slot, current) = table.find(namespace, name)?;
         let renew_time = current.renewed_by(format, body, is_renewable)?;
-        // An update that changes nothing is no renewal.
+        // An update without a change is not a renewal.
         if current.renew_time() == Some(renew_time) {
             return None;
         }
@@ -56,7 +57,7 @@ impl Api {
         {
             self.short_ways[usize::from(format == Format::Protobuf)] += 1;
         }
-        // Also when the answer is refused the write is done.
+        // The write happens even if the answer is refused.
         Some(Verdict::Write(change, Answer::applied(200, form, call.check_options_of(form))))
     }
 }
