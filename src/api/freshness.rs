@@ -127,7 +127,7 @@ mod tests {
     use crate::resource::ResourceVersion;
     use crate::timestamp::Time;
 
-    /// A process of several that share a store.
+    /// One of several processes that share a store.
     struct Replica {
         api: Api,
         table: Table,

@@ -2,8 +2,8 @@
 //! `endpoints/handlers/responsewriters`): gzip at the fastest level, only for bodies above a minimum size.
 //!
 //! ```text
-//!   Waiting ──more than is sent plainly──► Packing ──all that was made is packed, and no more comes──► Done
-//!      └──────whole before that──────────► Plain
+//!   Waiting ──longer than the minimum──► Packing ──whole body compressed──► Done
+//!      └──────whole before that────────► Plain
 //! ```
 //!
 //! Compression costs far more than producing the text, so a step compresses at most [`GZIP_BYTES_PER_STEP`] and leaves
@@ -183,13 +183,13 @@ mod tests {
         }
     }
 
-    /// Puts a body through in pieces of random size; what came out, and whether it was packed.
+    /// Feeds a body in pieces of random size; returns the output, and whether it was compressed.
     fn through(body: &[u8], rng: &mut fastrand::Rng) -> (Vec<u8>, bool) {
         let permit = Permits::new(1).take().expect("one is free");
         let (mut gzip, mut out, mut at) = (Gzip::new(permit), Vec::new(), 0);
         for _ in 0..100_000 {
             if let Some((made, bytes_max)) = gzip.wants_more() {
-                // As a job does: a piece may be too small, and the last item too large.
+                // A job does the same: a piece may be too small, and the last item too large.
                 let room = bytes_max.saturating_sub(made.len()) + 100;
                 let end = body.len().min(at + rng.usize(..=room));
                 made.extend_from_slice(&body[at..end]);

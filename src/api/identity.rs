@@ -337,7 +337,7 @@ mod tests {
         Api { identity: Some(Identity::new(host, 8443, endpoint, Uuid::new_v4())), ..Api::new() }
     }
 
-    /// The endpoints that a replica sees at its look at `ms`.
+    /// Returns the endpoints that a replica sees at `ms`.
     fn looked(api: &mut Api, table: &mut Table, ms: u64) -> Vec<String> {
         let endpoints = api.keep_identity(table, at(ms)).expect("a look");
         endpoints.iter().map(ToString::to_string).collect()
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(renewed(&table, both[0]), first + 15_000_000);
         assert_eq!(table.version(), ResourceVersion(6), "one write in five seconds");
         assert_eq!(names(&table), both);
-        // The first look at the other Lease was a second after its renewal.
+        // This replica read the other Lease a second after its renewal.
         one.keep_identity(&mut table, at(16_500));
         assert_eq!(names(&table), both[..1]);
     }
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(looked(&mut two, &mut table, 0), [a, b]);
         assert_eq!(looked(&mut three, &mut table, 0), [a, b, c]);
         assert_eq!(looked(&mut one, &mut table, 500), [a, b, c]);
-        // The second starts again with another address; the third dies.
+        // The second replica restarts with another address; the third dies.
         let mut two = replica_at("b", Some("10.0.0.9:8443"));
         two.keep_identity(&mut table, at(1_000));
         assert_eq!(looked(&mut one, &mut table, 1_000), [a, "10.0.0.9:8443", c]);
@@ -417,7 +417,7 @@ mod tests {
             assert_eq!(looked(&mut one, &mut table, ms), [a, "10.0.0.9:8443", c], "{ms}");
         }
         assert_eq!(looked(&mut one, &mut table, 16_000), [a, "10.0.0.9:8443"], "seen since 500");
-        // The second stops: the others are told without it.
+        // The second replica stops, and disappears from the endpoints.
         two.keep_identity(&mut table, at(16_000));
         let others = two.identity.as_ref().expect("an identity").other_endpoints(at(16_000));
         assert_eq!(others, [a.parse().expect("an address")]);
@@ -461,7 +461,7 @@ mod tests {
         replicas[1].identity.as_mut().expect("an identity").confirm(Some(&"one".into()));
         assert_eq!(keep(&mut replicas, 1_500), [(false, true), (true, false)], "the first has not seen it yet");
         assert_eq!(keep(&mut replicas, 1_600), [(true, true), (true, false)]);
-        // The first dies, and the other waits until that is certain.
+        // The first replica dies, and the other waits until its Lease has expired.
         let other = &mut replicas[1..];
         assert_eq!(keep(other, 15_900), [(true, false)]);
         assert_eq!(keep(other, 16_100), [(true, true)]);

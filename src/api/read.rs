@@ -308,7 +308,7 @@ mod tests {
         let remaining = |range| next_page(&table, &token, range).expect("a page").remaining();
         assert_eq!((remaining(range), remaining(Range::All)), (Some(2), None));
 
-        // client-go lists anew after 410, and after nothing else.
+        // client-go lists again after 410 only.
         let younger = Table::new(ResourceVersion(7), 10, usize::MAX);
         let status = next_page(&younger, &token, Range::All).expect_err("of the future").status();
         assert_eq!((status.code, status.next.is_some()), (410, true));
@@ -323,7 +323,7 @@ mod tests {
             ("&timeoutSeconds=7", Some(7000)),
             ("&timeoutSeconds=9223372036", Some(9_223_372_036_000)),
             ("&timeoutSeconds=-1", Some(0)),
-            // One more nanosecond than there are, and so on, round and round.
+            // The nanoseconds overflow, once or several times.
             ("&timeoutSeconds=9223372037", Some(0)),
             ("&timeoutSeconds=9223372036854775807", Some(0)),
             ("&timeoutSeconds=-9223372036854775808", None),

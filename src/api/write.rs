@@ -458,7 +458,7 @@ mod tests {
     fn a_generated_name_that_is_taken_is_tried_again_a_few_times() {
         let (mut api, mut table) = (Api::new(), Table::new(ResourceVersion(1), 1_000, usize::MAX));
         let named = |name: &str| format!("{{\"metadata\":{{\"name\":\"{name}\"}}}}");
-        // What would be generated next is taken already, but for the last.
+        // The next generated names are taken, except the last.
         let mut same = api.rng.clone();
         let names: Vec<_> = (0..GENERATED_NAMES_MAX).map(|_| generated_name("g-", &mut same)).collect();
         let (last, others) = names.split_last().expect("names");
@@ -482,7 +482,7 @@ mod tests {
         assert_eq!(status["details"]["retryAfterSeconds"], 1);
         assert_eq!(table.len(), GENERATED_NAMES_MAX);
 
-        // A name of its own is tried once, and the words are the same.
+        // A name chosen by the client is tried once, with the same message.
         let both = format!("{{\"metadata\":{{\"name\":\"{last}\",\"generateName\":\"g-\"}}}}");
         let refused = create(&mut api, &mut table, &both);
         let status: serde_json::Value = serde_json::from_slice(&refused.body.into_bytes()).expect("JSON");
@@ -490,8 +490,8 @@ mod tests {
         assert_eq!(create(&mut api, &mut table, &named(last)).retry_after_seconds, 0);
     }
 
-    /// Goal: whoever rewrites a long Lease beside lists that are not read, each of another version, takes no more
-    /// memory than is foreseen; and hinders nobody but those who write long ones.
+    /// Goal: rewriting a long Lease beside unread lists, each of another version, uses no more memory than planned. It
+    /// delays only writers of long Leases.
     #[test]
     fn a_long_lease_is_not_rewritten_while_lists_hold_too_many_of_its_states() {
         const REWRITES_MAX: usize = 1000;
@@ -515,7 +515,7 @@ mod tests {
         };
         let refused = loop {
             let (_, state) = table.find("n", "long").expect("it is there");
-            // As a list of this version does.
+            // A list of this version does the same.
             held.push(state.clone());
             let version = state.version.0;
             assert!(held.len() < REWRITES_MAX, "nothing is refused");

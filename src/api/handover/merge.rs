@@ -80,7 +80,7 @@ mod tests {
         lease
     }
 
-    /// The state here after `theirs` is taken in where `ours` is.
+    /// Returns the state here after `theirs` is merged into `ours`.
     fn merged(ours: Option<Lease>, theirs: Lease) -> (Lease, Option<u64>) {
         let mut table = Table::new(ResourceVersion(1 << 50), 100, usize::MAX);
         if let Some(ours) = ours {

@@ -1,4 +1,4 @@
-//! Lists and deletions, a step at a time.
+//! Lists and deletions, step by step.
 
 use super::*;
 use crate::api::token::ContinueToken;
@@ -28,7 +28,7 @@ fn create(table: &mut Table, number: usize) {
     table.create(lease);
 }
 
-/// Goal: whoever puts a step off, the first or a later one, holds no permit for longer than the list may take.
+/// Goal: a client that delays a step, the first or a later one, holds no permit for longer than a list may take.
 #[test]
 fn what_waits_for_its_client_is_let_go_of_when_its_time_is_over() {
     for (has_begun, limit) in [(false, 0), (true, 0), (true, 2 * JOB_KEYS_PER_STEP)] {
@@ -64,12 +64,12 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     for _ in 0..2 {
         assert!(matches!(job.step(&mut table, &mut Storage::Memory, now, &mut out, 1000), Ok(Stepped::More)));
     }
-    // A change that the rest of the list must not see.
+    // The rest of the list must not see this change.
     let (slot, _) = table.find("n", "l999").expect("there");
     table.remove(slot);
     drop(job);
     assert_eq!(table.discarded_len(), 2 * JOB_KEYS_PER_STEP + 1);
-    // One that is read to its end leaves nothing.
+    // A list that is read to its end retains nothing.
     table.discard_step(usize::MAX);
     let snapshot = Snapshot::now(&table, Range::All);
     let mut job = Job::list(snapshot, Selector::default(), JOB_KEYS_PER_STEP, Form::default());
@@ -78,7 +78,7 @@ fn what_was_collected_for_one_who_has_gone_is_not_freed_at_once() {
     assert_eq!(table.discarded_len(), 0);
 }
 
-/// However long it waits for its first step, and whatever the log forgets meanwhile.
+/// This holds however long the first step is delayed, and whatever the log loses meanwhile.
 #[test]
 fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     let mut table = table_of(2);
@@ -100,7 +100,7 @@ fn a_list_is_of_how_things_stood_when_it_was_asked_for() {
     assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
 }
 
-/// A job by request, about namespace `n`.
+/// Creates a job by a request for namespace `n`.
 fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     let request = RequestHead {
         method,
@@ -118,8 +118,7 @@ fn asked(table: &mut Table, method: Method, query: &str) -> Box<Job> {
     }
 }
 
-/// The next of what has changed since is taken in while others write faster: nothing has gone out, so that clients can
-/// be told what lets them begin anew.
+/// Other writers are faster than the snapshot catches up. Nothing was sent yet, so clients can be told to list again.
 #[test]
 fn a_version_that_is_forgotten_on_the_way_is_expired() {
     const LOG_EVENTS: usize = 3 * CATCH_UP_EVENTS_PER_STEP;
@@ -181,7 +180,7 @@ fn a_version_that_is_forgotten_on_the_way_is_expired() {
     assert_eq!(table.len(), 2);
 }
 
-/// Behind the last Lease of the page there are keys to look at, of which none was there at the version.
+/// After the page's last Lease there are more keys, but none of them existed at the version.
 #[test]
 fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     let now = Now { ms: 0, wall: Time(0) };
@@ -202,7 +201,7 @@ fn a_page_behind_which_there_is_only_what_came_later_is_the_last() {
     }
 }
 
-/// Of a page whose version is gone nobody has counted what is left: that takes steps of its own.
+/// The rest of a page whose version is gone is not counted yet: that takes steps of its own.
 #[test]
 fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     const LEASES: usize = 3 * JOB_KEYS_PER_STEP;
@@ -211,7 +210,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
     (0..LEASES).for_each(|number| create(&mut table, number));
     let mut others = LEASES..;
     let first = Snapshot::now(&table, Range::Namespace("n".into()));
-    // Behind `l0`, which is the first.
+    // The page starts after `l0`, which is the first Lease.
     let token = ContinueToken::after(&first.from_key("n/l0\0", Some(7)).expect("in the range")).without_version();
     for (method, query, is_counted) in [
         (Method::Get, "limit=2", true),
@@ -223,7 +222,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
         for page in 0..3 {
             table.mark_delivered();
             let mut job = asked(&mut table, method, &format!("{query}&continue={token}"));
-            // Only the first is of what is there now, and has all to count.
+            // Only the first page shows the current state, and must count all the rest.
             assert_eq!(job.is_long(), page == 0 || !is_counted, "{query}, page {page}");
             let mut out = Vec::new();
             let mut steps = 1;
@@ -231,7 +230,7 @@ fn what_is_left_behind_a_page_of_what_is_there_now_is_counted() {
                 == Stepped::More
             {
                 assert!(out.is_empty() && !job.has_head());
-                // What others do meanwhile is not of this version.
+                // Meanwhile writes do not belong to this version.
                 create(&mut table, others.next().expect("numbers do not end"));
                 steps += 1;
             }
@@ -274,7 +273,7 @@ fn a_step_looks_at_the_less_the_longer_the_selector_is() {
     }
 }
 
-/// Its own events push those out of the log that the rest of it was not told of.
+/// The deletion's own events push out of the log the events that its rest still needs.
 #[test]
 fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     for events_max in [1, 10, 20 * DELETIONS_PER_STEP] {
@@ -300,7 +299,7 @@ fn a_deletion_of_more_than_the_log_keeps_does_not_overtake_itself() {
     }
 }
 
-/// What stands in the output before a list is not the list's, however many steps that takes.
+/// Bytes before a list in the output do not belong to it, however many steps it takes.
 #[test]
 fn a_list_for_people_leaves_alone_what_goes_before_it() {
     let mut table = table_of(3 * JOB_KEYS_PER_STEP);

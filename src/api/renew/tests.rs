@@ -1,7 +1,7 @@
-//! The short way of a renewal against the long one. Goal: nobody outside can tell which a request went. Method: two
-//! APIs with tables of their own get the same random requests, one of them always the long way; answers, tables, logs
-//! and what watchers see must be the same bytes. Requests are renewals as clients send them, and those with one thing
-//! or another changed.
+//! The fast path of a renewal against the general path. Goal: nobody outside can tell which path a request took.
+//! Method: two APIs with their own tables get the same random requests, and one always takes the general path. Answers,
+//! tables, logs and watch events must have the same bytes. Requests are renewals as clients send them, and variants of
+//! them.
 
 use super::super::{Api, Reply};
 use crate::auth::Credentials;
@@ -24,10 +24,10 @@ struct Sent {
     body: Vec<u8>,
 }
 
-/// An answer as data; of a list or a watch only that it is one.
+/// An answer as data; for a list or a watch only its kind.
 type Answer = (u16, Option<&'static str>, Vec<String>, Vec<u8>);
 
-/// An API, its table, and those who watch it.
+/// An API, its table, and its watchers.
 struct Side {
     api: Api,
     table: Table,
@@ -93,7 +93,7 @@ impl Side {
         }
     }
 
-    /// What the watchers see of the last change, each told by its number.
+    /// Returns the events of the last change for each watcher, with the watcher's number.
     fn seen(&mut self, now: Now) -> Vec<(usize, Vec<u8>)> {
         self.watchers.notify(&self.table);
         let mut seen = Vec::new();
@@ -130,7 +130,7 @@ struct World {
     long: Side,
     rng: fastrand::Rng,
     now: Now,
-    /// Bodies that clients have got, with the Lease's name.
+    /// Bodies that clients have received, with the name of the Lease.
     got: Vec<(usize, bool, Vec<u8>)>,
     micros: u64,
 }
@@ -151,7 +151,7 @@ impl World {
         of[self.rng.usize(..of.len())]
     }
 
-    /// Creates a Lease with what a client or two have said of it. UIDs are random, so the other table gets a copy.
+    /// Creates a Lease with one or two field managers. UIDs are random, so the other table gets a copy.
     fn create(&mut self, name: &str) {
         let mut meta = format!(r#""name":"{name}","namespace":"n""#);
         if self.rng.bool() {
@@ -185,7 +185,7 @@ impl World {
         self.long.table.create(created.lease().into_owned());
     }
 
-    /// A renewal, mostly as it should be, with one thing or another changed.
+    /// Returns a renewal, mostly a plain one, sometimes a variant.
     fn renewal(&mut self, at: usize, is_protobuf: bool, mut body: Vec<u8>) -> Sent {
         self.micros += self.rng.u64(1..3_000_000);
         let micros = 500_000 + self.micros;
@@ -216,7 +216,7 @@ impl World {
         sent
     }
 
-    /// The same Lease with another `renewTime`, as a client writes it that knows every field.
+    /// Returns the same Lease with another `renewTime`, written by a client that knows every field.
     fn protobuf_with_time(&mut self, body: &[u8], time: &str) -> Vec<u8> {
         let Ok(decoded) = crate::codec::protobuf::decode_lease(body, ApiVersion::V1) else { return body.to_vec() };
         let mut lease = decoded.lease;
@@ -263,7 +263,7 @@ impl World {
         }
     }
 
-    /// Changes JSON as text: fields in another order, one less, another value, a time in another form.
+    /// Changes JSON as text: the order of fields, a missing field, another value, or another form of a time.
     fn change_text(&mut self, sent: &mut Sent) {
         let Ok(mut lease) = serde_json::from_slice::<serde_json::Value>(&sent.body) else { return };
         match self.rng.u8(..10) {
@@ -299,7 +299,7 @@ impl World {
         sent.body = lease.to_string().into_bytes();
     }
 
-    /// Something that is no renewal.
+    /// Returns a request that is not a renewal.
     fn other(&mut self, at: usize) -> Sent {
         let (method, content_type, query, body) = match self.rng.u8(..8) {
             0 => (Method::Delete, JSON, "", ""),
@@ -345,7 +345,7 @@ impl World {
         if self.short.table.find("n", name).is_none() {
             self.create(name);
         }
-        // What is read is what the next renewal is made of.
+        // The next renewal is based on this read.
         if self.rng.u8(..4) == 0 {
             let accept = if is_protobuf { PROTOBUF } else { JSON };
             let bodies = [self.short.body_of(name, accept), self.long.body_of(name, accept)];
@@ -355,7 +355,7 @@ impl World {
             }
         }
         let sent = match self.got.len() {
-            // Now and then a body that is not the newest.
+            // Sometimes the body is not the newest.
             count if count > 0 && self.rng.u8(..8) > 0 => {
                 let back = if self.rng.u8(..6) == 0 { self.rng.usize(..count.min(4)) } else { 0 };
                 let (at, is_protobuf, body) = self.got[count - 1 - back].clone();
@@ -377,7 +377,7 @@ impl World {
         self.compare(&sent);
     }
 
-    /// Everything that anybody could see of the two tables.
+    /// Returns everything visible of the two tables.
     fn compare(&mut self, sent: &Sent) {
         let tables = [&self.short.table, &self.long.table];
         assert_eq!(tables[0].version(), tables[1].version(), "{sent:?}");
@@ -395,7 +395,7 @@ impl World {
         }
         let now = self.now;
         assert_eq!(self.short.seen(now), self.long.seen(now), "{sent:?}");
-        // What else could be asked for, made of the decoded object and not of what was sent.
+        // Other forms are made from the decoded object, not from the bytes that were sent.
         if self.rng.u8(..8) == 0 {
             for name in NAMES {
                 for accept in [JSON, PROTOBUF] {
@@ -419,12 +419,12 @@ fn nobody_can_tell_which_way_a_request_went() {
         let [in_json, in_protobuf] = world.short.api.short_ways;
         renewals = [renewals[0] + in_json, renewals[1] + in_protobuf];
     }
-    // Enough went the short way for this to say something of it.
+    // Enough requests took the fast path for the test to be meaningful.
     assert!(renewals.iter().all(|count| count * 12 > steps), "{renewals:?} of {steps}");
 }
 
-/// Goal: a Lease that a start has read out of the store is renewed as cheaply as before, from its first renewal on.
-/// Otherwise each restart would write every Lease into the journal once more.
+/// Goal: a Lease loaded from the store is renewed as cheaply as before, from its first renewal on. Otherwise each
+/// restart would write every Lease to the journal again.
 #[test]
 fn a_lease_out_of_the_store_is_renewed_the_short_way() {
     let now = Now { ms: 0, wall: Time(1_795_219_345) };

@@ -1,4 +1,4 @@
-//! What is not as it was written stops the start, with the place.
+//! Damage stops the start, with the place in the error.
 
 use super::super::seal::FORMAT;
 use super::super::testing::{Store, Stored};
@@ -6,7 +6,7 @@ use super::super::{Limits, seal};
 use super::rig::{Rig, create, load, small_limits};
 use crate::engine::{EngineError, Position, SnapshotId};
 
-/// A store with a snapshot and entries behind it.
+/// Creates a store with a snapshot and later entries.
 fn stored() -> Stored {
     let mut rig = Rig::open(&Store::default(), small_limits(), 50, 1);
     for n in 0..30 {
@@ -59,7 +59,7 @@ fn a_flipped_bit_anywhere_is_found() {
         flip(changed.entries.get_mut(position).expect("an entry"));
         match load(&changed, 50) {
             Err(EngineError::Damaged { place, .. }) => assert_eq!(place, format!("memory: entry {}", position.0)),
-            // Those that are in the base, and are to be deleted, are not read.
+            // Entries that the base already contains are not read.
             Ok(rig) => assert!(
                 position.0 < whole.entries.keys().next().expect("entries").0 + 4 && rig.table.version() == version
             ),
@@ -79,7 +79,7 @@ fn a_missing_chunk_or_manifest_is_damage() {
     assert_eq!(damage(&changed).0, "memory: manifest");
     changed.chunks.clear();
     assert_eq!(damage(&changed).0, "memory: manifest");
-    // Another chunk in its place.
+    // Another chunk is in its place.
     changed = whole;
     let (key, _) = changed.chunks.first_key_value().expect("chunks");
     let (id, index) = *key;
@@ -87,7 +87,7 @@ fn a_missing_chunk_or_manifest_is_damage() {
     assert!(damage(&changed).1.contains("another chunk"));
 }
 
-/// A store with entries of one writer only.
+/// Creates a store with the entries of one writer only.
 fn entries() -> Stored {
     let mut rig = Rig::open(&Store::default(), Limits::default(), 50, 1);
     rig.write(create("n", "a"));
@@ -107,7 +107,7 @@ fn a_missing_entry_is_a_gap() {
         assert_eq!(place, format!("memory: entry {}", missing + 1));
         assert_eq!(what, format!("it has sequence {} of its writer in the place of {missing}", missing + 1));
     }
-    // The last one: nothing tells that it was there. An engine does not lose what it has made durable.
+    // Nothing shows the loss of the last entry. An engine does not lose durable entries.
     let mut changed = whole;
     changed.entries.remove(&Position(6));
     assert!(load(&changed, 50).is_ok());
@@ -121,13 +121,13 @@ fn an_entry_that_was_appended_twice_is_applied_once() {
     changed.entries.insert(Position(9), again);
     let mut rig = load(&changed, 50).expect("a store");
     assert_eq!(rig.dump(), dump);
-    // It goes on behind the duplicate.
+    // The start continues after the duplicate.
     rig.write(rig.renewal("n", "a", 77));
     let dump = rig.dump();
     assert_eq!(rig.restart(Limits::default(), 100).dump(), dump);
 }
 
-/// Entries with another content, sealed as if they were right: a bug in an earlier process looks like that.
+/// Entries with changed content and a valid seal, as a bug in an earlier process might write them.
 #[test]
 fn entries_that_lead_elsewhere_are_found_by_their_chain() {
     let whole = entries();
@@ -141,7 +141,7 @@ fn entries_that_lead_elsewhere_are_found_by_their_chain() {
         assert_eq!(place, "memory: entry 3");
         assert!(what.contains(words), "{what}");
     }
-    // The content of an entry differs, and the next one knows.
+    // An entry's content has changed, and the next entry reveals it.
     let mut changed = whole;
     let entry = changed.entries.get_mut(&Position(3)).expect("an entry");
     entry.truncate(entry.len() - seal::SEAL_BYTES);

@@ -1,4 +1,4 @@
-//! What is written can be read, and what was never written is refused.
+//! Encoding and decoding: every written value can be read, and anything else is refused.
 
 use super::super::applied::{Writer, Writers};
 use super::super::chunk;
@@ -30,7 +30,7 @@ fn every_lease_comes_back_as_it_was() {
         let mut reader = Reader::new(&bytes, 0);
         assert_eq!(read_lease(&mut reader).as_ref(), Ok(&lease), "round {round}");
         assert_eq!(reader.finish(), Ok(()), "round {round}");
-        // Equality of fields does not look at what is known of them.
+        // Equality of fields ignores the cached knowledge about them.
         let read = read_lease(&mut Reader::new(&bytes, 0)).expect("a Lease");
         assert_eq!(spec_bits(&read), spec_bits(&lease), "round {round}");
         for end in [bytes.len() / 2, bytes.len() - 1] {
@@ -56,7 +56,7 @@ fn the_times_of_a_renewal_are_those_of_the_stored_state() {
         (named.metadata.namespace, named.metadata.name) = (namespace.into(), name.into());
         table.apply(Change::Create(Box::new(named))).expect("created");
         let (slot, _) = table.find(namespace, name).expect("there");
-        // A renewal of a Lease with entries sets the time of the last.
+        // A renewal of a Lease with entries sets the time of the last entry.
         let managed_time = (has_entry || random.bool()).then(|| Time(generate::number(&mut random)));
         let renewed = RenewedTimes { renew_time: MicroTime(generate::number(&mut random)), managed_time };
         let object = table.apply(Change::Renew(table.target(slot), renewed)).expect("renewed");
@@ -100,7 +100,7 @@ fn change(random: &mut Rng, slot: crate::table::Slot) -> (Change, StoredChange) 
     }
 }
 
-/// A place in a table; entries do not say it.
+/// An arbitrary slot; entries do not store it.
 fn slot() -> crate::table::Slot {
     let mut table = Table::new(ResourceVersion(1), 9, 0);
     table.apply(super::rig::create("n", "a")).expect("created");
@@ -129,7 +129,7 @@ fn every_entry_comes_back_as_it_was() {
     }
 }
 
-/// Goal: reading is total. Method: bytes of real values with some changed, sealed again so that they are read.
+/// Goal: reading is total. Method: real values with some changed bytes, sealed again so that they are read.
 #[test]
 fn bytes_that_were_never_written_give_an_error_or_a_value() {
     let (mut random, slot) = (Rng::with_seed(4), slot());

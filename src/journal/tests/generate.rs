@@ -1,4 +1,4 @@
-//! Leases of every kind that a table can hold, and of some that it cannot.
+//! Generates Leases of every kind that a table can hold, and some that it cannot.
 
 use crate::lease::managed_fields::{FieldsV1, ManagedFields, ManagedFieldsEntry, Operation};
 use crate::lease::{Lease, OwnerReference};

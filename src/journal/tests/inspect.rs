@@ -1,4 +1,4 @@
-//! What is said of a store, whole or damaged.
+//! Inspection of intact and damaged stores.
 
 use super::super::inspect::{Inspection, Summary};
 use super::super::testing::{Store, Stored};
@@ -6,7 +6,7 @@ use super::rig::{Rig, create, small_limits};
 use crate::engine::Position;
 use serde_json::Value;
 
-/// A store with a base, a newer snapshot or none, and some entries.
+/// Creates a store with a base, optionally a newer snapshot, and some entries.
 fn rig() -> Rig {
     let mut rig = Rig::open(&Store::default(), small_limits(), 60, 1);
     for n in 0..30 {
@@ -88,7 +88,7 @@ fn behind_damage_the_rest_is_told() {
     );
     assert!(lines.iter().any(|line| line["position"] == damaged && line["damage"].is_string()));
     assert_eq!(lines.last().expect("lines")["kind"], "delete");
-    // A base that is gone, and no manifest.
+    // First the base is missing, then the manifest.
     changed = whole.clone();
     changed.chunks.clear();
     let (summary, lines) = look(&changed);

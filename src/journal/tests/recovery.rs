@@ -1,4 +1,4 @@
-//! Whatever moment a crash picks, the next start has all that was acknowledged, and nothing else.
+//! After a crash at any moment, the next start has everything that was acknowledged, and nothing else.
 
 use super::super::Limits;
 use super::super::testing::{Store, Stored};
@@ -10,7 +10,7 @@ use crate::table::event_log::Event;
 use fastrand::Rng;
 use std::collections::BTreeMap;
 
-/// A random change of one of a few keys of which none is in flight.
+/// Returns a random change of one of a few keys without a change in flight.
 fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
     let (namespace, name) = (["n", "kube-node-lease"][random.usize(..2)], format!("{}", random.u8(..12)));
     if rig.journal.in_flight(namespace, &name).is_some() {
@@ -29,12 +29,12 @@ fn change(rig: &Rig, random: &mut Rng) -> Option<Change> {
     })
 }
 
-/// Every version that was, with all that is known of it.
+/// The history of all versions.
 #[derive(Debug, Default)]
 struct Past {
     dumps: BTreeMap<u64, Dump>,
     events: BTreeMap<u64, Event>,
-    /// Version that was acknowledged when so many commits were made.
+    /// Acknowledged version by number of commits.
     acknowledged: Vec<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Past {
         self.acknowledged[commits] = version.0;
     }
 
-    /// Starts from what is stored, which was acknowledged up to a version.
+    /// Starts from stored content, acknowledged up to a version.
     fn check(&self, stored: &Stored, acknowledged: u64, window: usize) {
         let rig = load(stored, window).unwrap_or_else(|error| panic!("{error}"));
         let version = rig.table.version().0;
@@ -62,7 +62,7 @@ impl Past {
             }
             assert_eq!(found.len(), dump.len(), "version {version}");
         }
-        // The watch window is what it was, event for event.
+        // The watch window has the same events as before.
         let log = rig.table.log();
         for event in log.since(log.floor()).expect("from the floor") {
             let past = self.events.get(&event.version().0).expect("an event that never was");
@@ -76,9 +76,9 @@ impl Past {
     }
 }
 
-/// Goal: a crash loses nothing that was acknowledged, and a watch resumes over it. Method: random changes under small
-/// limits, so that snapshots, new bases, truncations and deletions of chunks happen; a start from what was stored after
-/// each commit.
+/// Goal: a crash loses nothing that was acknowledged, and a watch resumes after it. Method: random changes with small
+/// limits, which cause snapshots, new bases, truncations and deletions of chunks. The test starts from the store's
+/// content after each commit.
 #[test]
 fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
     for (seed, window) in [(1, 10), (2, 60), (3, 300), (4, 30), (5, 100)] {
@@ -107,7 +107,7 @@ fn a_start_after_any_commit_has_what_was_acknowledged_and_the_watch_window() {
         }
         let history = store.history();
         for (index, stored) in history.iter().enumerate() {
-            // The answers to the commits before this one may have been given.
+            // The earlier commits may have been answered.
             let acknowledged = past.acknowledged.get(index).copied().unwrap_or(rig::FIRST_VERSION);
             past.check(stored, acknowledged, window);
         }
@@ -149,7 +149,7 @@ fn a_large_store_is_loaded_from_many_chunks() {
         let tickets: Vec<_> = (0..1_000)
             .map(|n| {
                 let mut lease = rig::lease("n", &format!("{round}-{n}"));
-                // What cannot be compressed, so that pieces become chunks of some size.
+                // Incompressible bytes make chunks of some size.
                 lease.spec.strategy = Some(format!("{:x}", Rng::with_seed(round * 1_000 + n).u128(..)).into());
                 rig.submit(Change::Create(Box::new(lease)))
             })

@@ -1,4 +1,4 @@
-//! Several journals over one store, each with a table of its own.
+//! Several journals over one store, each with its own table.
 
 use super::super::seal::{self, FORMAT, SEAL_BYTES};
 use super::super::testing::{SharedPort, SharedStore};
@@ -10,7 +10,7 @@ use crate::table::Table;
 use crate::table::change::Change;
 use fastrand::Rng;
 
-/// One process of several.
+/// One of several processes.
 #[derive(Debug)]
 struct Replica {
     table: Table,
@@ -101,7 +101,7 @@ fn of_two_changes_of_one_state_one_is_rejected_everywhere() {
     assert_eq!(applied, [true, false]);
     assert_eq!(dump(&replicas[0].table), dump(&replicas[1].table));
     assert_eq!(replicas[1].table.len(), 1);
-    // A Lease that was made anew is not the one that the change was made from.
+    // The Lease was deleted and created again since the change was made.
     let renewal = replicas[1].renewal("a", 6);
     let deletion = replicas[0].deletion("a");
     drop(replicas[0].submit(deletion));
@@ -138,7 +138,7 @@ fn a_batch_that_is_repeated_is_applied_once() {
     let deletion = replicas[1].deletion("a");
     drop(replicas[1].submit(deletion));
     settle(&mut replicas);
-    // The first attempt comes late: its key is gone by now, so nothing in the store refuses it.
+    // The first attempt arrives late. Its key is deleted by now, so nothing in the store refuses it.
     store.append_again(Position(1));
     settle(&mut replicas);
     drop(replicas[1].submit(create("n", "b")));
@@ -179,7 +179,7 @@ fn lost(replica: &mut Replica) -> String {
 
 #[test]
 fn an_entry_that_does_not_come_is_noticed() {
-    // By the sequence of its writer, and by what another writer had applied.
+    // The error is noticed by the writer's sequence, and by what another writer had applied.
     for second in [0, 1] {
         let (store, mut replicas) = two();
         drop(replicas[0].submit(create("n", "a")));
@@ -236,7 +236,7 @@ fn a_replica_that_meets_a_newer_format_stops_and_says_so() {
     );
     replicas[1].turn();
     assert_eq!(replicas[1].table.len(), 2);
-    // While the flag names the older format, both go on.
+    // Both continue while the flag names the older format.
     let store = SharedStore::default();
     let mut replicas = [1, 2].map(|writer| Replica::open(&store, Limits::default(), writer));
     drop(replicas[1].submit(create("n", "b")));
@@ -291,7 +291,7 @@ fn another_writer_takes_over_the_claim_of_one_that_is_gone() {
     replicas[0].now_ms += 100_001;
     settle(&mut replicas);
     assert_eq!(store.claims(), 2);
-    // The one that was away goes on as if nothing had happened.
+    // The paused replica continues as if nothing had happened.
     for _ in 0..200 {
         paused.turn();
         replicas[0].turn();

@@ -1,4 +1,4 @@
-//! A table, its journal and a store, driven turn by turn, with what every version was.
+//! A table, its journal and a store, driven turn by turn, with a history of all versions.
 
 use super::super::testing::{Store, Stored};
 use super::super::{CallPort, Config, Journal, Limits, Outcome, Refusal, Ticket, Worker};
@@ -26,7 +26,7 @@ pub(super) struct Rig {
     window: usize,
 }
 
-/// Limits with which small tests see snapshots and retention.
+/// Limits that are small enough for snapshots and truncations in tests.
 pub(super) fn small_limits() -> Limits {
     Limits {
         snapshot_bytes_min: 2_000,
@@ -53,7 +53,7 @@ impl Rig {
         assert_eq!(rig.journal.submit(&rig.table, create("n", "a"), 0).map(|_| ()), Err(Refusal::Loading));
         let mut calls = 0;
         while rig.journal.is_loading() {
-            // Small steps, so that every kind of cut happens.
+            // Small steps cause every kind of interruption.
             let advanced = rig.journal.advance(&mut rig.table, 0, 3)?;
             assert_eq!(advanced.has_loaded, !rig.journal.is_loading());
             calls += 1;
@@ -62,7 +62,7 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Ends as a crash does, and starts again from what is stored.
+    /// Ends like a crash, and starts again from the stored content.
     pub(super) fn restart(self, limits: Limits, writer: u64) -> Self {
         let Self { store, window, .. } = self;
         Self::open(&store, limits, window, writer)
@@ -72,14 +72,14 @@ impl Rig {
         self.journal.submit(&self.table, change, self.now_ms).expect("taken")
     }
 
-    /// Takes in what the worker said, and sends what waits.
+    /// Handles the worker's events, and sends the waiting changes.
     pub(super) fn turn(&mut self) {
         self.now_ms += 1;
         self.journal.advance(&mut self.table, self.now_ms, 5).unwrap_or_else(|error| panic!("{error}"));
         self.journal.end_turn(&self.table, self.now_ms);
     }
 
-    /// Turns until nothing is under way and nothing is to be done.
+    /// Makes turns until there is no more work.
     pub(super) fn settle(&mut self) {
         self.turn();
         let mut turns = 0;
@@ -90,7 +90,7 @@ impl Rig {
         }
     }
 
-    /// Submits a change and waits for what becomes of it.
+    /// Submits a change and waits for its outcome.
     pub(super) fn write(&mut self, change: Change) -> Outcome {
         let ticket = self.submit(change);
         self.settle();
@@ -142,7 +142,7 @@ pub(super) fn dump(table: &Table) -> Dump {
     all
 }
 
-/// What each version of a log was: key, whether it was deleted, and the state after.
+/// Events of a log by version: key, whether it was deleted, and the later state.
 pub(super) fn log(table: &Table) -> Vec<(u64, String, bool, Lease)> {
     let events = table.log().since(table.log().floor()).expect("from the floor");
     events

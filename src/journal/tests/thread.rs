@@ -1,4 +1,4 @@
-//! The worker on a thread of its own, and what a change costs the loop.
+//! The worker on its own thread, and the cost of a change for the loop.
 
 use super::super::testing::Store;
 use super::super::{Config, Journal, Limits, Outcome, ThreadPort, Worker};
@@ -36,7 +36,7 @@ fn a_worker_on_its_thread_wakes_the_loop() {
     assert!(tickets.iter().all(|ticket| matches!(ticket.take(), Outcome::Applied(_))));
     assert!(journal.take_commits().iter().map(|commit| commit.changes).sum::<usize>() == 50);
     drop(journal);
-    // The thread is over, and with it the worker.
+    // The thread and its worker have ended.
     assert_eq!(Rig::open(&store, Limits::default(), 100, 2).table.len(), 50);
 }
 

@@ -1,4 +1,4 @@
-//! Snapshots, the change of the base, and what goes then.
+//! Snapshots, the change of the base, and the deletions after it.
 
 use super::super::manifest::{Base, Manifest};
 use super::super::seal::FORMAT;
@@ -80,7 +80,7 @@ fn a_journal_over_its_budget_goes_before_the_watch_window_has_passed() {
         renew_all(&mut rig, micros);
         largest = largest.max(rig.journal.stats().journal_bytes);
     }
-    // The entries of one round come before the next look.
+    // The entries of one round are appended before the next check.
     assert!(largest < 40 * 1024, "{largest} bytes");
     let dump = rig.dump();
     let rig = rig.restart(limits, 2);
@@ -152,7 +152,7 @@ fn a_snapshot_is_of_one_version_while_changes_go_on() {
     let found = manifest(&rig.store.stored());
     let newer = found.newer.clone().expect("a snapshot");
     assert!(newer.chunks > 2 && newer.version < rig.table.version());
-    // With the snapshot as the base, and with the beginning.
+    // First with the snapshot as the base, then with the empty table.
     let dump = rig.dump();
     let mut stored = rig.store.stored();
     stored.manifest = Some(Manifest { base: Base::Snapshot(newer), newer: None, ..found }.encode(FORMAT));

@@ -1,4 +1,4 @@
-//! What becomes of changes while the store works, and while it does not.
+//! The outcome of changes, with and without a working store.
 
 use super::super::testing::Store;
 use super::super::{Failure, Limits, Outcome, Refusal};
@@ -25,7 +25,7 @@ fn nothing_is_visible_before_it_is_durable() {
     assert!(rig.journal.in_flight("n", "a").is_some() && rig.journal.in_flight("n", "b").is_none());
     assert!(rig.journal.has_work() && !rig.journal.is_idle());
     rig.journal.end_turn(&rig.table, 1);
-    // The store has it, and nobody has heard.
+    // The change is stored, but not delivered yet.
     assert_eq!(rig.store.stored().entries.len(), 1);
     assert_eq!((rig.table.version(), rig.journal.settled()), (before, 0));
     assert!(matches!(ticket.take(), Outcome::Pending));
@@ -57,7 +57,7 @@ fn a_batch_of_many_changes_is_held_back_while_each_turn_brings_more() {
     let limits = Limits { gathered_changes_min: 3, gather_ms_max: 4, ..Limits::default() };
     let mut rig = Rig::open(&Store::default(), limits, 1_000, 1);
     let mut tickets = Vec::new();
-    // The end of a turn in this millisecond that brought so many changes, and the entries after it.
+    // Ends a turn at `now_ms` with so many new changes; returns the number of entries.
     let mut turn = |rig: &mut Rig, now_ms, changes| {
         let first = tickets.len();
         tickets.extend((first..first + changes).map(|n| rig.submit(create("n", &format!("{n}")))));
@@ -124,7 +124,7 @@ fn a_second_change_of_a_key_in_flight_is_refused() {
     assert!(matches!(first.take(), Outcome::Applied(_)));
 }
 
-/// On one process this cannot happen, since nobody else writes: here the table is changed past the journal.
+/// A single process cannot cause this, since nobody else writes. So the test changes the table past the journal.
 #[test]
 fn a_change_of_what_has_changed_meanwhile_is_rejected() {
     let mut rig = rig();
@@ -136,7 +136,7 @@ fn a_change_of_what_has_changed_meanwhile_is_rejected() {
     let applied = rig.write(rig.renewal("n", "a", 8));
     let dump = rig.dump();
     assert_eq!(dump["n/a"].1, version(&applied));
-    // The rejections are the same when the entries are applied again.
+    // A replay of the entries rejects the same changes.
     assert_eq!(rig.restart(Limits::default(), 2).dump(), dump);
 }
 
@@ -262,7 +262,7 @@ fn a_new_store_gets_its_version_once() {
     assert_eq!(rig.table.version().0, super::rig::FIRST_VERSION);
     assert!(matches!(rig.store.commits()[0][..], [Write::PutManifest(_)]));
     rig.write(create("n", "a"));
-    // The clock of the next start would be earlier than this version, and is not asked.
+    // The clock of the next start is behind this version, and is not used.
     let rig = rig.restart(Limits::default(), 2);
     assert_eq!((rig.table.version().0, rig.store.commits().len()), (super::rig::FIRST_VERSION + 1, 2));
 }
@@ -280,7 +280,7 @@ fn a_large_batch_is_applied_in_steps() {
             && rig.journal.in_flight("n", "8").is_some()
             && rig.journal.in_flight("n", "7").is_none()
     );
-    // Nothing is sent before the table has all of it.
+    // Nothing is sent before the whole batch is applied.
     let _next = rig.submit(create("n", "next"));
     rig.journal.end_turn(&rig.table, 3);
     assert_eq!(rig.store.stored().entries.len(), 1);

@@ -1,19 +1,19 @@
-//! The power fails at any moment. What a commit acknowledged is there afterwards; any other commit is there as a whole
+//! The power fails at any moment. Afterwards every acknowledged commit is there; any other commit is there completely
 //! or not at all.
 
 use super::fake::{Change, Cut};
 use super::*;
 
-/// An image of the disk after a power cut: any of the unsynced changes, each whole, in part or not at all.
+/// Returns a disk image after a power failure: each unsynced change is there completely, in part or not at all.
 fn image(random: &mut fastrand::Rng, cut: &Cut) -> Vec<u8> {
     let mut bytes = cut.synced.clone();
     let style = random.u8(..4);
     let prefix = random.usize(..=cut.unsynced.len());
     for (index, change) in cut.unsynced.iter().enumerate() {
         let survives = match style {
-            // A prefix of the changes, the last one torn.
+            // A prefix of the changes, the last of them torn.
             0 => index <= prefix,
-            // All of them but one.
+            // All changes but one.
             1 => index != prefix,
             2 | 3 => random.bool(),
             _ => true,
@@ -47,7 +47,7 @@ fn run(seed: u64, commits: usize, images: usize) {
         content.apply(&writes, &mut next);
         let delivered = commit(&mut disk, writes).unwrap();
         assert_eq!(delivered.len() as u64, next - before_next, "{context}");
-        // Before the last sync of the commit, it may be there or not. After it, it must be.
+        // Before its last sync the commit may be there or not. After it, the commit must be there.
         let cuts = fake.take_earlier_cuts().into_iter().map(|cut| (cut, true)).chain([(fake.cut(), false)]);
         let mut survivor = None;
         for (cut, is_open) in cuts {
@@ -58,10 +58,10 @@ fn run(seed: u64, commits: usize, images: usize) {
                 let found = Content::of(&mut disk).unwrap();
                 let is_old = is_open && found == before;
                 assert!(is_old || found == content, "{context}: neither the state before nor the one after");
-                // The store goes on where it was.
+                // The store continues from its state.
                 let position = append(&mut disk, &[b"next"])[0];
                 let expected = if is_old { before_next } else { next };
-                // Equal contents can come from two states, which differ by entries that are gone.
+                // Two states may have equal content, but differ in deleted entries.
                 assert!(position == expected || (before == content && position == next), "{context}");
                 if survivor.is_none() && random.u8(..100) == 0 {
                     let mut content = found;
@@ -73,7 +73,7 @@ fn run(seed: u64, commits: usize, images: usize) {
         match survivor {
             Some(survivor) => (fake, disk, content, next) = survivor,
             None if random.u8(..30) == 0 => {
-                // A stop and a start write as well.
+                // A stop and a start also write.
                 fake.take_earlier_cuts();
                 drop(disk);
                 disk = fake.open();

@@ -1,4 +1,4 @@
-//! The file changes on the disk. An open sees it, or the change was where nothing is stored.
+//! The file changes on the disk. An open notices the damage, unless it was in unused bytes.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn sample(seed: u64, is_clean: bool) -> Sample {
 }
 
 impl Sample {
-    /// Whether the damage is seen. Anything but an error or the right content fails the test.
+    /// Whether the damage is noticed. Anything but an error or the right content fails the test.
     fn is_refused(&self, bytes: Vec<u8>, context: &str) -> bool {
         let fake = Fake::new(bytes);
         let mut disk = match Disk::attach(Arc::new(fake), "fake", Absent::Refuse, None) {
@@ -37,7 +37,7 @@ impl Sample {
             Err(error) => panic!("{context}: {error:?}"),
         };
         let found = Content::of(&mut disk).unwrap_or_else(|error| panic!("{context}: {error:?}"));
-        // After a crash, a damaged page of the last commit looks as if it had not reached the disk.
+        // After a crash, a damaged page of the last commit looks like one that did not reach the disk.
         assert!(found == self.last || (!self.is_clean && found == self.previous), "{context}: other content");
         append(&mut disk, &[b"more"]);
         false
@@ -52,12 +52,12 @@ fn a_flipped_bit_is_seen_or_harmless() {
         let mut refused = 0;
         for number in 0..600 {
             let mut bytes = sample.bytes.clone();
-            // The header of the database is small and has most of the fields.
+            // The database's header is small and has most of the fields.
             let at = if number % 4 == 0 { LOG_BYTES + random.usize(..320) } else { random.usize(..bytes.len()) };
             bytes[at] ^= 1 << random.u8(..8);
             refused += u32::from(sample.is_refused(bytes, &format!("seed {seed}, byte {at}")));
         }
-        // After a crash, most of what is damaged in the header belongs to the last commit.
+        // After a crash, most damage in the header belongs to the last commit.
         assert!(refused > if is_clean { 50 } else { 10 }, "seed {seed}: {refused}");
     }
 }

@@ -1,4 +1,4 @@
-//! A backend in memory for tests: it fails when told to, and remembers what was not yet synced.
+//! A backend in memory for tests: it fails on demand, and remembers unsynced changes.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::engine::disk::StorageBackend;
 use crate::engine::disk::log::LOG_BYTES;
 
-/// A backend that its clones share.
+/// A backend whose clones share their state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fake(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What reads see.
+    /// Content that reads return.
     bytes: Vec<u8>,
-    /// What the next power cut may leave.
+    /// State that the next power failure may leave.
     now: Cut,
-    /// What power cuts before earlier syncs could have left.
+    /// States that power failures before earlier syncs could have left.
     earlier: Vec<Cut>,
     syncs: u64,
     faults: Faults,
@@ -24,20 +24,20 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Faults {
-    /// Writes that succeed before all fail.
+    /// Number of next writes that succeed before all fail.
     write: Option<(u64, io::ErrorKind)>,
-    /// Whether a failing write is done nonetheless.
+    /// Whether a failing write still takes effect.
     is_done: bool,
     sync: Option<io::ErrorKind>,
     failed: bool,
 }
 
-/// A moment in which the power may fail.
+/// A moment at which the power may fail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cut {
-    /// What is on the disk for sure.
+    /// Content that is certainly on the disk.
     pub(super) synced: Vec<u8>,
-    /// What was done since, in order. Any part of it may be on the disk.
+    /// Later changes in order. Any part of them may be on the disk.
     pub(super) unsynced: Vec<Change>,
 }
 
@@ -49,13 +49,13 @@ pub(super) enum Change {
 }
 
 impl Change {
-    /// Does the change to `bytes`. A power cut may do only some bytes of it.
+    /// Applies the change to `bytes`. A power failure may leave only some of its bytes.
     pub(super) fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Length(length) => bytes.resize(usize::try_from(*length).expect("tests are small"), 0),
             Self::Bytes(offset, data) => {
                 let offset = usize::try_from(*offset).expect("tests are small");
-                // Bytes behind the end were written to a length that did not survive.
+                // Bytes after the end belong to a length that was lost.
                 if bytes.len() < offset + data.len() {
                     bytes.resize(offset + data.len(), 0);
                 }
@@ -78,12 +78,12 @@ impl Fake {
         self.state().bytes.clone()
     }
 
-    /// What a power cut can leave now.
+    /// Returns what a power failure can leave now.
     pub(super) fn cut(&self) -> Cut {
         self.state().now.clone()
     }
 
-    /// What a power cut could have left, one for each sync since the last call.
+    /// Returns what power failures could have left, one state for each sync since the last call.
     pub(super) fn take_earlier_cuts(&self) -> Vec<Cut> {
         std::mem::take(&mut self.state().earlier)
     }
@@ -96,12 +96,12 @@ impl Fake {
         self.state().syncs
     }
 
-    /// Lets all writes fail after the next `allowed`.
+    /// Makes all writes after the next `allowed` fail.
     pub(super) fn fail_write(&self, allowed: u64, kind: io::ErrorKind) {
         self.state().faults = Faults { write: Some((allowed, kind)), ..Faults::default() };
     }
 
-    /// As [`Fake::fail_write`], but the first failing write is done.
+    /// Does the same as [`Fake::fail_write`], but the first failing write takes effect.
     pub(super) fn fail_after_write(&self, allowed: u64, kind: io::ErrorKind) {
         self.state().faults = Faults { write: Some((allowed, kind)), is_done: true, ..Faults::default() };
     }
@@ -163,7 +163,7 @@ impl StorageBackend for Fake {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        // A smaller file needs no room.
+        // A smaller file needs no space.
         if len <= self.state().bytes.len() as u64 {
             let mut state = self.state();
             let change = Change::Length(len);

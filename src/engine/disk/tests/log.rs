@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Makes `count` entries durable, each in a commit of its own, and gives their positions.
+/// Commits `count` entries one by one; returns their positions.
 fn append_each(disk: &mut Disk, count: u64, bytes: usize) -> Vec<u64> {
     (0..count).flat_map(|number| append(disk, &[&vec![number.to_le_bytes()[0]; bytes]])).collect()
 }
@@ -29,7 +29,7 @@ fn the_database_takes_in_a_full_log() {
     assert_eq!(append_each(&mut disk, 5000, 60), expected);
     assert_eq!(positions(&mut disk), expected);
     assert!(disk.log.generation() > 2 && !disk.log.records().is_empty());
-    // After a crash, and after a stop.
+    // First after a crash, then after a stop.
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), expected);
     drop(disk);
     let mut disk = fake.open();
@@ -102,7 +102,7 @@ fn a_failed_write_of_the_log_is_fatal_unless_the_disk_is_full() {
     assert_eq!(error.to_string(), "cannot use fake: an earlier operation failed");
 }
 
-/// After a crash: each bit of each record, and some of the last commit of the database.
+/// Damages each bit of each record after a crash, and some bits of the database's last commit.
 #[test]
 fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     let fake = Fake::default();
@@ -126,7 +126,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
             Err(error) => panic!("bit {bit}: {error}"),
         }
     }
-    // An entry in the database behind them shows that the last record is missing too.
+    // A later entry in the database shows that the last record is missing too.
     append(&mut disk, &[b"database", b"database"]);
     let mut bytes = fake.bytes();
     bytes[end - 64 + 48] ^= 1;
@@ -134,7 +134,7 @@ fn a_flipped_bit_of_the_log_is_seen_unless_it_is_in_the_last_record() {
     assert_eq!(error.to_string().split(';').next(), Some("fake is damaged: entries are missing"));
 }
 
-/// Goal: a refused open changes nothing but the header of redb, which then says that the file is open.
+/// Goal: a refused open changes only redb's header, which then marks the file as open.
 #[test]
 fn a_store_that_is_refused_stays_as_it_is() {
     let fake = Fake::default();
@@ -184,8 +184,7 @@ fn a_stop_on_a_full_disk_leaves_the_log_with_an_end() {
     assert_eq!(positions(&mut Fake::new(fake.bytes()).open()), [1, 2, 3, 4, 5, 6]);
 }
 
-/// After a crash, a page that only the last commit of the database has can be damaged, and redb goes back to the commit
-/// before.
+/// After a crash, a page of only the database's last commit may be damaged. redb then returns to the previous commit.
 #[test]
 fn a_lost_commit_of_the_database_is_seen_by_the_log() {
     let fake = Fake::default();

@@ -16,7 +16,7 @@ use super::backend::BehindLog;
 use super::log::LOG_BYTES;
 use super::*;
 
-/// All that a store holds.
+/// The content of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Content {
     entries: Vec<(u64, Vec<u8>)>,
@@ -33,7 +33,7 @@ impl Content {
             manifest: disk.manifest()?,
         };
         for snapshot in disk.snapshots()? {
-            // Snapshots of these tests have no more.
+            // The snapshots of these tests have no more chunks.
             for index in 0..4 {
                 content.chunks.extend(disk.chunk(snapshot, index)?.map(|bytes| (snapshot.0, index, bytes)));
             }
@@ -41,7 +41,7 @@ impl Content {
         Ok(content)
     }
 
-    /// Does what a commit is to do.
+    /// Applies the writes of a commit.
     fn apply(&mut self, writes: &[Write], next: &mut u64) {
         for write in writes {
             match write {
@@ -64,7 +64,7 @@ impl Content {
     }
 }
 
-/// A commit of some random writes.
+/// Returns a commit of some random writes.
 fn random_writes(random: &mut fastrand::Rng, next: u64) -> Vec<Write> {
     let mut bytes = |max: usize| -> Vec<u8> {
         let length = if random.u8(..4) == 0 { random.usize(..max) } else { random.usize(..100) };
@@ -144,7 +144,7 @@ fn a_position_is_never_used_again() {
     drop(disk);
     let mut disk = Disk::open(folder.path()).unwrap();
     assert!(entries(&mut disk).is_empty());
-    // One commit may append and truncate what it appends.
+    // One commit may append entries and truncate them.
     let writes = vec![Write::Append(b"d".to_vec()), Write::Truncate(Position(u64::MAX))];
     assert_eq!(commit(&mut disk, writes).unwrap()[0].position, Position(4));
     drop(disk);

@@ -1,4 +1,4 @@
-//! What is left of a damaged file, and of one that is whole.
+//! The readable content of damaged and intact files.
 
 use super::*;
 use crate::engine::disk::walk::walk;
@@ -11,7 +11,7 @@ fn content(salvage: &Salvage) -> Content {
     }
 }
 
-/// Fills a store and gives what it holds.
+/// Fills a store and returns its content.
 fn fill(disk: &mut Disk, seed: u64) -> Content {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut next = 1;
@@ -67,7 +67,7 @@ fn one_damaged_page_costs_little() {
     let expected = fill(&mut disk, 3);
     drop(disk);
     let bytes = std::fs::read(&path).unwrap();
-    // A page of the entries, found by what is in it.
+    // A page of entries, found by its content.
     let needle = 1000u32.to_le_bytes().repeat(100);
     let place = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
     let mut damaged = bytes;
