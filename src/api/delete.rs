@@ -131,5 +131,5 @@ fn reply_unless(
     object_response(status, state, form, call.now).map(Verdict::response)
 }
 
-/// kube-apiserver's `deleteCollectionPageSize`. Here it only stands for any limit.
+/// kube-apiserver's `deleteCollectionPageSize`. Here any limit would do.
 const PAGE_ITEMS: i64 = 10_000;

@@ -118,7 +118,7 @@ pub enum EngineError {
     Damaged {
         /// The store, and the place in it.
         place: String,
-        /// What is wrong.
+        /// Description of the damage.
         what: String,
     },
     /// The operating system refused an operation.

@@ -40,7 +40,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Age after which an entry that is in etcd but not delivered counts as lost.
 const LOST_AFTER: Duration = Duration::from_secs(5);
-/// Fewest queries that must find such an entry before it counts as lost. A process that was paused has made fewer.
+/// Queries that must have found such an entry before. A process that was paused has made fewer.
 const LOOKS_MIN: u32 = 4;
 
 /// An entry that is in etcd but not delivered.

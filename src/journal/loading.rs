@@ -70,7 +70,7 @@ struct Entries {
 /// Chunks requested in advance.
 const CHUNKS_AHEAD: u32 = 2;
 
-/// What a call leaves to do.
+/// Remaining work after a call.
 enum Left {
     /// More: the next call continues after the worker's next event, or at once if [`Loading::has_work`].
     More,

@@ -49,7 +49,7 @@ pub(super) struct Upkeep {
     truncates: bool,
     /// When this writer found that the manifest must be replaced, in ms.
     wanted_ms: Option<u64>,
-    /// How long this writer then waits for another writer to replace it, in ms.
+    /// Time that this writer then waits for another writer to replace it, in ms.
     patience_ms: u64,
     /// Time before which no upkeep is done, in ms: a commit found no space, or another writer was faster.
     retry_ms: Option<u64>,

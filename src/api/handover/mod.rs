@@ -236,7 +236,7 @@ impl Api {
         std::mem::take(&mut self.handover.ends_watches)
     }
 
-    /// Whether every live replica follows the phase, so that every write decided before is in the table.
+    /// Whether every live replica follows the phase, and every write decided before is in the table.
     ///
     /// A replica confirms the phase in its identity Lease. Its changes are applied in order, so earlier decisions come
     /// first. A single server has written everything once its journal is idle. Before a takeover no requests are

@@ -237,7 +237,7 @@ impl Worker {
                 if takes_in(state) {
                     self.put_incoming(table, changed, deleted, is_complete && !is_stale);
                 }
-                // The deletions since then are unknown.
+                // The deletions of a stale read are not queued.
                 self.reads_all |= is_stale && is_complete;
                 if !is_stale {
                     self.stage = Stage::TakeIn;

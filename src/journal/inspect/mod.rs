@@ -48,7 +48,7 @@ pub struct Summary {
     pub applied: u64,
     /// Number of changes that were rejected after the base.
     pub rejected: u64,
-    /// What is damaged, each with its place.
+    /// Descriptions of the damage, each with its place.
     pub complaints: Vec<String>,
 }
 
