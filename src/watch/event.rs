@@ -1,4 +1,4 @@
-//! What a watcher sees of a change.
+//! The event that a watcher sees for a change.
 
 use super::recent::{Recent, Written};
 use crate::clock::Now;
@@ -6,9 +6,9 @@ use crate::form::{Form, State};
 use crate::selector::Selector;
 use crate::table::event_log::Event;
 
-/// Appends what a watcher with `selector` sees of `event`, if anything; whether there was something. To a selector a
-/// change can bring an object into view or take it out of it (apiserver `storage/cacher`, `convertToWatchEvent`).
-/// `recent` has what was written for the watchers before this one, if it is worth looking.
+/// Appends what a watcher with `selector` sees of `event`; returns whether there was something. A change can bring an
+/// object into the selection or take it out (apiserver `storage/cacher`, `convertToWatchEvent`). `recent` holds the
+/// events written for earlier watchers, if a look-up is worth it.
 pub(super) fn push_change(
     out: &mut Vec<u8>,
     event: &Event,
@@ -21,7 +21,7 @@ pub(super) fn push_change(
     let takes_after = event.after.is_selected_by(selector);
     let after = !event.deleted && takes_after;
     let before = event.before.as_ref().filter(|before| {
-        // No selector sees a renewal.
+        // A renewal changes nothing that a selector sees.
         if before.is_renewal_of(&event.after) { takes_after } else { before.is_selected_by(selector) }
     });
     let known;
@@ -30,7 +30,7 @@ pub(super) fn push_change(
         (None, true) => ("ADDED", State::Stored(&event.after)),
         (Some(_), true) => ("MODIFIED", State::Stored(&event.after)),
         (Some(_), false) if event.deleted => ("DELETED", State::Stored(&event.after)),
-        // It left the selection: what the watcher knew of it, at the version of the change.
+        // The object left the selection: the watcher gets the last state it knew, at the version of the change.
         (Some(before), false) => {
             known = before.lease();
             ("DELETED", State::Loose(&known, Some(event.version())))

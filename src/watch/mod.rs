@@ -1,9 +1,9 @@
-//! Watchers: who sees which change, and how far each has come.
+//! Watchers: which watcher sees which change, and how far each has read.
 //!
-//! A watcher is a cursor into the event log, not a queue: it is filled from the log when its connection can take more,
-//! and costs nothing until then. One that falls off the log is ended with 410, and its client lists anew; never is a
-//! single event left out. A watcher of one name or one namespace is found by an index, and keeps the few versions that
-//! are for it, so that ten thousand of them cost a change no more than one.
+//! A watcher is a cursor into the event log, not a queue. It is filled from the log when its connection has room, and
+//! costs nothing until then. A watcher whose cursor the log has forgotten ends with 410, and its client lists again; no
+//! event is ever skipped. An index finds the watchers of one name or one namespace. Each of them keeps the few versions
+//! that match it, so a change costs the same with one of them as with ten thousand.
 //!
 //! ```text
 //!   Initial ──all given──► Scan ──reaches the head──► Synced ──pending overflows──► Scan
@@ -12,8 +12,8 @@
 //!          or took too long
 //! ```
 //!
-//! A broad watcher has no `Synced`: reading the log from its cursor is all it ever does. Not owned here: sockets and
-//! framing. [`Watchers::fill`] gives the bytes of events; `serve` puts them where they belong.
+//! A broad watcher has no `Synced`: it only reads the log from its cursor. Sockets and framing are not owned here.
+//! [`Watchers::fill`] gives the bytes of events; `serve` queues them on the connection.
 
 mod event;
 mod recent;
@@ -43,113 +43,113 @@ pub struct WatcherKey {
     generation: u32,
 }
 
-/// A watch as it was asked for.
+/// A watch as the client requested it.
 #[derive(Debug)]
 pub struct WatchSpec {
-    /// Leases that it is about.
+    /// Leases to watch.
     pub range: Range,
-    /// Which of them.
+    /// Selector within the range.
     pub selector: Selector,
-    /// From where.
+    /// Where the watch begins.
     pub start: WatchStart,
-    /// Whether the client takes bookmarks.
+    /// Whether the client accepts bookmarks.
     pub bookmarks: bool,
-    /// Milliseconds after which it ends.
+    /// Time after which the watch ends, in ms.
     pub timeout_ms: u64,
-    /// How events are written.
+    /// Form in which events are written.
     pub form: Form,
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub enum WatchStart {
-    /// With the changes after a version that was given out.
+    /// After a version that was given out.
     After(ResourceVersion),
-    /// With the end: an ERROR event, since the stream comes before the look at what is there.
+    /// With an ERROR event that ends the watch: the stream is open before its start is checked.
     Refused(Box<ApiError>),
-    /// With all that is there, as ADDED events.
+    /// With the existing Leases, as ADDED events.
     Initial {
-        /// What is there.
+        /// The existing Leases.
         snapshot: Box<Snapshot>,
         /// Whether a bookmark with the annotation `k8s.io/initial-events-end` follows them.
         end_bookmark: bool,
-        /// If it is long: kept until all of it is out.
+        /// Permit of a long initial state, held until all of it is sent.
         permit: Option<Permit>,
     },
 }
 
-/// What [`Watchers::fill`] left.
+/// Outcome of [`Watchers::fill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Nothing more until something changes.
+    /// Nothing remains until the next change.
     Idle,
-    /// More, when there is room.
+    /// More events remain, for when there is room.
     More,
-    /// The watch is over; the watcher is gone.
+    /// The watch has ended and the watcher is gone.
     Ended(WatchEnd),
 }
 
-/// Why a watch ended by the server's doing.
+/// Why the server ended a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// It read too slowly, or asked for too old a version, or for one that was never given out: 410.
+    /// 410: the client read too slowly, or the version is too old or was never given out.
     Expired,
-    /// Its time was over.
+    /// The watch's timeout passed.
     TimedOut,
-    /// Its client opens no window, and too much waits for such.
+    /// The client opens no flow-control window, and too much data waits for such clients.
     Unread,
-    /// It wants what cannot be had: what is there at a version that does not exist yet, or events in a form that is one
-    /// of lists. As with kube-apiserver, it has begun before that is found out.
+    /// The request cannot be served: initial events at a version that does not exist yet, or events in a form of lists.
+    /// As in kube-apiserver, the watch has begun before this is detected.
     Unsuitable,
 }
 
-/// All watchers. `O` says to whose connection and stream one belongs.
+/// All watchers. `O` identifies the connection and stream of a watcher.
 #[derive(Debug)]
 pub struct Watchers<O> {
     watchers: Slab<Entry<O>>,
-    /// How watches end since the server stops; none if it does not.
+    /// How watches end while the server stops; none while it does not.
     stopping: Option<StopKind>,
     generation: u32,
-    /// By name and by namespace: `namespace/name` and `namespace/`.
+    /// Slots of narrow watchers, by name (`namespace/name`) or namespace (`namespace/`).
     narrow: HashMap<String, Vec<u32>, RandomState>,
     broad: Vec<u32>,
-    /// Those for whom there may be something; each is marked.
+    /// Watchers that may have something to send; each is marked.
     dirty: VecDeque<WatcherKey>,
-    /// Version up to which [`Watchers::notify`] has looked.
+    /// Version up to which [`Watchers::notify`] has read the log.
     notified: ResourceVersion,
     timers: BinaryHeap<Reverse<(u64, WatcherKey)>>,
     counts: Counts,
     recent: Recent,
 }
 
-/// A watcher, whose it is, and where it stands among the others.
+/// A watcher, its owner, and its place in the indexes.
 #[derive(Debug)]
 struct Entry<O> {
     watcher: Watcher,
     owner: O,
     generation: u32,
-    /// Key in `narrow`; none for a broad one.
+    /// Key in `narrow`; none for a broad watcher.
     group: Option<String>,
-    /// Place in its group, or in `broad`.
+    /// Position in its group, or in `broad`.
     place: usize,
     is_dirty: bool,
-    /// Milliseconds for which its timer is set.
+    /// Time for which its timer is set, in ms.
     armed_ms: u64,
 }
 
-/// What has been done for all watchers since the start.
+/// Totals over all watchers since the start.
 #[derive(Debug, Default)]
 struct Counts {
-    /// Events given, bookmarks and errors among them.
+    /// Events written, including bookmarks and errors.
     events: u64,
-    /// Bytes of these, but for bookmarks and errors with which a fill ends.
+    /// Bytes of events, without the bookmark or error that ends a fill.
     bytes: u64,
-    /// Events of the log and keys of the table, for a watcher each, by what its selector makes them cost.
+    /// Log events and table keys examined, weighted by selector cost.
     looks: u64,
 }
 
 impl<O: Copy> Watchers<O> {
-    /// None yet, of a table that stands at `version`.
+    /// No watchers yet, for a table at `version`.
     #[must_use]
     pub fn new(version: ResourceVersion) -> Self {
         Self {
@@ -166,13 +166,13 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Events given to all watchers since the start, bookmarks and errors among them.
+    /// Number of events written to all watchers since the start, including bookmarks and errors.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.counts.events
     }
 
-    /// Bytes of events that [`Watchers::fill`] has written since the start, whether or not they have gone.
+    /// Bytes of events that [`Watchers::fill`] has written since the start, sent or not.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.counts.bytes
@@ -184,20 +184,19 @@ impl<O: Copy> Watchers<O> {
         self.watchers.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no watchers.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.watchers.is_empty()
     }
 
-    /// Events of the log and keys of the table that [`Watchers::fill`] has looked at since the start, each counted by
-    /// what the selector makes it cost.
+    /// Log events and table keys that [`Watchers::fill`] has examined since the start, weighted by selector cost.
     #[must_use]
     pub fn looks(&self) -> u64 {
         self.counts.looks
     }
 
-    /// Takes a watcher in. It is dirty at once.
+    /// Adds a watcher, which is dirty at once.
     pub fn add(&mut self, owner: O, mut spec: WatchSpec, now: Now) -> WatcherKey {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
@@ -231,7 +230,7 @@ impl<O: Copy> Watchers<O> {
         key
     }
 
-    /// Takes a watcher out, whose client has gone. Without effect on one that is out.
+    /// Removes a watcher whose client has gone. Has no effect if it is already removed.
     pub fn remove(&mut self, key: WatcherKey) {
         if self.entry(key).is_none() {
             return;
@@ -250,7 +249,7 @@ impl<O: Copy> Watchers<O> {
         } else if let (true, Some(group)) = (members.is_empty(), &gone.group) {
             self.narrow.remove(group.as_str());
         }
-        // Its timer stays until it is due, which may be in an hour; many such are swept out together.
+        // Its timer stays until it is due, which may take an hour; stale timers are swept together.
         if self.timers.len() > KEYS_SWEPT_MIN + 4 * self.watchers.len() {
             let watchers = &mut self.watchers;
             self.timers.retain(|Reverse((_, key))| find(watchers, *key).is_some());
@@ -258,8 +257,8 @@ impl<O: Copy> Watchers<O> {
         self.check_invariants();
     }
 
-    /// Finds out for whom the changes since the last call are. To be called at the end of each turn, before the log
-    /// can forget them.
+    /// Finds the watchers that the changes since the last call concern. Must be called at the end of each turn, before
+    /// the log can forget these changes.
     pub fn notify(&mut self, table: &Table) {
         let head = table.version();
         if self.notified == head {
@@ -281,15 +280,15 @@ impl<O: Copy> Watchers<O> {
                         }
                     }
                 }
-                // The log is shorter than a turn: they must look themselves, and find out that they are too late.
+                // The log is shorter than a turn: watchers must scan it themselves, and find that they are too late.
                 None => self.rescan_all(),
             }
         }
         self.notified = head;
     }
 
-    /// Marks those whose bookmark or end is due. What was there first is let go of when its time is over, also if the
-    /// connection has no room and its peer reads nothing.
+    /// Marks watchers whose bookmark or end is due. Drops an initial state past its deadline, even if the connection
+    /// has no room and its peer reads nothing.
     pub fn on_timeout(&mut self, now: Now) {
         while let Some(Reverse((due_ms, key))) = self.timers.peek().copied() {
             if due_ms > now.ms {
@@ -302,19 +301,19 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Milliseconds at which [`Watchers::on_timeout`] has something to do.
+    /// When [`Watchers::on_timeout`] is next due, in ms.
     #[must_use]
     pub fn due_ms(&self) -> Option<u64> {
         self.timers.peek().map(|Reverse((due_ms, _))| *due_ms)
     }
 
-    /// Whether there is one for whom there may be something.
+    /// Whether a watcher may have something to send.
     #[must_use]
     pub fn has_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// Takes the next watcher for whom there may be something, and whose it is.
+    /// Takes the next watcher that may have something to send, with its owner.
     pub fn pop_dirty(&mut self) -> Option<(WatcherKey, O)> {
         while let Some(key) = self.dirty.pop_front() {
             if let Some(entry) = self.entry(key)
@@ -326,21 +325,21 @@ impl<O: Copy> Watchers<O> {
         None
     }
 
-    /// Leaves a watcher alone, whatever happens, until [`Watchers::unpark`]: its connection has no room.
+    /// Ignores a watcher, whatever changes, until [`Watchers::unpark`]: its connection has no room.
     pub fn park(&mut self, key: WatcherKey) {
         if let Some(entry) = self.entry(key) {
             entry.is_dirty = true;
         }
     }
 
-    /// Looks after a watcher again that was parked.
+    /// Resumes a parked watcher.
     pub fn unpark(&mut self, key: WatcherKey) {
         if self.entry(key).is_some_and(|entry| entry.is_dirty) {
             self.dirty.push_back(key);
         }
     }
 
-    /// Marks a watcher for whom there may be something.
+    /// Marks a watcher that may have something to send.
     pub fn mark_dirty(&mut self, key: WatcherKey) {
         if let Some(entry) = self.entry(key)
             && !entry.is_dirty
@@ -350,7 +349,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// Appends events for one watcher until nothing is left or `out` holds about `bytes_max`.
+    /// Appends events for one watcher until nothing remains or `out` holds about `bytes_max`.
     pub fn fill(&mut self, key: WatcherKey, table: &Table, now: Now, out: &mut Vec<u8>, bytes_max: usize) -> Fill {
         let has_others = self.watchers.len() > 1;
         let Some(entry) = find(&mut self.watchers, key) else { return Fill::Idle };
@@ -364,7 +363,7 @@ impl<O: Copy> Watchers<O> {
         fill
     }
 
-    /// Ends every watch that is open with an ERROR event.
+    /// Ends every open watch with an ERROR event.
     pub fn end_all(&mut self, error: &ApiError) {
         let end = |(slot, entry): (usize, &mut Entry<O>)| {
             entry.watcher.refuse(error);
@@ -376,7 +375,7 @@ impl<O: Copy> Watchers<O> {
         }
     }
 
-    /// From now on every watch that is opened ends at once, as the open ones do by [`Watchers::end_for_shutdown`].
+    /// Makes every watch opened from now on end at once, as [`Watchers::end_for_shutdown`] ends the open ones.
     pub fn begin_shutdown(&mut self, kind: StopKind) {
         self.stopping = Some(kind);
     }
@@ -390,7 +389,7 @@ impl<O: Copy> Watchers<O> {
         self.remove(key);
     }
 
-    /// Tells the members of `group` of a change.
+    /// Notes a change for the members of `group`.
     fn note(&mut self, group: &str, version: ResourceVersion) {
         let Some(members) = self.narrow.get(group) else { return };
         for slot in members {
@@ -444,22 +443,22 @@ impl<O: Copy> Watchers<O> {
     }
 }
 
-/// The watcher of this key, if it is still there.
+/// Returns the watcher of this key, if it still exists.
 fn find<O>(watchers: &mut Slab<Entry<O>>, key: WatcherKey) -> Option<&mut Entry<O>> {
     watchers.get_mut(key.slot as usize).filter(|entry| entry.generation == key.generation)
 }
 
-/// What becomes of the versions when the server stops.
+/// What happens to versions when the server stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopKind {
-    /// The next server counts versions from another beginning. A watch that went on from its version there would miss
-    /// events, so watches end with 410 and clients list anew.
+    /// The next server counts versions from another start. A watch resumed there from its version would miss events, so
+    /// watches end with 410 and clients list again.
     Forgets,
     /// The next server knows the versions. Watches end without an error, and clients resume from their last version.
     Resumes,
 }
 
-/// Keys in a queue below which it is not worth to look for those whose watchers have gone.
+/// Number of timers below which a sweep of removed watchers' timers is not worth it.
 const KEYS_SWEPT_MIN: usize = 1024;
 
 /// Why a watch ends, or does not begin, when the server stops.

@@ -1,16 +1,16 @@
-//! The last events as they were written, so that what a hundred watchers get is made once: for the first of them.
+//! The most recent events as written, so that an event for a hundred watchers is encoded once.
 
 use crate::codec::Format;
 use crate::limits::{RECENT_EVENT_BYTES_MAX, RECENT_EVENTS};
 use crate::resource::ResourceVersion;
 
-/// Events by their versions; a later one takes the place of an earlier one.
+/// Written events by version; a later event replaces an earlier one in the same slot.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     slots: Vec<(Option<Written>, Vec<u8>)>,
 }
 
-/// What the bytes of an event depend on, where they are those of a state's encoding.
+/// The key of a written event: all that its bytes depend on when a state's encoding is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Written {
     /// Version of the change.
@@ -22,7 +22,7 @@ pub(super) struct Written {
 }
 
 impl Recent {
-    /// Appends `event`, which `write` appends if it is not known.
+    /// Appends `event`, by `write` if it is not cached.
     pub(super) fn push(&mut self, out: &mut Vec<u8>, event: Written, write: impl FnOnce(&mut Vec<u8>)) {
         if self.slots.is_empty() {
             self.slots.resize_with(RECENT_EVENTS, Default::default);
@@ -36,7 +36,7 @@ impl Recent {
         let start = out.len();
         write(out);
         let written = out.get(start..).unwrap_or_default();
-        // Of somebody who catches up nobody else will ask again.
+        // Events of a watcher that is catching up are rarely requested again.
         let is_newest = known.is_none_or(|known| known.version <= event.version);
         if is_newest && written.len() <= RECENT_EVENT_BYTES_MAX {
             bytes.clear();

@@ -1,6 +1,6 @@
-//! Watchers against a naive model. Goal: each sees every change that it is about, once and in order, however little
-//! room there is and whatever the others do, or is told that it has missed some. Method: seeded random writes, watchers
-//! and fillings; what a watcher should have seen is computed from the whole history afterwards.
+//! Watchers against a naive model. Goal: each watcher sees every matching change once and in order, or is told that it
+//! has missed some, whatever the room and the other watchers. Method: seeded random writes, watchers and fills; the
+//! events a watcher should have seen are computed afterwards from the whole history.
 
 use super::*;
 use crate::lease::Lease;
@@ -90,7 +90,7 @@ impl World {
         Client { key, range, selector, after, seen: Vec::new(), expired: false }
     }
 
-    /// Fills some of those for whom there is something; the others have no room now.
+    /// Fills some of the dirty watchers; the others have no room now.
     fn fan_out(&mut self, clients: &mut [Client], everybody: bool) {
         self.watchers.notify(&self.table);
         let mut again = Vec::new();
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// What a client should have seen of the whole history.
+    /// The events that a client should have seen in the whole history.
     fn expected(&self, client: &Client) -> Vec<(String, String, u64)> {
         let takes = |object: &Object| client.range.contains(object.key()) && object.is_selected_by(&client.selector);
         let mut expected = Vec::new();
@@ -167,7 +167,7 @@ fn every_watcher_sees_every_change_once_and_in_order() {
             }
             world.fan_out(&mut clients, false);
         }
-        // As many rounds as it takes: a filling looks at a bounded part of the log.
+        // Until nothing remains: a fill scans a bounded part of the log.
         for _ in 0..100 {
             world.fan_out(&mut clients, true);
         }
@@ -330,7 +330,7 @@ fn time_ends_a_watch_with_a_last_bookmark_and_bookmarks_come_every_minute() {
     assert!(world.watchers.is_empty());
 }
 
-/// A form of lists has no event, and so no bookmark either.
+/// A form of lists has no events, and so no bookmarks.
 #[test]
 fn what_would_be_the_first_event_in_a_form_of_lists_ends_the_watch() {
     let accept = b"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
@@ -421,7 +421,7 @@ fn initial_events_are_of_one_version_and_end_with_their_bookmark() {
     }
 }
 
-/// Whoever reads nothing of what was there, or little, holds it and its permit no longer than a list would.
+/// A client that reads little or nothing of the initial state holds it and its permit no longer than a list would.
 #[test]
 fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
     for is_parked in [false, true] {
@@ -467,7 +467,6 @@ fn what_was_there_first_is_let_go_of_when_its_time_is_over() {
     }
 }
 
-/// Somebody who reads slowly holds what it takes to tell of what was there for no longer than the watch is to last.
 #[test]
 fn every_watch_ends_with_the_error_and_nothing_before_it() {
     let mut world = World::new(3, 100);
@@ -486,6 +485,7 @@ fn every_watch_ends_with_the_error_and_nothing_before_it() {
     assert!(world.watchers.is_empty());
 }
 
+/// A slow reader holds its initial state no longer than the watch may last.
 #[test]
 fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     for (after_ms, end) in [(29_999, None), (30_000, Some(WatchEnd::TimedOut))] {
@@ -509,7 +509,7 @@ fn time_ends_a_watch_that_still_tells_of_what_was_there() {
     }
 }
 
-/// Somebody who is behind is told how far it has come when its time is over, and goes on from there.
+/// A watcher that is behind at its timeout gets a bookmark with its cursor, and resumes from there.
 #[test]
 fn time_ends_a_watch_that_has_not_caught_up() {
     let mut world = World::new(1, usize::MAX);

@@ -1,4 +1,4 @@
-//! One watcher: from where it learns of changes, how far it has come, and what it is given next.
+//! One watcher: how it learns of changes, how far it has read, and what it sends next.
 
 use super::event;
 use super::recent::Recent;
@@ -14,40 +14,38 @@ use crate::table::Table;
 use crate::table::snapshot::{Range, Snapshot, Stepped};
 use std::collections::VecDeque;
 
-/// A watcher.
 #[derive(Debug)]
 pub(super) struct Watcher {
     range: Range,
     selector: Selector,
     progress: Progress,
-    /// Every change up to this one has been seen to.
+    /// Last version whose changes are all handled.
     cursor: ResourceVersion,
     bookmarks: bool,
     form: Form,
-    /// Of a Table: no event has carried the columns yet.
+    /// Whether the column definitions of a Table are still to be sent with an event.
     wants_columns: bool,
-    /// Milliseconds at which the next bookmark is due.
+    /// When the next bookmark is due, in ms.
     bookmark_ms: u64,
-    /// Milliseconds at which it ends.
+    /// When the watch ends, in ms.
     end_ms: u64,
 }
 
 /// How a watcher learns of changes.
 #[derive(Debug)]
 enum Progress {
-    /// It gets what was there first, until `end_ms` at the latest.
+    /// It sends the initial state, until `end_ms` at the latest.
     Initial { snapshot: Box<Snapshot>, end_bookmark: bool, end_ms: u64, _permit: Option<Permit> },
-    /// It gets an error and no more.
+    /// It sends an error and ends.
     Refused(Box<ApiError>),
     /// It reads the log from its cursor.
     Scan,
-    /// Narrow ones: the index tells it, and these are for it.
+    /// The index notifies it (narrow watchers only); `pending` holds the versions of its changes.
     Synced { pending: VecDeque<ResourceVersion> },
 }
 
 impl Progress {
-    /// That of a watch that begins so while changes up to `notified` have been told of, and the version up to which it
-    /// has seen every change.
+    /// Returns the initial progress and cursor of a watch; watchers were notified of changes up to `notified`.
     fn begin(start: WatchStart, notified: ResourceVersion, now: Now) -> (Self, ResourceVersion) {
         match start {
             WatchStart::After(version) => (Self::Scan, version),
@@ -61,7 +59,7 @@ impl Progress {
 }
 
 impl Watcher {
-    /// One that begins now, while changes up to `notified` have been told of.
+    /// Returns a watcher that begins now, while the others were notified of changes up to `notified`.
     pub(super) fn new(spec: WatchSpec, notified: ResourceVersion, now: Now) -> Self {
         let (progress, cursor) = Progress::begin(spec.start, notified, now);
         Self {
@@ -77,7 +75,7 @@ impl Watcher {
         }
     }
 
-    /// Milliseconds at which it must have got what was there first; none if it gets such no more.
+    /// Deadline of the initial state, in ms; none once it is sent.
     pub(super) fn initial_end_ms(&self) -> Option<u64> {
         match &self.progress {
             Progress::Initial { end_ms, .. } => Some(*end_ms),
@@ -85,35 +83,35 @@ impl Watcher {
         }
     }
 
-    /// Milliseconds at which its next bookmark or its end is due.
+    /// When the next bookmark or the end is due, in ms.
     pub(super) fn due_ms(&self) -> u64 {
         if self.bookmarks { self.end_ms.min(self.bookmark_ms) } else { self.end_ms }
     }
 
-    /// Lets go of what was there first, if its time is over.
+    /// Drops the initial state, if its deadline has passed.
     pub(super) fn on_timeout(&mut self, now: Now) {
         if self.initial_end_ms().is_some_and(|end_ms| end_ms <= now.ms) {
             self.progress = Progress::Refused(Box::new(too_slow()));
         }
     }
 
-    /// Tells one that is found by the index of a change that is for it.
+    /// Notes a change that matches this watcher, found by the index.
     pub(super) fn note(&mut self, version: ResourceVersion) {
         match &mut self.progress {
-            // Its connection is full.
+            // The connection takes no more.
             Progress::Synced { pending } if pending.len() == WATCHER_PENDING_MAX => self.rescan(),
             Progress::Synced { pending } => pending.push_back(version),
             Progress::Initial { .. } | Progress::Refused(_) | Progress::Scan => {}
         }
     }
 
-    /// Lets a watch end with an error, and with nothing before it.
+    /// Makes the watch end with an error and no further event.
     pub(super) fn refuse(&mut self, error: &ApiError) {
         self.progress = Progress::Refused(Box::new(error.clone()));
     }
 
-    /// Lets one that was told by the index find its events in the log again, from before the first that it has not
-    /// given: its cursor may be older than the log.
+    /// Makes a synced watcher scan the log again, from before the first pending event: its cursor may be older than the
+    /// log.
     #[cold]
     pub(super) fn rescan(&mut self) {
         if let Progress::Synced { pending } = &self.progress {
@@ -123,8 +121,8 @@ impl Watcher {
         }
     }
 
-    /// Appends events, and a bookmark if one is due, until nothing is left or `out` holds about `bytes_max`. `recent`
-    /// is none if nobody else watches.
+    /// Appends events, and a bookmark if one is due, until nothing remains or `out` holds about `bytes_max`. `recent`
+    /// is none if there is no other watcher.
     pub(super) fn fill(
         &mut self,
         table: &Table,
@@ -147,7 +145,7 @@ impl Watcher {
         let over = now.ms >= self.end_ms;
         match filled {
             Ok(true) if !over => return Fill::More,
-            // One that still gets what was there first has no version yet that a bookmark could name.
+            // A watcher within its initial state has no version yet that a bookmark could name.
             Ok(true) if matches!(self.progress, Progress::Initial { .. }) => return Fill::Ended(WatchEnd::TimedOut),
             Ok(_) => {}
             Err(error) => {
@@ -170,7 +168,7 @@ impl Watcher {
         self.bookmarks && now.ms >= self.bookmark_ms.min(self.end_ms)
     }
 
-    /// Whether there is anything to tell by now, be it a bookmark: a watch in a form of lists ends with it.
+    /// Whether an event or a bookmark is to be sent now: either one ends a watch in a form of lists.
     #[cold]
     fn has_something(&self, filled: &Result<bool, ApiError>, has_events: bool, now: Now) -> bool {
         filled.as_ref().is_ok_and(|more| has_events || !more && self.wants_bookmark(now))
@@ -182,7 +180,7 @@ impl Watcher {
         counts.events += 1;
     }
 
-    /// Appends events up to about `bytes_max`; `Ok(true)` if more are left.
+    /// Appends events up to about `bytes_max`; returns `Ok(true)` if more remain.
     fn push_events(
         &mut self,
         table: &Table,
@@ -194,7 +192,7 @@ impl Watcher {
     ) -> Result<bool, ApiError> {
         let (form, columns, cost) = (self.form, &mut self.wants_columns, self.selector.cost());
         if let Progress::Initial { snapshot, end_bookmark, .. } = &mut self.progress {
-            // One step, also if nothing in it was for this watcher: the others are to have their turn.
+            // One step, even if no object in it matched: the other watchers must get their turn.
             *looks += JOB_KEYS_PER_STEP.max(cost) as u64;
             let stepped = snapshot.next(table, self.selector.share_of(JOB_KEYS_PER_STEP), |object| {
                 if object.is_selected_by(&self.selector) {
@@ -260,20 +258,20 @@ impl Watcher {
                 }
             }
         }
-        // Nothing that it waits for has happened since.
+        // No change since then concerns this watcher.
         self.cursor = table.version();
         Ok(false)
     }
 }
 
-/// kube-apiserver's words for a watch that cannot go on (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
+/// kube-apiserver's message for a watch that cannot resume (apiserver `storage/cacher`, `getAllEventsSinceLocked`).
 #[cold]
 fn too_old(cursor: ResourceVersion, table: &Table) -> ApiError {
     let message = format!("too old resource version: {cursor} ({})", table.log().floor());
     ApiError::Expired { message, next: None }
 }
 
-/// What ends a watch whose client has not read in [`JOB_MS_MAX`] what was there first.
+/// The error for a client that has not read the initial events within [`JOB_MS_MAX`].
 #[cold]
 fn too_slow() -> ApiError {
     let message = format!("the initial events were not read within {} s: list anew", JOB_MS_MAX / 1000);
