@@ -1,8 +1,8 @@
-//! What a write does to the table, decided and not yet done.
+//! The effect of a write on the table, decided but not yet applied.
 //!
-//! A [`Change`] is the result of the API's rules and holds none of them. [`Table::apply`](super::Table::apply) compares
-//! the version that the change was made from with the present one, and installs the change or rejects it. So the same
-//! changes in the same order give the same Leases at the same versions, on whichever server.
+//! A [`Change`] is the result of the API's rules and contains none of them. [`Table::apply`](super::Table::apply)
+//! compares the version that the change was made from with the current one, and applies or rejects the change. So the
+//! same changes in the same order give the same Leases at the same versions on any server.
 
 use super::Slot;
 use super::object::RenewedTimes;
@@ -12,9 +12,9 @@ use crate::resource::ResourceVersion;
 /// A write of one Lease.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// Adds a Lease, made while there was none of its name.
+    /// Creates a Lease, decided while none of its name existed.
     Create(Box<Lease>),
-    /// Puts another state in the place of the present one.
+    /// Replaces the current state.
     Replace(Target, Box<Lease>),
     /// Replaces the times that a renewal sets.
     Renew(Target, RenewedTimes),
@@ -44,6 +44,6 @@ pub struct Target {
     pub from: ResourceVersion,
 }
 
-/// The table is not as it was when the change was made: another write came first.
+/// The table has moved on since the change was made: another write came first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected;

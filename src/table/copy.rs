@@ -1,8 +1,8 @@
-//! All Leases of the table at one version, read in steps while the table goes on changing, and in no particular order.
+//! A copy of all Leases at one version, read in steps while the table goes on changing, in no particular order.
 //!
-//! A copy walks the Leases by key. A change of a Lease ahead of the walk hands the state before to the copy, and the
-//! copy gives that state out instead. So a change costs one more queued state, however many Leases there are. The walk
-//! passes over states of later versions. A list must be in order, and is a [`Snapshot`].
+//! A copy walks the Leases by key. A change of a Lease ahead of the walk hands the previous state to the copy, which
+//! gives out that state instead. So a change costs one more queued state, however many Leases there are. The walk skips
+//! states of later versions. A list must be ordered; it uses a [`Snapshot`].
 //!
 //! ```text
 //!   table now:   a  b  c' d  e'        c was at version 5, the copy is of version 7, c' is at version 8
@@ -21,26 +21,26 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::rc::{Rc, Weak};
 
-/// The copies of a table that are under way. Some may have ended since the last change.
+/// The running copies of a table. Some may have ended since the last change.
 #[derive(Debug, Default)]
 pub(super) struct Copies(RefCell<Vec<Weak<RefCell<Progress>>>>);
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Debug)]
 struct Progress {
     version: ResourceVersion,
-    /// First key that the walk has not come to; none when the walk is done.
+    /// First key that the walk has not reached; none once the walk is done.
     start: Option<String>,
-    /// States that a change took away ahead of the walk, not given out yet.
+    /// States that a change removed ahead of the walk, not yet given out.
     overtaken: States,
 }
 
-/// A copy under way.
+/// A running copy.
 #[derive(Debug)]
 pub struct TableCopy(Rc<RefCell<Progress>>);
 
 impl Copies {
-    /// Begins a copy of the table at `version`, the present one. What the copy holds ends in `discard`.
+    /// Begins a copy of the table at `version`, the current one. States left in the copy go to `discard`.
     pub(super) fn begin(&self, version: ResourceVersion, discard: Discard) -> TableCopy {
         let progress = Progress { version, start: Some(String::new()), overtaken: States::new(discard) };
         let progress = Rc::new(RefCell::new(progress));
@@ -48,7 +48,7 @@ impl Copies {
         TableCopy(progress)
     }
 
-    /// A change has taken `before` away. To be called for each change.
+    /// Hands `before`, which a change removed, to the copies that need it. Must be called for each change.
     #[inline]
     pub(super) fn on_change(&mut self, before: Option<&Object>) {
         let copies = self.0.get_mut();
@@ -70,14 +70,14 @@ impl Progress {
 }
 
 impl TableCopy {
-    /// The version of all that comes out.
+    /// The version of the copy.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.0.borrow().version
     }
 
-    /// Gives the next states to `each`, which says whether to go on after each. Looks at `states_max` states at most.
-    /// [`Stepped::Done`] if there are no more.
+    /// Gives the next states to `each`, which says whether to continue. Examines at most `states_max` states. Returns
+    /// [`Stepped::Done`] if none are left.
     pub fn next(&mut self, table: &Table, states_max: usize, mut each: impl FnMut(&Object) -> bool) -> Stepped {
         let Progress { version, start, overtaken } = &mut *self.0.borrow_mut();
         let mut looked_at = 0;
@@ -146,7 +146,7 @@ mod tests {
         }
     }
 
-    /// A copy, the states that it must give out, and those that it has.
+    /// A copy, the states it must give out, and those it has given out.
     struct Running {
         copy: TableCopy,
         expected: States,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     impl Running {
-        /// Takes a step; gives whether the copy is done, and then has given what it must.
+        /// Takes a step; returns whether the copy is done. Then it must have given out what was expected.
         fn step(&mut self, table: &Table, states_max: usize, mut wanted: u8) -> bool {
             let Self { copy, expected, given } = self;
             let stepped = copy.next(table, states_max, |object| {
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// Goal: whatever changes between the steps, each copy gives out the states of its version, and each of them once.
+    /// Goal: whatever changes between the steps, each copy gives out each state of its version once.
     #[test]
     fn a_copy_gives_out_the_states_of_its_version_once() {
         for seed in 0..500 {

@@ -1,25 +1,25 @@
-//! States that were kept for somebody who no longer wants them, let go of a few at a time.
+//! Unneeded states, freed a few at a time.
 //!
-//! A list under way may hold a handle of each of a million Leases, and a deletion the last ones. When its client goes
-//! away, to free them all at once takes half a second, and every renewal would wait for that. So what holds many states
-//! hands them over when it is dropped, wherever that happens, and the loop lets go of some in each turn.
+//! A running list may hold a handle of each of a million Leases, and after a deletion the last one of each. Freeing
+//! them all at once when the client leaves takes half a second, and every renewal would wait. So an owner of many
+//! states hands them over when dropped, wherever that happens, and the event loop frees some in each turn.
 
 use crate::table::object::{Key, Object};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// What stood at some keys; none where nothing did.
+/// States by key; none where no Lease existed.
 pub(super) type Changes = BTreeMap<Key, Option<Object>>;
 
-/// Where they wait to be let go of. A clone is another handle of the same.
+/// Queue of states to be freed. A clone is another handle of the same queue.
 #[derive(Clone, Debug, Default)]
 pub struct Discard(Rc<RefCell<Heaps>>);
 
 #[derive(Debug, Default)]
 struct Heaps {
     heaps: VecDeque<Heap>,
-    /// States in all of them.
+    /// States in all heaps.
     len: usize,
 }
 
@@ -30,19 +30,19 @@ enum Heap {
 }
 
 impl Discard {
-    /// States that wait.
+    /// Number of waiting states.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.borrow().len
     }
 
-    /// Whether none does.
+    /// Whether no state waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Lets go of `states_max` of them, or of all if there are fewer.
+    /// Frees up to `states_max` states.
     pub fn step(&self, states_max: usize) {
         let Heaps { heaps, len } = &mut *self.0.borrow_mut();
         for _ in 0..states_max {
@@ -64,7 +64,7 @@ impl Discard {
         }
     }
 
-    /// Takes over what a snapshot kept.
+    /// Takes over the states that a snapshot kept.
     pub(super) fn put_changes(&self, changes: Changes) {
         self.put(changes.len(), Heap::Changes(changes));
     }
@@ -78,7 +78,7 @@ impl Discard {
     }
 }
 
-/// A queue of states. However many there are, no call takes longer than for few, and neither does its end.
+/// A queue of states. The time of each call, and of the drop, does not depend on its length.
 #[derive(Debug)]
 pub struct States {
     pieces: Pieces<Object>,
@@ -87,7 +87,7 @@ pub struct States {
 }
 
 impl States {
-    /// None yet; they end in `discard`.
+    /// Returns an empty queue, whose remaining states go to `discard` when it is dropped.
     #[must_use]
     pub(super) fn new(discard: Discard) -> Self {
         Self { pieces: Pieces::default(), len: 0, discard }
@@ -99,19 +99,19 @@ impl States {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether the queue is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Appends one.
+    /// Appends a state.
     pub fn push_back(&mut self, object: Object) {
         self.pieces.push_back(object);
         self.len += 1;
     }
 
-    /// Takes out the first.
+    /// Removes the first state.
     pub fn pop_front(&mut self) -> Option<Object> {
         let first = self.pieces.pop_front()?;
         self.len -= 1;
@@ -125,8 +125,8 @@ impl Drop for States {
     }
 }
 
-/// A queue of which none of the pieces is empty. In one piece a million states would be 40 MB, and to give those back
-/// to the kernel takes milliseconds.
+/// A queue of non-empty pieces. A million states in one piece would be 40 MB, and returning those to the kernel takes
+/// milliseconds.
 #[derive(Debug)]
 pub(super) struct Pieces<T>(VecDeque<VecDeque<T>>);
 

@@ -1,4 +1,5 @@
-//! The last changes of the table, by version: what watches resume from and what older lists are rebuilt with.
+//! The recent changes of the table, by version. Watches resume from them, and lists of older versions are rebuilt from
+//! them.
 
 use crate::limits::{UNDELIVERED_BYTES_MAX, UNDELIVERED_SHARE};
 use crate::resource::ResourceVersion;
@@ -10,17 +11,17 @@ use std::collections::VecDeque;
 pub struct Event {
     /// The object before; none if this change created it.
     pub before: Option<Object>,
-    /// The object after. Of a deletion, its last state with the deletion's version.
+    /// The object after. For a deletion, its last state with the deletion's version.
     pub after: Object,
-    /// Whether the change deleted it.
+    /// Whether the change deleted the object.
     pub deleted: bool,
-    /// An estimate of the memory that it holds: its own, and that of a state which the table has lost by it. What else
-    /// it shares is the table's, or is counted in the later event by which the table lost it.
+    /// Estimate of the memory held, in bytes: the event's own, and that of a state that the table lost by this change.
+    /// Other shared memory is the table's, or is counted in the later event by which the table lost it.
     bytes: u32,
 }
 
 impl Event {
-    /// A change from `before`, if there was something, to `after`.
+    /// An event for the change from `before`, if it existed, to `after`.
     pub(super) fn new(before: Option<Object>, after: Object, deleted: bool) -> Self {
         let lost = before.as_ref().filter(|before| deleted || !after.is_renewal_of(before));
         let bytes = size_of::<Self>() + lost.map_or(0, Object::encoded_memory_bytes);
@@ -45,28 +46,28 @@ impl Event {
 #[derive(Debug)]
 pub struct EventLog {
     events: VecDeque<Event>,
-    /// Version of the last event that is gone; the table's first version if none is.
+    /// Version of the last event that was dropped; the table's first version if none was.
     floor: ResourceVersion,
-    /// Sum of what the events hold, in bytes.
+    /// Memory that the events hold, in bytes.
     bytes: usize,
     events_max: usize,
     bytes_max: usize,
-    /// Version at the last [`EventLog::mark_delivered`], and the bytes that have been appended since.
+    /// Version at the last [`EventLog::mark_delivered`], and the bytes appended since.
     delivered: ResourceVersion,
     undelivered_bytes: usize,
 }
 
-/// By how much long work may let the log grow before it is delivered to those who follow it.
+/// How far long work may grow the log before its events are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Events.
+    /// Number of events.
     pub events: usize,
-    /// Estimate of the memory that they hold, in bytes.
+    /// Estimate of the events' memory, in bytes.
     pub bytes: usize,
 }
 
 impl Room {
-    /// Whether there is none.
+    /// Whether no room is left.
     #[must_use]
     pub fn is_used_up(self) -> bool {
         self.events == 0 || self.bytes == 0
@@ -74,7 +75,7 @@ impl Room {
 }
 
 impl EventLog {
-    /// An empty log of a table that stands at `version`.
+    /// Returns an empty log for a table at `version`.
     #[must_use]
     pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -88,7 +89,7 @@ impl EventLog {
         }
     }
 
-    /// Goes to another version; there must be no event.
+    /// Sets another version; the log must be empty.
     pub(super) fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.events.is_empty(), "a log with events has its versions");
         (self.floor, self.delivered) = (version, version);
@@ -100,7 +101,7 @@ impl EventLog {
         ResourceVersion(self.floor.0 + self.events.len() as u64)
     }
 
-    /// The oldest version from which a watch can go on without missing an event.
+    /// The oldest version from which a watch can resume without missing an event.
     #[must_use]
     pub fn floor(&self) -> ResourceVersion {
         self.floor
@@ -118,7 +119,7 @@ impl EventLog {
         self.events.is_empty()
     }
 
-    /// Estimate of the memory that the events hold, in bytes.
+    /// Estimate of the events' memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -131,14 +132,15 @@ impl EventLog {
         self.events.get(usize::try_from(index).ok()?)
     }
 
-    /// All events after `version`, oldest first; `None` if some of them are gone, or if it was never given out.
+    /// Returns all events after `version`, oldest first; `None` if some of them were dropped, or if `version` was never
+    /// given out.
     #[must_use]
     pub fn since(&self, version: ResourceVersion) -> Option<impl ExactSizeIterator<Item = &Event>> {
         let skip = usize::try_from(version.0.checked_sub(self.floor.0)?).ok()?;
         (skip <= self.events.len()).then(|| self.events.range(skip..))
     }
 
-    /// By how much work that could go on later may let it grow now: so little that nobody who is at the head falls off.
+    /// How far resumable work may grow the log now, so that no watcher at the head falls off it.
     #[must_use]
     pub fn room(&self) -> Room {
         let events_max = (self.events_max / UNDELIVERED_SHARE).max(1);
@@ -147,13 +149,13 @@ impl EventLog {
         Room { events: events_max.saturating_sub(undelivered), bytes: bytes_max.saturating_sub(self.undelivered_bytes) }
     }
 
-    /// To be called when what it holds has been delivered to all who follow it, as far as they take it.
+    /// Must be called after the events are delivered to all who follow the log, as far as they take them.
     pub(super) fn mark_delivered(&mut self) {
         (self.delivered, self.undelivered_bytes) = (self.head(), 0);
     }
 
-    /// Reads a little of what the oldest `count` events share with others, if the log is full, so that it is in the
-    /// caches when they go; what it gives says nothing.
+    /// Reads some shared memory of the oldest `count` events, if the log is full, so that it is in the caches when they
+    /// are dropped. The result has no meaning.
     pub(super) fn touch_oldest(&self, count: usize) -> usize {
         let is_full = self.events.len() >= self.events_max || self.bytes + size_of::<Event>() > self.bytes_max;
         if !is_full {
@@ -162,7 +164,7 @@ impl EventLog {
         self.events.iter().take(count).map(|event| event.after.handles()).fold(0, usize::wrapping_add)
     }
 
-    /// Appends the next event and lets go of the oldest ones past the bounds. The newest one is always kept.
+    /// Appends the next event and drops the oldest ones past the bounds. The newest one is always kept.
     pub(super) fn append(&mut self, event: Event) {
         assert_eq!(event.version().0, self.head().0 + 1, "a version was skipped");
         self.bytes += event.bytes as usize;
@@ -206,7 +208,7 @@ mod tests {
         assert!(log.event(ResourceVersion(106)).is_none());
     }
 
-    /// After a restart nobody has read the states that the journal brings back.
+    /// No client has read the states that the journal restores.
     #[test]
     fn a_lost_state_takes_as_many_bytes_whether_or_not_somebody_has_read_it() {
         let mut lease = Lease::default();

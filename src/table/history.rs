@@ -1,15 +1,15 @@
-//! What the table has lost of the versions that snapshots are of, kept once for all of them.
+//! States that the table has lost and snapshots still need, kept once for all snapshots.
 //!
-//! A state that a change takes away is of use to those who read a version at which it stood. Each change tells of one,
-//! and it is kept if there is such a reader: that costs the same however many lists are under way. It is on the account
-//! of the newest of them. When that ends it goes to the next older one that has a use for it, or is let go of; in
-//! steps, as all that a list has held ([`discard`](crate::table::discard)).
+//! A state that a change removes is needed by readers of a version at which it existed. Each change reports one, and it
+//! is kept if there is such a reader; the cost does not depend on the number of running lists. The state is charged to
+//! the newest of these readers. When that reader ends, the state is charged to the next older one that needs it, or is
+//! freed. This happens in steps, like all freeing after a list ([`discard`](crate::table::discard)).
 //!
 //! ```text
 //!   versions        1    2    3    4    5    6    7
 //!   states of a     a1 ────── a3 ──────────── a6          a1 was lost at 3, a3 at 6
 //!   holds                H         H    H
-//!   kept            a1 for the first hold, a3 on the account of the last
+//!   kept            a1 for the first hold, a3 charged to the last
 //! ```
 
 use crate::limits::HOLDS_LOOKED_AT;
@@ -21,33 +21,33 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::rc::Rc;
 
-/// What stood before the present. A clone is another handle of the same.
+/// The lost states. A clone is another handle of the same history.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History(Rc<RefCell<Inner>>);
 
-/// States that were lost, and who needs them.
+/// States that were lost, and the holds that need them.
 #[derive(Debug, Default)]
 pub(super) struct Inner {
-    /// What is kept. Each is on one account, of a hold or of one that has ended.
+    /// The kept states. Each is charged to one hold, which may have ended.
     lost: Lost,
     holds: BTreeMap<HoldId, Held>,
-    /// Holds that there have been.
+    /// Number of holds ever made.
     numbered: u64,
-    /// Accounts of holds that have ended, while there were others.
+    /// Losses charged to holds that ended while others remained.
     released: VecDeque<Pieces<Loss>>,
-    /// What was kept when the last of all holds ended, and the accounts: nobody needs it.
+    /// Kept states and their losses from the time when the last hold ended: nobody needs them.
     unneeded: VecDeque<(Lost, VecDeque<Pieces<Loss>>)>,
-    /// Losses on the accounts in `released` and `unneeded`.
+    /// Number of losses in `released` and `unneeded`.
     released_len: usize,
 }
 
-/// What stood at a key at some version, or that nothing did; `None` if it is another's to say.
+/// The state at a key at some version, or that there was none; `None` if another source must tell.
 pub(super) type Stood<'t> = Option<Option<&'t Object>>;
 
-/// What stood at a key until a version; none where nothing did.
+/// States by the change that ended each; none where no Lease existed.
 type Lost = BTreeMap<Loss, Option<Object>>;
 
-/// Where a change took something away. The order is that of keys, then of versions.
+/// A change of what stood at a key. Ordered by key, then by version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Loss {
     key: Key,
@@ -55,14 +55,14 @@ struct Loss {
     at: ResourceVersion,
 }
 
-/// Its place in the order of versions, and its own among those of one version.
+/// Identity of a hold. Ordered by version, then by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct HoldId {
     version: ResourceVersion,
     number: u64,
 }
 
-/// What a hold is about, and what is kept on its account.
+/// The keys of a hold, and the losses charged to it.
 #[derive(Debug)]
 struct Held {
     start: String,
@@ -71,7 +71,7 @@ struct Held {
     losses_len: usize,
 }
 
-/// Keeps what the table loses of one version, in a range of keys, until it is dropped.
+/// Keeps the states of one version in a range of keys that the table loses, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Hold {
     history: History,
@@ -79,7 +79,7 @@ pub(super) struct Hold {
 }
 
 impl History {
-    /// Keeps what changes after `version`, which is the present one, take away between `start` and `end`.
+    /// Keeps the states between `start` and `end` that changes after `version`, the current one, remove.
     pub(super) fn hold(&self, version: ResourceVersion, start: &str, end: &Bound<String>) -> Hold {
         let inner = &mut *self.0.borrow_mut();
         inner.numbered += 1;
@@ -89,14 +89,14 @@ impl History {
         Hold { history: self.clone(), id }
     }
 
-    /// A change takes away what stood at `key`: keeps it if somebody needs it. Each change must be told, in order.
+    /// Keeps the state that a change removes at `key`, if a hold needs it. Must be called for each change, in order.
     pub(super) fn on_change(&self, key: &Key, before: Option<&Object>, at: ResourceVersion) {
         let inner = &mut *self.0.borrow_mut();
         if inner.holds.is_empty() {
             return;
         }
         let Some(id) = inner.holder(key, since(before), at) else { return };
-        // That nothing was there may have been so for less long than the hold.
+        // The absence of a Lease may have begun after the hold did.
         if before.is_none() && inner.loss_after(key, id.version) {
             return;
         }
@@ -105,12 +105,12 @@ impl History {
         inner.charge(id, loss);
     }
 
-    /// States that are to be looked at again, since who needed them has gone.
+    /// Number of states to re-examine, because the hold that needed them has ended.
     pub(super) fn released_len(&self) -> usize {
         self.0.borrow().released_len
     }
 
-    /// Looks at `states_max` of them again, and lets go of those that nobody else needs.
+    /// Re-examines up to `states_max` of them, and frees those that no hold needs.
     pub(super) fn step(&self, states_max: usize) {
         let inner = &mut *self.0.borrow_mut();
         for _ in 0..states_max {
@@ -123,21 +123,21 @@ impl History {
         }
     }
 
-    /// States that are kept.
+    /// Number of kept states.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.0.borrow().lost.len()
     }
 }
 
-/// The first version of a state. How long nothing was at a key nobody knows.
+/// The first version of a state. Since when a key has had no Lease is unknown.
 fn since(state: Option<&Object>) -> ResourceVersion {
     state.map_or(ResourceVersion(0), |object| object.version)
 }
 
 impl Inner {
-    /// The newest hold of a version from `since` on and before `until` that has a use for what was at `key`. With many
-    /// of other keys it may be one that has not: a change is not to cost more with more of them.
+    /// The newest hold of a version from `since` on and before `until` that needs the state at `key`. If many hold
+    /// other keys, it may be one that does not need it: the cost of a change must not grow with their number.
     fn holder(&self, key: &Key, since: ResourceVersion, until: ResourceVersion) -> Option<HoldId> {
         let range = HoldId { version: since, number: 0 }..HoldId { version: until, number: 0 };
         let mut holds = self.holds.range(range).rev();
@@ -145,17 +145,17 @@ impl Inner {
         looked_at.or_else(|| holds.next()).map(|(id, _)| *id)
     }
 
-    /// Whether it is kept what a change after `version` took away at `key`.
+    /// Whether a state that a change after `version` removed at `key` is kept.
     fn loss_after(&self, key: &Key, version: ResourceVersion) -> bool {
         let bound = |at| Bound::Excluded(Loss { key: key.clone(), at });
         self.lost.range((bound(version), bound(ResourceVersion(u64::MAX)))).next().is_some()
     }
 
-    /// Takes the next loss from the accounts of holds that have ended. What nobody needs is let go of.
+    /// Takes the next loss that was charged to an ended hold. Frees a state of `unneeded` with it, if there is one.
     fn pop_released(&mut self) -> Option<Loss> {
         let accounts = match self.unneeded.front_mut() {
             Some((lost, accounts)) => {
-                // In the order of the keys it need not be searched for.
+                // In the order of keys, no search is needed.
                 lost.pop_first();
                 accounts
             }
@@ -180,15 +180,15 @@ impl Inner {
         }
     }
 
-    /// The keys within `bounds` where something was lost, in their order: with what stood there at `version`, if that
-    /// was lost since. Those where it was not are given too, so that whoever reads can tell how much was looked at.
+    /// The keys within `bounds` where something was lost, in order, each with its state at `version` if that was lost
+    /// since. Keys where it was not are included too, so that the reader can count its work.
     pub(super) fn changes(
         &self,
         (start, end): (Bound<&str>, Bound<&str>),
         version: ResourceVersion,
     ) -> impl Iterator<Item = (&Key, Stood<'_>)> {
         let loss = |key, at| Loss { key: Key::from_text(key), at: ResourceVersion(at) };
-        // No loss is at version 0, nor at the last.
+        // No loss is at version 0 or at the maximum.
         let end = match end {
             Bound::Included(key) => Bound::Included(loss(key, u64::MAX)),
             Bound::Excluded(key) => Bound::Excluded(loss(key, 0)),
@@ -197,7 +197,7 @@ impl Inner {
         let mut losses = self.lost.range((start.map(|key| loss(key, 0)), end)).peekable();
         std::iter::from_fn(move || {
             let (Loss { key, at }, before) = losses.next()?;
-            // The first that was lost after that version: what was lost later came later.
+            // The first loss after that version: later losses are of later states.
             let mut stood = (*at > version).then_some(before.as_ref());
             while let Some((Loss { at, .. }, before)) = losses.next_if(|(loss, _)| loss.key == *key) {
                 stood = stood.or_else(|| (*at > version).then_some(before.as_ref()));
@@ -220,19 +220,19 @@ impl Held {
 }
 
 impl Hold {
-    /// The version whose states it keeps.
+    /// The version whose states the hold keeps.
     pub(super) fn version(&self) -> ResourceVersion {
         self.id.version
     }
 
-    /// Of keys before `start` no more is needed.
+    /// Gives up the keys before `start`.
     pub(super) fn advance(&self, start: &str) {
         if let Some(held) = self.history.0.borrow_mut().holds.get_mut(&self.id) {
             start.clone_into(&mut held.start);
         }
     }
 
-    /// What is kept. While that is looked at no hold may begin, move or end, nor the table change.
+    /// The kept states. While they are borrowed, no hold may begin, advance or end, and the table must not change.
     pub(super) fn history(&self) -> std::cell::Ref<'_, Inner> {
         self.history.0.borrow()
     }

@@ -23,11 +23,11 @@ pub struct HolderChange {
 }
 
 impl HolderChange {
-    /// The change of holder in `change`; none if the holder stays. `author` gives the user and the user agent.
+    /// The change of holder in `change`; none if the holder stays. `author` returns the user and the user agent.
     #[inline]
     #[must_use]
     pub fn of<'a>(table: &Table, change: &Change, author: impl FnOnce() -> (&'a str, &'a [u8])) -> Option<Box<Self>> {
-        // Renewals are nearly all changes.
+        // Most changes are renewals.
         if matches!(change, Change::Renew(..)) { None } else { Self::of_other(table, change, author()) }
     }
 
@@ -50,12 +50,12 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.holder_identity.as_deref().unwrap_or_default()
 }
 
-/// The beginning of a text that a client may have made long.
+/// Cuts a text that a client may have made long.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
-/// Bytes of each text that are kept.
+/// Maximum of each text, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
 #[cfg(test)]

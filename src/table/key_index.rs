@@ -1,18 +1,17 @@
-//! Where the Lease of a name is: a hash index that never grows as a whole.
+//! A hash index from name to slot that never grows as a whole.
 //!
-//! When a hash table grows it moves all its entries at once, which for a million takes 17 ms, and every request would
-//! wait. So there are many small ones, and a key's hash says in which it is. Each grows by itself, in some tens of
-//! microseconds.
+//! A growing hash table moves all its entries at once, which takes 17 ms for a million, and every request would wait.
+//! So there are many small tables, chosen by the key's hash. Each grows by itself, in some tens of microseconds.
 
 use super::Slot;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
 
-/// Slots by namespace and name. The keys themselves are in the slots.
+/// Slots by namespace and name. The slots hold the keys.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
-    /// With their hashes, so that a table grows without looking at each Lease.
+    /// Slots with their hashes, so that a table grows without reading each Lease.
     shards: Box<[HashTable<(KeyHash, Slot)>]>,
     len: usize,
     hasher: RandomState,
@@ -22,11 +21,11 @@ pub(super) struct KeyIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash(u32);
 
-/// A power of two.
+/// Number of tables, a power of two.
 const SHARDS: usize = 256;
 
 impl KeyHash {
-    /// Of the parts of a key, without building it.
+    /// Hashes the parts of a key, without building the key.
     fn of(hasher: &RandomState, namespace: &str, name: &str) -> Self {
         let mut state = hasher.build_hasher();
         state.write(namespace.as_bytes());
@@ -36,13 +35,13 @@ impl KeyHash {
         Self(u32::from_le_bytes([a, b, c, d]))
     }
 
-    /// Which table it is in, by bits that say little in the table: that looks at the lowest bits and at the highest
-    /// seven.
+    /// The table of this hash, chosen by bits that the table itself hardly uses: it uses the lowest bits and the
+    /// highest seven.
     fn shard(self) -> usize {
         (self.0 >> 17) as usize % SHARDS
     }
 
-    /// As a table wants it.
+    /// The hash as the table takes it.
     fn in_shard(self) -> u64 {
         u64::from(self.0) << 32 | u64::from(self.0)
     }
@@ -62,13 +61,13 @@ impl KeyIndex {
         KeyHash::of(&self.hasher, namespace, name)
     }
 
-    /// The slot of a key with this hash, which may be another's.
+    /// Returns the slot of a key with this hash, possibly another key.
     #[inline]
     pub(super) fn find_by_hash(&self, hash: KeyHash) -> Option<Slot> {
         self.shards[hash.shard()].find(hash.in_shard(), |(known, _)| *known == hash).map(|(_, slot)| *slot)
     }
 
-    /// The slot of this key, which `is_it` tells from others with the same hash.
+    /// Returns the slot of this key; `is_it` tells it from others with the same hash.
     #[inline]
     pub(super) fn find(&self, namespace: &str, name: &str, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         let hash = self.hash(namespace, name);
@@ -77,14 +76,14 @@ impl KeyIndex {
         Some(*slot)
     }
 
-    /// Adds a key that is not there.
+    /// Adds a key that does not exist.
     pub(super) fn insert(&mut self, namespace: &str, name: &str, slot: Slot) {
         let hash = self.hash(namespace, name);
         self.shards[hash.shard()].insert_unique(hash.in_shard(), (hash, slot), |(hash, _)| hash.in_shard());
         self.len += 1;
     }
 
-    /// Takes out the key that is in `slot`.
+    /// Removes the key of `slot`.
     pub(super) fn remove(&mut self, namespace: &str, name: &str, slot: Slot) {
         let hash = self.hash(namespace, name);
         if let Ok(entry) = self.shards[hash.shard()].find_entry(hash.in_shard(), |(_, other)| *other == slot) {
@@ -109,12 +108,12 @@ mod tests {
         for (at, name) in (0..).zip(&names) {
             assert_eq!(index.find("n", name, |slot| slot == Slot(at)), Some(Slot(at)));
             assert_eq!(index.find("n", name, |_| false), None);
-            // Another's only if both have one hash.
+            // Another key's slot only if both hashes are equal.
             let found = index.find_by_hash(index.hash("n", name)).map(|slot| &names[slot.0 as usize]);
             assert_eq!(found.map(|found| index.hash("n", found)), Some(index.hash("n", name)));
             assert_eq!(index.find("other", name, |slot| slot == Slot(at)), None);
         }
-        // A hundred each, give or take seven standard deviations.
+        // A hundred each, within seven standard deviations.
         assert!(index.shards.iter().all(|shard| (30..170).contains(&shard.len())));
         for (at, name) in (0..).zip(&names).skip(1) {
             index.remove("n", name, Slot(at));

@@ -1,9 +1,9 @@
 //! The table of Leases: slab, indexes, resourceVersion and event log.
 //!
-//! Owned here: the only state that matters. Taking the next version, changing the table and appending the event are
+//! The table owns the only state that matters. Taking the next version, changing the table and appending the event are
 //! one call that cannot be half done. Nothing here knows requests, sockets or the clock.
 //!
-//! Invariant: slab, hash index, ordered index and counts speak of the same Leases; every version after the first has
+//! Invariant: slab, hash index, ordered index and counts describe the same Leases; every version after the first has
 //! exactly one event.
 
 pub mod change;
@@ -40,11 +40,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use usage::Usage;
 
-/// A place in the slab. Good until the Lease in it is deleted.
+/// A place in the slab, valid until its Lease is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot(u32);
 
-/// All Leases, and how they came to be so.
+/// All Leases, and the recent changes that led to them.
 #[derive(Debug)]
 pub struct Table {
     entries: Slab<Object>,
@@ -60,7 +60,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table at `version`, with a log of at most `events_max` events and about `bytes_max` bytes.
+    /// Returns an empty table at `version`, whose log holds at most `events_max` events and about `bytes_max` bytes.
     #[must_use]
     pub fn new(version: ResourceVersion, events_max: usize, bytes_max: usize) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Table {
         }
     }
 
-    /// The same, with a quota of so many bytes for what Leases may take outside
+    /// Sets the quota, in bytes, for the memory of Leases outside
     /// [`CLUSTER_NAMESPACES`](crate::resource::CLUSTER_NAMESPACES).
     #[must_use]
     pub fn with_quota(self, bytes_max: usize) -> Self {
@@ -90,31 +90,31 @@ impl Table {
         self.log.head()
     }
 
-    /// The last changes.
+    /// The log of recent changes.
     #[must_use]
     pub fn log(&self) -> &EventLog {
         &self.log
     }
 
-    /// To be called when the log's events have been delivered to all who follow it, as far as they take them: gives
-    /// [`EventLog::room`] anew.
+    /// Must be called after the log's events are delivered to all who follow it, as far as they take them. Resets
+    /// [`EventLog::room`].
     pub fn mark_delivered(&mut self) {
         self.log.mark_delivered();
     }
 
-    /// Begins a copy of all Leases at the present version.
+    /// Begins a copy of all Leases at the current version.
     #[must_use]
     pub fn copy(&self) -> TableCopy {
         self.copies.begin(self.version(), self.discard.clone())
     }
 
-    /// States that were kept for lists and watches, and are to be let go of.
+    /// Number of states that were kept for lists and watches, and wait to be freed.
     #[must_use]
     pub fn discarded_len(&self) -> usize {
         self.discard.len() + self.history.released_len()
     }
 
-    /// Lets go of `states_max` of them, or of all if there are fewer.
+    /// Frees up to `states_max` of these states.
     pub fn discard_step(&self, states_max: usize) {
         self.discard.step(states_max);
         self.history.step(states_max);
@@ -132,7 +132,7 @@ impl Table {
         self.entries.is_empty()
     }
 
-    /// Whether the table holds a Lease, or an event of one.
+    /// Whether the table holds a Lease or an event.
     #[must_use]
     pub fn has_changed(&self) -> bool {
         !self.is_empty() || !self.log.is_empty()
@@ -144,21 +144,20 @@ impl Table {
         self.usage.count_in(namespace)
     }
 
-    /// Whether one of the Leases is [large](Object::is_large).
+    /// Whether any Lease is [large](Object::is_large).
     #[must_use]
     pub fn has_large(&self) -> bool {
         self.usage.large() > 0
     }
 
-    /// Bytes that count towards the quota, and how many may.
+    /// Bytes that count towards the quota, and the quota.
     #[must_use]
     pub fn metered_bytes(&self) -> (usize, usize) {
         self.usage.metered()
     }
 
-    /// Whether lists under way hold so much of what the table has lost that it should lose no more, nor get what it
-    /// could lose: `lease`, which is to be in `slot` or to be created, or what it replaces, is long. Looks at some of
-    /// that again.
+    /// Whether a write of a long Lease must be refused because running lists hold too much that the table has lost. The
+    /// Lease is long if `lease`, or the one that it replaces in `slot`, is. Re-examines some of the lost Leases.
     pub fn is_outlived(&mut self, slot: Option<Slot>, lease: &Lease) -> bool {
         let bytes_max = self.log.bytes() + OUTLIVED_BYTES_MAX;
         if self.outlived.bytes() <= bytes_max {
@@ -170,23 +169,23 @@ impl Table {
             && (is_long(lease) || slot.is_some_and(|slot| is_long(self.object(slot).unrenewed())))
     }
 
-    /// Whether the quota lets `lease` take the place of what is in `slot`, or a new one, while `reserved` bytes of the
-    /// quota are promised to others.
+    /// Whether the quota admits `lease`, in place of the one in `slot` or as a new one, with `reserved` bytes already
+    /// promised to other writes.
     ///
     /// # Errors
-    /// [`QuotaExceeded`]. What is there may always stay as long as it is.
+    /// [`QuotaExceeded`]. A Lease that does not grow is always admitted.
     pub fn admit(&self, slot: Option<Slot>, lease: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
         self.usage.admit(slot.map(|slot| self.object(slot)), lease, reserved)
     }
 
-    /// The Lease of this name, and its place.
+    /// Returns the Lease of this name, and its slot.
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(Slot, &Object)> {
         let slot = self.by_key.find(namespace, name, |slot| self.object(slot).key().is(namespace, name))?;
         Some((slot, self.object(slot)))
     }
 
-    /// The Leases of a range as they are now, in order. For a range that may be long and can wait see
+    /// The current Leases of a range, in order. For a range that may be long, and can wait, see
     /// [`Snapshot`](snapshot::Snapshot).
     pub fn iter<'t>(&'t self, range: &Range) -> impl Iterator<Item = &'t Object> + use<'t> {
         let (start, end) = range.bounds();
@@ -194,11 +193,11 @@ impl Table {
         self.ordered.range::<str, _>(bounds).map(|(_, slot)| self.object(*slot))
     }
 
-    /// Installs a change at the next version, if the table still holds the state that the change was made from. No
-    /// other method changes Leases.
+    /// Applies a change at the next version, if the table still holds the state that the change was made from. No other
+    /// method changes Leases.
     ///
     /// # Errors
-    /// [`Rejected`]; the table is as before.
+    /// [`Rejected`]; the table is unchanged.
     #[inline]
     pub fn apply(&mut self, change: Change) -> Result<Object, Rejected> {
         match change {
@@ -212,20 +211,19 @@ impl Table {
         }
     }
 
-    /// Takes an empty table to the version of a stored state, before what was stored is put into it.
+    /// Sets an empty table to the version of a stored state, before its Leases are restored.
     ///
     /// # Panics
-    /// If the table has had a Lease.
+    /// If the table holds a Lease, or its log an event.
     pub fn start_at(&mut self, version: ResourceVersion) {
         assert!(self.is_empty(), "a table with Leases has its version");
         self.log.start_at(version);
     }
 
-    /// Puts a Lease of a stored state into a table that has no events yet: `number` and `version` are those that the
-    /// Lease had.
+    /// Restores a Lease of a stored state into a table without events. `number` and `version` are the Lease's own.
     ///
     /// # Errors
-    /// [`Rejected`] if a Lease of this name is there, or if the versions cannot be those of one Lease of this table.
+    /// [`Rejected`] if a Lease of this name exists, or if no Lease of this table can have these versions.
     pub fn restore(
         &mut self,
         number: ResourceVersion,
@@ -241,7 +239,7 @@ impl Table {
         Ok(slot)
     }
 
-    /// Namespace and name of the Lease that a change is about.
+    /// Returns the namespace and name of the Lease that a change concerns.
     #[inline]
     #[must_use]
     pub fn names_of<'t>(&'t self, change: &'t Change) -> (&'t str, &'t str) {
@@ -251,7 +249,7 @@ impl Table {
         }
     }
 
-    /// The present state in `slot`, as the origin of a change.
+    /// Returns the current state in `slot`, as the origin of a change.
     #[must_use]
     #[inline]
     pub fn target(&self, slot: Slot) -> Target {
@@ -259,13 +257,13 @@ impl Table {
         Target { slot, number: object.number(), from: object.version }
     }
 
-    /// Key of the Lease in `slot`.
+    /// Returns the key of the Lease in `slot`.
     #[must_use]
     pub fn key(&self, slot: Slot) -> &Key {
         self.object(slot).key()
     }
 
-    /// Bytes by which `change` makes those grow that count towards the quota.
+    /// Bytes that `change` adds to those that count towards the quota.
     #[inline]
     #[must_use]
     pub fn metered_growth(&self, change: &Change) -> usize {
@@ -276,11 +274,11 @@ impl Table {
         }
     }
 
-    /// The place of the state that a change was made from, if the table still holds that state.
+    /// Returns the slot of the state that a change was made from, if the table still holds that state.
     #[inline]
     fn slot_of(&self, target: Target) -> Result<Slot, Rejected> {
         let object = self.entries.get(target.slot.0 as usize).ok_or(Rejected)?;
-        // A version is of one state of one Lease, so that it tells the Lease too.
+        // A version belongs to one state of one Lease, so it identifies the Lease too.
         if object.version != target.from {
             return Err(Rejected);
         }
@@ -288,7 +286,7 @@ impl Table {
         Ok(target.slot)
     }
 
-    /// Adds a Lease that is not there.
+    /// Adds a Lease that does not exist.
     fn add(&mut self, lease: Lease) -> Object {
         let version = self.next_version();
         let (_, after) = self.insert(version, version, lease);
@@ -296,10 +294,10 @@ impl Table {
         after
     }
 
-    /// Puts a Lease into slab, indexes and counts.
+    /// Inserts a Lease into slab, indexes and counts.
     ///
     /// # Panics
-    /// If a Lease of this name is there: two objects of one name would be handed out.
+    /// If a Lease of this name exists: two objects of one name would be given out.
     fn insert(&mut self, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> (Slot, Object) {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let key = Key::new(&lease.metadata.namespace, &lease.metadata.name);
@@ -313,7 +311,7 @@ impl Table {
         (slot, after)
     }
 
-    /// Puts `lease` in the place of what is in `slot`, which has the same namespace and name.
+    /// Replaces the state in `slot` by `lease`, which has the same namespace and name.
     fn replace_in(&mut self, slot: Slot, mut lease: Lease) -> Object {
         lease.metadata.managed_fields.share_texts(&mut self.shared_texts);
         let version = self.next_version();
@@ -327,7 +325,7 @@ impl Table {
         after
     }
 
-    /// Puts in the place of what is in `slot` the same with other times.
+    /// Replaces the times of the state in `slot`.
     #[inline]
     fn renew_in(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         let version = self.next_version();
@@ -338,7 +336,7 @@ impl Table {
         after
     }
 
-    /// Takes a Lease away; gives its last state with the deletion's version.
+    /// Removes a Lease; returns its last state, at the deletion's version.
     fn remove_from(&mut self, slot: Slot) -> Object {
         let version = self.next_version();
         let before = self.entries.remove(slot.0 as usize);
@@ -352,7 +350,7 @@ impl Table {
         after
     }
 
-    /// Keeps what a change took away, for those who need it, and appends the event.
+    /// Keeps the state before a change for those who need it, and appends the event.
     fn end_change(&mut self, before: Option<Object>, after: &Object, deleted: bool) {
         self.history.on_change(after.key(), before.as_ref(), after.version);
         self.copies.on_change(before.as_ref());
@@ -368,7 +366,6 @@ impl Table {
         &self.discard
     }
 
-    /// What is in `slot`.
     fn object(&self, slot: Slot) -> &Object {
         &self.entries[slot.0 as usize]
     }
@@ -377,7 +374,7 @@ impl Table {
         ResourceVersion(self.version().0 + 1)
     }
 
-    /// Counts must match after every change. What costs the whole table is checked while it is small.
+    /// Counts must match after every change. Checks of the whole table run only while it is small.
     fn check_invariants(&self) {
         if cfg!(debug_assertions) {
             assert_eq!(self.entries.len(), self.ordered.len(), "slab and ordered index");
@@ -401,17 +398,17 @@ impl Table {
         self.apply(Change::Create(Box::new(lease))).expect("a name that is free")
     }
 
-    /// Replaces what is in `slot`, for tests.
+    /// Replaces the Lease in `slot`, for tests.
     pub(crate) fn replace(&mut self, slot: Slot, lease: Lease) -> Object {
         self.apply(Change::Replace(self.target(slot), Box::new(lease))).expect("the present state")
     }
 
-    /// Renews what is in `slot`, for tests.
+    /// Renews the Lease in `slot`, for tests.
     pub(crate) fn renew(&mut self, slot: Slot, times: RenewedTimes) -> Object {
         self.apply(Change::Renew(self.target(slot), times)).expect("the present state")
     }
 
-    /// Deletes what is in `slot`, for tests.
+    /// Deletes the Lease in `slot`, for tests.
     pub(crate) fn remove(&mut self, slot: Slot) -> Object {
         self.apply(Change::Delete(self.target(slot))).expect("the present state")
     }

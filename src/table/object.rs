@@ -1,8 +1,8 @@
-//! One state of one Lease, and what it is in bytes, shared by the table, the event log, responses and watchers.
+//! One state of one Lease, with its encoding, shared by the table, the event log, responses and watchers.
 //!
-//! Nearly all states are renewals: of what the Lease was before only two times change. So a state is a [`Base`], which
-//! all those share between which nothing else changes, and the two times. The encoding is the base's too: what a state
-//! is in bytes is made of it when somebody asks. A renewal so writes a few words, and not a body that nobody may read.
+//! Nearly all states are renewals, which change only two times of the Lease. So a state is the two times and a
+//! [`Base`], which all states share that differ only by renewals. The base also holds the encoding, from which a
+//! state's bytes are made on demand. So a renewal writes a few words, and not a body that nobody may read.
 
 use crate::codec::Format;
 use crate::codec::json::push_type_meta;
@@ -21,25 +21,25 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::rc::{Rc, Weak};
 
-/// `namespace/name`, the order of lists over all namespaces. etcd's keys end in the same, so that `a-b/x` comes before
-/// `a/x` here as there. Neither part can hold a slash.
+/// `namespace/name`, in the order of lists over all namespaces. etcd's keys end in the same text, so `a-b/x` precedes
+/// `a/x` here as there. Neither part can contain a slash.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Rc<str>);
 
 impl Key {
-    /// The key of a Lease.
+    /// Returns the key of a Lease.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// A place in the order of keys; any text is one.
+    /// Returns a position in the order of keys, for any text.
     #[must_use]
     pub(super) fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// Both parts.
+    /// The whole key, `namespace/name`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -54,7 +54,7 @@ impl Key {
         }
     }
 
-    /// Whether this is the key of `namespace` and `name`, without building one.
+    /// Whether this is the key of `namespace` and `name`; builds no key.
     #[must_use]
     pub fn is(&self, namespace: &str, name: &str) -> bool {
         self.0.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) == Some(name)
@@ -73,17 +73,17 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A Lease as it stood at one version. Never changes; a copy of it is another handle of the same.
+/// A Lease at one version. Immutable; a clone is another handle of the same state.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// The change that made it so; in the log of a deletion, the deletion.
+    /// Version of the change that made this state; for the last state in a deletion's event, the deletion's version.
     pub version: ResourceVersion,
     base: Rc<Base>,
-    /// What it has in place of the times of its base.
+    /// Times that replace those of the base.
     renewed: Option<RenewedTimes>,
 }
 
-/// By which it can be told whether somebody still holds an [`Object`], or a renewal of it.
+/// Tells whether anybody still holds an [`Object`] or a renewal of it.
 #[derive(Debug)]
 pub(super) struct Trace(Weak<Base>);
 
@@ -93,21 +93,21 @@ impl Trace {
     }
 }
 
-/// What states have in common that are renewals of one.
+/// The common part of states that differ only by renewals.
 #[derive(Debug)]
 struct Base {
     key: Key,
     /// Version of the Lease's creation.
     number: ResourceVersion,
-    /// The first of the states, without a version of its own.
+    /// The first of these states, without a version of its own.
     lease: Lease,
-    /// In the format that is asked for first, of the state of which it is: that of the answer to the last write that
-    /// was no renewal, and so as a rule that of the renewals. The other format is encoded whenever somebody wants it: a
-    /// second template would cost every Lease its memory, for good, because of one list.
+    /// Template in the format needed first: that of the answer to the last write other than a renewal, and so usually
+    /// that of the renewals. The other format is encoded on demand: a second template would cost each Lease its memory
+    /// for good because of one list.
     template: OnceCell<Template>,
 }
 
-/// What a renewal changes of a Lease.
+/// The values that a renewal changes in a Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RenewedTimes {
     /// `spec.renewTime`
@@ -116,16 +116,16 @@ pub struct RenewedTimes {
     pub managed_time: Option<Time>,
 }
 
-/// Bytes of the longest encoding, JSON, that no string accounts for: names of members, times, numbers.
+/// Maximum length of the longest encoding, JSON, without its strings, in bytes: member names, times, numbers.
 const ENCODED_BYTES: usize = 1024;
-/// Bytes by which one state may be longer than another, between which there are renewals only.
+/// Maximum difference in length between two states that differ only by renewals, in bytes.
 const TIMES_BYTES: usize = 16;
 
-/// Bytes of the JSON object before the members that a list item has too: `{"kind":…,"apiVersion":…,`.
+/// Bytes of the JSON object before the members that a list item also has: `{"kind":…,"apiVersion":…,`.
 const TYPE_META_BYTES: usize = r#"{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","#.len();
 
 impl Object {
-    /// A state of the table. `number` is the version of the Lease's creation.
+    /// Returns a state of the table. `number` is the version of the Lease's creation.
     #[must_use]
     pub fn new(key: Key, number: ResourceVersion, version: ResourceVersion, mut lease: Lease) -> Self {
         lease.shrink_to_fit();
@@ -133,12 +133,12 @@ impl Object {
         Self { version, base, renewed: None }
     }
 
-    /// The same Lease at another version: the last state of one that was deleted.
+    /// Returns the same state at another version: the last state of a deleted Lease.
     pub(super) fn at_version(&self, version: ResourceVersion) -> Self {
         Self { version, ..self.clone() }
     }
 
-    /// The state after a renewal.
+    /// Returns the state after a renewal.
     pub(super) fn renewed(&self, version: ResourceVersion, times: RenewedTimes) -> Self {
         debug_assert!(
             times.managed_time.is_some() || self.metadata().managed_fields.entries().is_empty(),
@@ -147,8 +147,8 @@ impl Object {
         Self { version, base: Rc::clone(&self.base), renewed: Some(times) }
     }
 
-    /// Whether `other` is a state of the same Lease between which and this one nothing but renewals were. They share
-    /// their memory.
+    /// Whether only renewals lie between this state and `other`, a state of the same Lease. Such states share their
+    /// memory.
     pub(crate) fn is_renewal_of(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.base, &other.base)
     }
@@ -157,12 +157,12 @@ impl Object {
         Trace(Rc::downgrade(&self.base))
     }
 
-    /// Handles of what it shares with others.
+    /// Number of handles of its shared part.
     pub(super) fn handles(&self) -> usize {
         Rc::strong_count(&self.base)
     }
 
-    /// Reads a little of all that a renewal will look at, so that it comes to the caches; what it gives says nothing.
+    /// Reads some of the memory that a renewal needs, to bring it into the caches. The result has no meaning.
     #[inline]
     pub(super) fn touch(&self) -> usize {
         let key = usize::from(*self.base.key.as_str().as_bytes().first().unwrap_or(&0));
@@ -171,7 +171,7 @@ impl Object {
         key + manager + self.base.template.get().map_or(0, Template::touch)
     }
 
-    /// Where it stands.
+    /// The key of the Lease.
     #[must_use]
     pub fn key(&self) -> &Key {
         &self.base.key
@@ -183,7 +183,7 @@ impl Object {
         self.base.number
     }
 
-    /// The object, without a version of its own. Copied if it was renewed; for what no renewal changes see
+    /// The object, without a version of its own. Cloned if it was renewed; for the values that no renewal changes, see
     /// [`Object::unrenewed`].
     #[must_use]
     pub fn lease(&self) -> Cow<'_, Lease> {
@@ -197,38 +197,38 @@ impl Object {
         Cow::Owned(lease)
     }
 
-    /// The object but for `renewTime` and the times of `managedFields`, which may be older ones.
+    /// The object, except that `renewTime` and the times of `managedFields` may be older ones.
     #[must_use]
     pub fn unrenewed(&self) -> &Lease {
         &self.base.lease
     }
 
-    /// Its metadata but for the times of `managedFields`, which may be older ones.
+    /// The metadata, except that the times of `managedFields` may be older ones.
     #[must_use]
     pub fn metadata(&self) -> &ObjectMeta {
         &self.base.lease.metadata
     }
 
-    /// Whether `selector` takes it.
+    /// Whether `selector` matches.
     #[must_use]
     pub fn is_selected_by(&self, selector: &Selector) -> bool {
         let meta = self.metadata();
         selector.is_everything() || selector.matches(&meta.namespace, &meta.name, &meta.labels)
     }
 
-    /// Version that the state has in kube-apiserver's built-in storage, if the state was copied from there and nothing
-    /// has been written since.
+    /// Version of this state in kube-apiserver's built-in storage, if the state was copied from there and nothing has
+    /// been written since.
     #[must_use]
     pub fn built_in_version(&self) -> Option<u64> {
         self.built_in_version_text().parse().ok()
     }
 
-    /// The same as text, which is empty if there is none.
+    /// The same version as text; empty if there is none.
     pub(crate) fn built_in_version_text(&self) -> &str {
         if self.renewed.is_some() { "" } else { &self.metadata().resource_version }
     }
 
-    /// Whether a client that names `version` has seen this state, here or in built-in storage.
+    /// Whether `version` is the version of this state, here or in built-in storage.
     #[must_use]
     pub fn is_at(&self, version: u64) -> bool {
         version == self.version.0 || self.built_in_version() == Some(version)
@@ -240,16 +240,16 @@ impl Object {
         self.renewed.map_or(self.base.lease.spec.renew_time, |times| Some(times.renew_time))
     }
 
-    /// The time of the last entry of `managedFields`, if there is one and it has one.
+    /// The time of the last entry of `managedFields`, if both exist.
     #[must_use]
     pub fn managed_time(&self) -> Option<Time> {
         let of_base = || self.base.lease.metadata.managed_fields.entries().last()?.time;
         self.renewed.map_or_else(of_base, |times| times.managed_time)
     }
 
-    /// The `renewTime` in `body`, of this `format`, if all else in it is as this state would be written in that format,
-    /// which must be the one of the template; it may be the same time. `is_renewable` is asked
-    /// once for all states that are renewals of one.
+    /// Returns the `renewTime` of `body` if the rest of it is exactly this state's encoding in `format`, which must be
+    /// the template's format. The time may be unchanged. `is_renewable` is called once for all states that differ only
+    /// by renewals.
     #[inline]
     pub fn renewed_by(
         &self,
@@ -257,7 +257,7 @@ impl Object {
         body: &[u8],
         is_renewable: impl FnOnce(&Lease) -> bool,
     ) -> Option<MicroTime> {
-        // A Lease out of a store has no template before its first renewal.
+        // A Lease restored from a store has no template before its first renewal.
         let template = Some(self.template(format)).filter(|template| template.format() == format)?;
         template.renewed(&self.values(), body, || is_renewable(&self.base.lease))
     }
@@ -268,21 +268,21 @@ impl Object {
         self.push_from(out, format, 0);
     }
 
-    /// About as many bytes as [`Object::push_body`] appends; perhaps a few times fewer if it is not at hand in the
-    /// format.
+    /// Approximate number of bytes that [`Object::push_body`] appends; the real number may be a few times higher if the
+    /// template has another format.
     #[must_use]
     pub fn body_bytes(&self, format: Format) -> usize {
         self.template(format).len_hint()
     }
 
-    /// Whether it is at hand in this format, and need not be encoded anew.
+    /// Whether the template has this format, so that nothing needs to be encoded.
     #[must_use]
     pub fn is_encoded_in(&self, format: Format) -> bool {
         self.template(format).format() == format
     }
 
-    /// Maximum number of bytes that [`Object::push_body`] appends; a few more than it does if it is at hand in the
-    /// format, else several times as many.
+    /// Maximum number of bytes that [`Object::push_body`] appends; a few too many if the template has this format, else
+    /// several times too many.
     #[must_use]
     pub fn body_bytes_max(&self, format: Format) -> usize {
         let template = self.template(format);
@@ -293,7 +293,7 @@ impl Object {
         }
     }
 
-    /// Appends the JSON object alone, as `version` has it: the same but for the end of `apiVersion`.
+    /// Appends the JSON object without a line feed, with the `apiVersion` of `version`.
     pub fn push_json(&self, out: &mut Vec<u8>, version: ApiVersion) {
         let from = push_type_meta(out, version);
         self.push_from(out, Format::Json, from);
@@ -301,7 +301,7 @@ impl Object {
         out.pop();
     }
 
-    /// Appends the JSON object without `kind` and `apiVersion`, as a list has its items.
+    /// Appends the JSON object without `kind` and `apiVersion`, as in the items of a list.
     pub fn push_json_item(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.push_from(out, Format::Json, TYPE_META_BYTES);
@@ -317,7 +317,8 @@ impl Object {
         }
     }
 
-    /// Without the template: it is of another format, or a version or a time takes more bytes than there, or fewer.
+    /// Appends without the template: the format differs, or a version or a time has another length than in the
+    /// template.
     #[inline(never)]
     fn push_anew(&self, out: &mut Vec<u8>, format: Format, from: usize) {
         let start = out.len();
@@ -330,7 +331,7 @@ impl Object {
     #[inline]
     fn template(&self, format: Format) -> &Template {
         self.base.template.get_or_init(|| {
-            // YAML is made of JSON.
+            // YAML is converted from JSON.
             let format = if format == Format::Yaml { Format::Json } else { format };
             Template::new(format, &self.lease(), self.values())
         })
@@ -348,27 +349,27 @@ impl Object {
         self.metadata().deletion_timestamp.is_some()
     }
 
-    /// Whether a request about it takes long because of what it holds; a renewal does not change that.
+    /// Whether the Lease is so long that a request about it takes long; a renewal does not change that.
     #[must_use]
     pub fn is_large(&self) -> bool {
         self.base.lease.text_bytes() >= LARGE_LEASE_BYTES_MIN
     }
 
-    /// An estimate of the memory that a Lease with so many bytes of text may come to take in a table, in bytes: with
-    /// the longest encoding that it can get.
+    /// Estimate of the memory that a Lease with `text_bytes` of text may come to take in a table, in bytes, with its
+    /// longest possible encoding.
     pub(super) fn memory_bytes_max(text_bytes: usize) -> usize {
         size_of::<Base>() + text_bytes + encoded_bytes_max(text_bytes)
     }
 
-    /// As [`Object::memory_bytes`], of an object that is encoded now if it was not before. So the estimate does not
-    /// depend on who has read the object.
+    /// As [`Object::memory_bytes`], but encodes the object first if needed. So the estimate does not depend on who has
+    /// read the object.
     pub(super) fn encoded_memory_bytes(&self) -> usize {
         self.template(Format::Json);
         self.memory_bytes()
     }
 
-    /// An estimate of the memory it takes, in bytes, with all states that are renewals of it: of the object, and of its
-    /// encoding, or of the longest that it can get.
+    /// Estimate of the memory that the object takes with all renewals of it, in bytes: the object and its encoding, or
+    /// its longest possible encoding.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let Base { lease, template, .. } = &*self.base;
@@ -378,7 +379,7 @@ impl Object {
     }
 }
 
-/// Maximum number of bytes of an encoding of a Lease with so many bytes of text.
+/// Maximum length of an encoding of a Lease with `text_bytes` of text, in bytes.
 fn encoded_bytes_max(text_bytes: usize) -> usize {
     ENCODED_BYTES + ESCAPED_BYTES_MAX * text_bytes
 }
@@ -401,7 +402,7 @@ mod tests {
         assert_eq!(keys[0].parts(), ("a-b", "x"));
     }
 
-    /// Goal: the log holds no more memory than it is allowed, whatever the texts are and whenever they are encoded.
+    /// Goal: the log never exceeds its memory bound, whatever the texts are and whenever they are encoded.
     #[test]
     fn the_memory_of_a_state_is_that_of_its_text_and_its_encoding() {
         const TEXT_BYTES: usize = 100_000;

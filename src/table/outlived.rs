@@ -1,25 +1,25 @@
-//! Long Leases that the table has lost and somebody may still hold: the event log, or lists under way.
+//! Long Leases that the table has lost and the event log or running lists may still hold.
 //!
-//! What the log holds is bounded, and a list needs one state of each Lease. But lists of as many versions need as many
-//! states of it, so that who rewrites a long one beside lists that nobody reads could fill the memory before these have
-//! taken too long. Of short ones there cannot come as much in that time, and they are not looked at.
+//! The log's memory is bounded, and one list needs one state of each Lease. But lists of many versions need many states
+//! of it. So a client that rewrites a long Lease beside lists that nobody reads could fill the memory before their
+//! deadlines. Short Leases cannot add up to as much in that time, and are not tracked.
 
 use crate::limits::METERED_BYTES_MIN;
 use crate::table::object::{Object, Trace};
 use std::collections::VecDeque;
 
-/// Traces of them, which keep none of them in memory.
+/// Traces of these Leases, which keep none of them in memory.
 #[derive(Debug, Default)]
 pub(super) struct Outlived {
-    /// In no order, since those that are looked at and still held go to the back.
+    /// Traces with their bytes. Unordered, since those that are checked and still held go to the back.
     traces: VecDeque<(Trace, usize)>,
-    /// Sum of what those have taken, in bytes.
+    /// Memory that they took, in bytes.
     bytes: usize,
 }
 
 impl Outlived {
-    /// The table has lost `object`, and no renewal of it is left there. Looks at two of the others, so that there are
-    /// not many more than are held.
+    /// Adds `object`, which the table has lost with all its renewals. Checks two other traces, so that their number
+    /// stays near that of the Leases still held.
     pub(super) fn push(&mut self, object: &Object) {
         let bytes = object.memory_bytes();
         if bytes <= METERED_BYTES_MIN {
@@ -30,7 +30,7 @@ impl Outlived {
         self.look(2);
     }
 
-    /// Forgets those of the next `states_max` that nobody holds.
+    /// Checks the next `states_max` traces, and drops those that nobody holds.
     pub(super) fn look(&mut self, states_max: usize) {
         for _ in 0..states_max.min(self.traces.len()) {
             let Some((trace, bytes)) = self.traces.pop_front() else { return };
@@ -42,8 +42,7 @@ impl Outlived {
         }
     }
 
-    /// An estimate of the memory that they take, in bytes; more than that if not all have been looked at since they
-    /// were let go of.
+    /// Estimate of the memory that they take, in bytes. Too high by those freed since they were last checked.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -78,7 +77,7 @@ mod tests {
         let kept: Vec<_> = held.into_iter().take(3).collect();
         outlived.look(100);
         assert_eq!(outlived.bytes(), 3 * each);
-        // As many again, each let go of at once: they do not heap up.
+        // As many again, each freed at once: they do not pile up.
         for _ in 0..100 {
             outlived.push(&object(100_000));
             assert!(outlived.bytes() <= 6 * each, "{} of {each} each", outlived.bytes());

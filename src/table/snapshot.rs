@@ -1,8 +1,9 @@
-//! The table as it stood at one version, read piece by piece while the table goes on changing.
+//! The table at one version, read in steps while the table goes on changing.
 //!
-//! A list must be of one version, and a list of a million Leases must not stop the loop. So a [`Snapshot`] copies
-//! nothing: it walks the ordered index, and beside it what the table has lost since ([`History`]), which is kept for
-//! it. What an older version had and the table lost before the snapshot was made comes out of the event log, in steps.
+//! A list must be of one version, and a list of a million Leases must not stop the event loop. So a [`Snapshot`] copies
+//! nothing. It walks the ordered index together with the states that the table has lost since ([`History`]), which are
+//! kept for it. States of an older version that were lost before the snapshot was made come from the event log, in
+//! steps.
 //!
 //! ```text
 //!   table now:    a  b' c' e  f'
@@ -26,19 +27,19 @@ use std::fmt;
 use std::iter::Peekable;
 use std::ops::Bound;
 
-/// Which Leases a list or a watch is about, before selectors.
+/// Leases that a list or a watch covers, before selectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Range {
-    /// All of them.
+    /// All Leases.
     All,
-    /// Those of one namespace.
+    /// The Leases of one namespace.
     Namespace(Box<str>),
-    /// The one of this name, whether or not it is there.
+    /// The Lease of this name, whether or not it exists.
     Name(Key),
 }
 
 impl Range {
-    /// Whether a key is in it.
+    /// Whether the range contains a key.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         match self {
@@ -48,7 +49,7 @@ impl Range {
         }
     }
 
-    /// The keys that are in it, as bounds. `0` is the character after `/`.
+    /// The keys of the range, as bounds. `0` is the character after `/`.
     pub(super) fn bounds(&self) -> (String, Bound<String>) {
         match self {
             Self::All => (String::new(), Bound::Unbounded),
@@ -59,7 +60,7 @@ impl Range {
 }
 
 impl fmt::Display for Range {
-    /// What its keys begin with, or are. No two ranges have the same.
+    /// The prefix of its keys, or its only key. No two ranges have the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => Ok(()),
@@ -69,16 +70,16 @@ impl fmt::Display for Range {
     }
 }
 
-/// The event log has forgotten what a snapshot needs.
+/// The event log no longer holds events that a snapshot needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forgotten;
 
-/// What a step left of work that is cut into steps.
+/// The outcome of one step of longer work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
-    /// There is more to do, or may be.
+    /// More work is, or may be, left.
     More,
-    /// Nothing: that was the last step.
+    /// That was the last step.
     Done,
 }
 
@@ -87,30 +88,30 @@ pub enum Stepped {
 pub struct Snapshot {
     range: Range,
     version: ResourceVersion,
-    /// Where the rest begins: a key, or the last key given out and a NUL.
+    /// Start of the unread keys: a key, or the last key read and a NUL.
     start: String,
     end: Bound<String>,
-    /// Keeps what the table loses from when the snapshot was made.
+    /// Keeps the states that the table has lost since the snapshot was made.
     hold: Hold,
-    /// What the table had lost of the version before, as far as `caught_up`; of keys from `start` on.
+    /// States of keys from `start` on, lost before the snapshot was made and found in the log up to `caught_up`.
     lost_before: Changes,
     discard: Discard,
-    /// Version up to which the log has been read into `lost_before`. Up to the hold's nothing can come out.
+    /// Version up to which the log is in `lost_before`. No Lease comes out before it reaches the hold's version.
     caught_up: ResourceVersion,
-    /// It began within the range: what is left in all of it says nothing of `remaining`.
+    /// Whether it began within the range: the counts of the whole range then do not give `remaining`.
     is_page: bool,
-    /// Leases that were added to the range, and removed from it, between the version and the snapshot's making.
+    /// Leases added to the range, and removed from it, between the version and the snapshot's making.
     added: usize,
     removed: usize,
-    /// Leases of the range at the version that have not been given out; not known while it is behind, nor if it began
-    /// within the range and nobody has said.
+    /// Unread Leases of the range at its version. Valid once the snapshot has caught up; none if it began within the
+    /// range and the caller gave no number.
     remaining: Option<usize>,
-    /// Leases of the range when it was made.
+    /// Leases of the range when the snapshot was made.
     initial_count: usize,
 }
 
 impl Snapshot {
-    /// The range as it stands now.
+    /// Returns a snapshot of the range at the current version.
     #[must_use]
     pub fn now(table: &Table, range: Range) -> Self {
         let initial_count = count(table, &range);
@@ -133,7 +134,7 @@ impl Snapshot {
         }
     }
 
-    /// The range as it stood at `version`, which is not in the future. What has changed since is taken in at once.
+    /// Returns a snapshot of the range at `version`, which is not in the future, caught up at once.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -144,8 +145,8 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The range as it stood at `version`, which is not in the future. What has changed since is taken in by
-    /// [`Snapshot::next`], in steps: the log may be long.
+    /// Returns a snapshot of the range at `version`, which is not in the future. [`Snapshot::next`] reads the later
+    /// changes from the log in steps, since they may be many.
     ///
     /// # Errors
     /// [`Forgotten`] if the log does not go back that far.
@@ -158,11 +159,10 @@ impl Snapshot {
         }
     }
 
-    /// Takes in a part of what has changed between the snapshot's version and its making. Before that is done nothing
-    /// comes out.
+    /// Reads some of the changes between the snapshot's version and its making. No Lease comes out before all are read.
     ///
     /// # Errors
-    /// [`Forgotten`] if the log has forgotten what comes next; the snapshot is of no use then.
+    /// [`Forgotten`] if the log has dropped the next change; the snapshot is then useless.
     pub fn catch_up(&mut self, table: &Table) -> Result<Stepped, Forgotten> {
         let lag = self.lag_events();
         if lag == 0 {
@@ -177,13 +177,13 @@ impl Snapshot {
             return Ok(Stepped::More);
         }
         if !self.is_page {
-            // What stood there then, less what was added, plus what was removed.
+            // The Leases at the making, less those added, plus those removed.
             self.remaining = Some((self.initial_count + self.removed).saturating_sub(self.added));
         }
         Ok(Stepped::Done)
     }
 
-    /// Changes between the version and the snapshot's making that have not been taken in.
+    /// Number of changes between the version and the snapshot's making that are still to be read.
     fn lag_events(&self) -> usize {
         usize::try_from(self.hold.version().0.saturating_sub(self.caught_up.0)).unwrap_or(usize::MAX)
     }
@@ -200,8 +200,8 @@ impl Snapshot {
         }
     }
 
-    /// Goes on at `start`, a key in the range or something behind one, where `remaining` Leases are left if that is
-    /// known. `None` if it is not in the range: it comes from a client.
+    /// Continues at `start`, a key in the range or text that follows one, where `remaining` Leases are left if known.
+    /// Returns `None` if `start`, which a client sends, is not in the range.
     #[must_use]
     pub fn from_key(mut self, start: &str, remaining: Option<usize>) -> Option<Self> {
         let is_before_end = match &self.end {
@@ -219,46 +219,46 @@ impl Snapshot {
         Some(self)
     }
 
-    /// Whether to read it, or as many as `keys_max` of its keys, is more than a step's work, if that looks at
-    /// `keys_per_step`. What a client has said of it does not count: a token can say what it likes.
+    /// Whether reading it, or `keys_max` of its keys, takes more than one step of `keys_per_step` keys. Ignores the
+    /// number of remaining Leases that a client claims: a token can claim anything.
     #[must_use]
     pub fn is_long(&self, keys_max: usize, keys_per_step: usize) -> bool {
         self.initial_count.min(keys_max) > keys_per_step || self.lag_events() > CATCH_UP_EVENTS_PER_STEP
     }
 
-    /// The version of all that comes out.
+    /// The version of the snapshot.
     #[must_use]
     pub fn version(&self) -> ResourceVersion {
         self.version
     }
 
-    /// Which Leases it is about.
+    /// The range of the snapshot.
     #[must_use]
     pub fn range(&self) -> &Range {
         &self.range
     }
 
-    /// Leases of the range that have not been given out, if that is known.
+    /// Unread Leases of the range, if known.
     #[must_use]
     pub fn remaining(&self) -> Option<usize> {
         self.remaining
     }
 
-    /// Where to collect what comes out.
+    /// Returns an empty queue to collect the states in.
     #[must_use]
     pub fn no_states(&self) -> States {
         States::new(self.discard.clone())
     }
 
-    /// Where the next snapshot of this version would have to start to go on.
+    /// Where the next snapshot of this version must start to continue this one.
     #[must_use]
     pub fn start(&self) -> &str {
         &self.start
     }
 
-    /// The next Leases, in order, each given to `each`, which says whether to go on after it. Looks at no more than
-    /// about `keys_max` keys. [`Stepped::More`] if there are more, or, when it was `keys_max` that ended it, or when
-    /// none has come out yet because much has changed since, may be.
+    /// Gives the next Leases, in order, to `each`, which says whether to continue. Examines at most about `keys_max`
+    /// keys. Returns [`Stepped::More`] if more are left. Also returns it if more may be left: after `keys_max` keys, or
+    /// while the snapshot is still catching up.
     ///
     /// # Errors
     /// As [`Snapshot::catch_up`], which it calls.
@@ -274,7 +274,7 @@ impl Snapshot {
         if let Bound::Included(end) = &self.end
             && self.start > *end
         {
-            // A range of one name that has been given out: `BTreeMap::range` panics on bounds that cross.
+            // A range of one name that was read: `BTreeMap::range` panics on bounds that cross.
             return Ok(Stepped::Done);
         }
         let bounds = (Bound::Included(self.start.as_str()), self.end.as_ref().map(String::as_str));
@@ -292,13 +292,13 @@ impl Snapshot {
                 may_be_more = false;
                 break;
             };
-            // None: it did not exist then, or neither then nor now. Passing over it is work too.
+            // None: it did not exist at the version, or neither then nor now. Skipping it is work too.
             let Some(object) = object.flatten() else {
                 last = Some(key.clone());
                 continue;
             };
             if !wanted {
-                // One more, only to know that there is one.
+                // One more, to know that there is one.
                 is_one_more = true;
                 break;
             }
@@ -306,7 +306,7 @@ impl Snapshot {
             self.remaining = self.remaining.map(|remaining| remaining.saturating_sub(1));
             wanted = each(object);
         }
-        // The last key that was looked at may have been the last there is.
+        // The last key examined may have been the last of all.
         may_be_more &= is_one_more || keys.peek().is_some();
         drop(keys);
         drop(history);
@@ -315,7 +315,7 @@ impl Snapshot {
             self.start.push_str(last.as_str());
             self.start.push('\0');
             self.hold.advance(&self.start);
-            // One by one: `BTreeMap::split_off` counts all that are left.
+            // One by one: `BTreeMap::split_off` counts all the rest.
             while let Some(first) = self.lost_before.first_entry()
                 && first.key().as_str() < self.start.as_str()
             {
@@ -332,7 +332,7 @@ impl Drop for Snapshot {
     }
 }
 
-/// Leases in a range.
+/// Number of Leases in a range.
 fn count(table: &Table, range: &Range) -> usize {
     match range {
         Range::All => table.len(),
@@ -344,7 +344,7 @@ fn count(table: &Table, range: &Range) -> usize {
     }
 }
 
-/// Two sequences of keys in order as one. What `upper` says of a key hides what `lower` does.
+/// Merges two ordered sequences of keys. What `upper` tells of a key hides what `lower` tells.
 struct Layered<L: Iterator, U: Iterator> {
     lower: Peekable<L>,
     upper: Peekable<U>,

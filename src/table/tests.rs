@@ -1,6 +1,6 @@
-//! The table against a naive model. Goal: whatever the interleaving of writes, every version of the table can be read
-//! back as it was, in pieces and while further writes come, and the log tells how each version became the next.
-//! Method: seeded random operations on the table and on a list of plain maps, one map a version.
+//! The table against a naive model. Goal: whatever the interleaving of writes, every version can be read as it was, in
+//! steps and during further writes. The log tells how each version became the next. Method: seeded random operations on
+//! the table and on a list of plain maps, one map per version.
 
 use super::*;
 use crate::limits::{CATCH_UP_EVENTS_PER_STEP, HOLDS_LOOKED_AT, JOB_KEYS_PER_STEP, LARGE_LEASE_BYTES_MIN};
@@ -39,7 +39,7 @@ impl Model {
         lease
     }
 
-    /// One random write, the same in both.
+    /// One random write, to both.
     fn write(&mut self) {
         let lease = self.lease();
         let holder = lease.spec.holder_identity.clone().unwrap_or_default().to_string();
@@ -77,7 +77,7 @@ impl Model {
     }
 }
 
-/// What a state holds in a range, in order.
+/// The content of a range in a state, in order.
 fn expected(state: &State, range: &Range) -> Vec<(String, u64, String)> {
     let within = |key: &str| match range {
         Range::All => true,
@@ -122,7 +122,7 @@ fn every_version_reads_back_as_it_was_in_pieces_and_under_writes() {
                     break;
                 }
                 if model.rng.u8(0..4) == 0 {
-                    // The same page, asked for again by a client that brings version and start back.
+                    // The same page again, requested by a client with version and start.
                     let (start, remaining) = (snapshot.start().to_owned(), snapshot.remaining());
                     let again =
                         Snapshot::whole_at(&model.table, range.clone(), ResourceVersion(version)).expect("kept");
@@ -182,7 +182,7 @@ fn a_page_ends_exactly_where_there_is_no_more() {
             })
             .expect("kept");
         assert_eq!(stepped == Stepped::More, limit < total);
-        // The same when the number of keys that may be looked at ends it.
+        // The same when the maximum of keys to examine ends it.
         let mut snapshot = Snapshot::now(&model.table, Range::All);
         let mut left = limit;
         let stepped = snapshot
@@ -217,15 +217,15 @@ fn a_snapshot_outlives_the_log_once_it_has_caught_up() {
     assert_eq!(got, expected(model.state(version.0), &Range::All));
 }
 
-/// A snapshot under way, and what it must give.
+/// A running snapshot, and what it must give out.
 struct Reader {
     snapshot: Snapshot,
     want: Vec<(String, u64, String)>,
     got: Vec<(String, u64, String)>,
 }
 
-/// They share what is kept for them: whichever of them begins, goes on or ends first, none may see the difference, and
-/// when all have ended nothing is left.
+/// Snapshots share kept states: whichever begins, continues or ends first, none may see a difference, and nothing is
+/// left when all have ended.
 #[test]
 fn many_snapshots_at_once_read_back_each_its_own_version() {
     for seed in 0..300 {
@@ -276,8 +276,8 @@ fn many_snapshots_at_once_read_back_each_its_own_version() {
     }
 }
 
-/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; what several need is kept
-/// once.
+/// Versions that nobody reads, keys that all have passed, and ranges of others cost nothing; a state that several need
+/// is kept once.
 #[test]
 fn only_what_a_snapshot_can_still_come_to_is_kept() {
     let mut model = Model::new(1, 5);
@@ -317,7 +317,7 @@ fn only_what_a_snapshot_can_still_come_to_is_kept() {
     assert_eq!((table.discarded_len(), table.history.len()), (0, 0));
 }
 
-/// However many hold versions of other keys, and then it may be kept for somebody who does not need it.
+/// With many holds of other keys, a state may be kept for a hold that does not need it.
 #[test]
 fn a_change_asks_few_of_those_who_hold_versions() {
     let mut model = Model::new(1, 5);
@@ -370,7 +370,7 @@ fn an_older_version_is_taken_in_in_steps_while_the_table_changes() {
     }
 }
 
-/// It has nothing to show for it, but must take any key, there or not, rendered or not.
+/// Prefetching has no visible effect, but must accept any key, existing or not, rendered or not.
 #[test]
 fn prefetching_changes_nothing() {
     let mut model = Model::new(7, 100);

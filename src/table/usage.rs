@@ -1,8 +1,8 @@
-//! How many Leases each namespace has, and what those take of the memory that count towards the quota.
+//! Leases of each namespace, and the memory that counts towards the quota.
 //!
-//! Whoever may create Leases in one namespace, or make them longer, could otherwise fill the memory that everybody's
-//! are in, and the system would end the process. Leases of [`CLUSTER_NAMESPACES`] do not count: a cluster must be able
-//! to renew, and new nodes to join, however much the others have.
+//! Without a quota, a client that may write in one namespace could fill the memory that all Leases share. The system
+//! would then kill the process. Leases of [`CLUSTER_NAMESPACES`] do not count: a cluster must be able to renew, and new
+//! nodes to join, however much the others hold.
 
 use crate::lease::Lease;
 use crate::limits::METERED_BYTES_MIN;
@@ -12,31 +12,31 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-/// Of all Leases of a table.
+/// Usage of all Leases of a table.
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// Leases in each namespace; no namespace stands here with none.
+    /// Leases in each namespace, without namespaces that have none.
     counts: HashMap<String, usize, RandomState>,
-    /// How many are large.
+    /// Number of large Leases.
     large: usize,
-    /// What those that count may take, in bytes.
+    /// Bytes that count towards the quota, and the quota.
     metered_bytes: usize,
     metered_bytes_max: usize,
 }
 
-/// A write would take more than the quota leaves.
+/// A write needs more than the quota leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaExceeded {
-    /// By how many bytes more than now.
+    /// Additional bytes that the write needs.
     pub requested: usize,
-    /// Bytes of all that count now.
+    /// Bytes that count now, including promised ones.
     pub used: usize,
-    /// Bytes that they may have.
+    /// The quota, in bytes.
     pub limited: usize,
 }
 
 impl Usage {
-    /// Of an empty table, whose Leases may take `metered_bytes_max` as far as they count.
+    /// Returns the usage of an empty table with a quota of `metered_bytes_max` bytes.
     pub(super) fn new(metered_bytes_max: usize) -> Self {
         Self { counts: HashMap::default(), large: 0, metered_bytes: 0, metered_bytes_max }
     }
@@ -72,23 +72,23 @@ impl Usage {
         self.metered_bytes -= metered_bytes(object.unrenewed());
     }
 
-    /// Leases in `namespace`.
+    /// Number of Leases in `namespace`.
     pub(super) fn count_in(&self, namespace: &str) -> usize {
         self.counts.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Leases in all namespaces that are [large](Object::is_large).
+    /// Number of [large](Object::is_large) Leases in all namespaces.
     pub(super) fn large(&self) -> usize {
         self.large
     }
 
-    /// Bytes of those that count, and how many they may be.
+    /// Bytes that count towards the quota, and the quota.
     pub(super) fn metered(&self) -> (usize, usize) {
         (self.metered_bytes, self.metered_bytes_max)
     }
 
-    /// Whether `after` may take the place of `before`. What needs no more than that may always: nobody who holds a
-    /// Lease is to lose it because others have many.
+    /// Whether `after` may replace `before`. A Lease that does not grow is always admitted: no holder may lose it
+    /// because others have many.
     pub(super) fn admit(&self, before: Option<&Object>, after: &Lease, reserved: usize) -> Result<(), QuotaExceeded> {
         let requested = Self::growth(before, after);
         let (used, limited) = self.metered();
@@ -99,12 +99,12 @@ impl Usage {
         Ok(())
     }
 
-    /// Bytes that `after` counts for beyond those of `before`.
+    /// Bytes by which `after` counts for more than `before`.
     pub(super) fn growth(before: Option<&Object>, after: &Lease) -> usize {
         metered_bytes(after).saturating_sub(before.map_or(0, |object| metered_bytes(object.unrenewed())))
     }
 
-    /// Checks that it speaks of `objects`, which are all there are. Allocates nothing, so that tests may count that.
+    /// Checks the counts against `objects`, all of the table. Allocates nothing, so that tests may count allocations.
     pub(super) fn check_against(&self, objects: &Slab<Object>) {
         let all = || objects.iter().map(|(_, object)| object);
         assert_eq!(all().count(), self.counts.values().sum::<usize>(), "slab and counts");
@@ -114,8 +114,8 @@ impl Usage {
     }
 }
 
-/// Bytes for which a Lease counts: what it may come to take. A short one counts for as much as a somewhat longer one,
-/// whatever labels and the like it has beside, so that another holder with a longer name needs no more.
+/// Bytes for which a Lease counts: the most it may come to take. A short Lease counts for a minimum, beside its labels
+/// and the like, so that a holder with a longer name needs no more.
 fn metered_bytes(lease: &Lease) -> usize {
     if CLUSTER_NAMESPACES.contains(&lease.metadata.namespace.as_str()) {
         return 0;
