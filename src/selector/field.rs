@@ -1,7 +1,8 @@
 //! Field selectors over the two fields that every resource has: `metadata.name` and `metadata.namespace`.
 //!
-//! kube-apiserver reads a field selector in two steps with the validation of the other options between them: first its
-//! form, then its fields. [`FieldTerms`] is what stands between, so that of two mistakes the same one is answered.
+//! kube-apiserver reads a field selector in two steps, first its syntax, then its fields, and validates the other
+//! options in between. [`FieldTerms`] is the result of the first step, so that of two mistakes the same one is
+//! reported.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -11,14 +12,14 @@ use std::borrow::Cow;
 /// Terms that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
-    /// In the order of their text, as kube-apiserver keeps them.
+    /// Sorted by their text, as kube-apiserver keeps them.
     terms: Box<[FieldTerm]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FieldTerm {
     field: Field,
-    /// Whether the field must have the value, or must not.
+    /// Whether the field must equal the value, or must not.
     equal: bool,
     value: CompactString,
 }
@@ -30,10 +31,10 @@ enum Field {
 }
 
 impl FieldSelector {
-    /// Reads `metadata.name=a,metadata.namespace!=b`; `==` is `=`, and in a value `\` escapes `,`, `=` and itself.
+    /// Parses `metadata.name=a,metadata.namespace!=b`; `==` is `=`, and in a value `\` escapes `,`, `=` and itself.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a malformed term and for another field.
+    /// [`ApiError::BadRequest`] for a malformed term and for an unknown field.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         FieldTerms::parse(text)?.into_selector()
     }
@@ -50,7 +51,7 @@ impl FieldSelector {
         })
     }
 
-    /// How many terms one look may have to check.
+    /// Number of terms to check for one Lease, at most.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.terms.len()
@@ -62,13 +63,13 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
-    /// The one name that a selected Lease can have, for a look-up instead of a search.
+    /// The only name that a selected Lease can have, for a look-up instead of a search.
     #[must_use]
     pub fn required_name(&self) -> Option<&str> {
         self.required(Field::Name)
     }
 
-    /// The one namespace that a selected Lease can have.
+    /// The only namespace that a selected Lease can have.
     #[must_use]
     pub fn required_namespace(&self) -> Option<&str> {
         self.required(Field::Namespace)
@@ -79,18 +80,19 @@ impl FieldSelector {
     }
 }
 
-/// Terms of good form, of any fields.
+/// Well-formed terms, of any fields.
 #[derive(Debug)]
 pub struct FieldTerms<'a> {
-    /// Field, whether it must be equal, and the value without its escapes.
+    /// Field, whether it must be equal, and the unescaped value.
     terms: Vec<(&'a str, bool, Cow<'a, str>)>,
 }
 
 impl<'a> FieldTerms<'a> {
-    /// Takes `text` apart.
+    /// Splits `text` into terms.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a term without an operator and for a wrong escape; of several the first by text.
+    /// [`ApiError::BadRequest`] for a term without an operator and for an invalid escape; of several, the first by
+    /// text.
     pub fn parse(text: &'a str) -> Result<Self, ApiError> {
         let mut parts = split_terms(text);
         parts.sort_unstable();
@@ -103,7 +105,7 @@ impl<'a> FieldTerms<'a> {
                 return Err(bad_request(format!("invalid selector: '{text}'; can't understand '{part}'")));
             };
             let value = unescaped(value)?;
-            // Nothing of nothing is everything.
+            // An empty field with an empty value selects everything.
             if !(field.is_empty() && value.is_empty()) {
                 terms.push((field, equal, value));
             }
@@ -111,10 +113,10 @@ impl<'a> FieldTerms<'a> {
         Ok(Self { terms })
     }
 
-    /// Looks the fields up.
+    /// Resolves the fields.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] for a field that a Lease cannot be selected by.
+    /// [`ApiError::BadRequest`] for a field by which Leases cannot be selected.
     pub fn into_selector(self) -> Result<FieldSelector, ApiError> {
         let term = |(field, equal, value): (&str, bool, Cow<'_, str>)| {
             let field = match field {
@@ -134,7 +136,7 @@ impl<'a> FieldTerms<'a> {
     }
 }
 
-/// Splits at the commas that no backslash stands before.
+/// Splits at each comma without a backslash before it.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     let at_comma = |c: char| {
@@ -145,7 +147,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     text.split(at_comma).collect()
 }
 
-/// Field, whether it must be equal, and value, at the first operator.
+/// Splits a term at its first operator: field, whether it must be equal, and value.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term
         .bytes()
@@ -157,7 +159,7 @@ fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     Some((field, equal, value))
 }
 
-/// `value` without its escapes.
+/// Removes the escapes of `value`.
 fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
     if !value.contains(['\\', ',', '=']) {
         return Ok(Cow::Borrowed(value));
@@ -171,7 +173,7 @@ fn unescaped(value: &str) -> Result<Cow<'_, str>, ApiError> {
                 Some(c) => return Err(bad_escape(&format!("\\{c}"))),
                 None => return Err(bad_escape("\\")),
             },
-            // Go prints the character as the number it is.
+            // Go prints the character as a number.
             ',' | '=' => {
                 let message = format!("invalid field selector: unescaped character in value: {}", u32::from(c));
                 return Err(bad_request(message));

@@ -1,7 +1,7 @@
-//! Label and field selectors: which Leases a list, a watch or a deletion of a collection means.
+//! Label and field selectors: which Leases a list, a watch or a deletion of a collection selects.
 //!
-//! Parsing is cold and speaks kube-apiserver's words; matching runs for every event and every watcher, and allocates
-//! nothing.
+//! Parsing is cold, and its errors use kube-apiserver's words. Matching runs for every event and every watcher, and
+//! allocates nothing.
 
 pub mod field;
 pub mod label;
@@ -11,35 +11,36 @@ use crate::limits::SELECTOR_TERMS_PER_LOOK;
 use field::FieldSelector;
 use label::LabelSelector;
 
-/// Both selectors of a request: a Lease is meant if both match it.
+/// Both selectors of a request: a Lease is selected if both match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// By labels.
+    /// Selector by labels.
     pub labels: LabelSelector,
-    /// By name and namespace.
+    /// Selector by name and namespace.
     pub fields: FieldSelector,
 }
 
 impl Selector {
-    /// Whether the Lease of this namespace, name and labels is meant.
+    /// Whether the Lease of this namespace, name and labels is selected.
     #[must_use]
     pub fn matches(&self, namespace: &str, name: &str, labels: &StringMap) -> bool {
         self.fields.matches(namespace, name) && self.labels.matches(labels)
     }
 
-    /// Whether every Lease is meant.
+    /// Whether every Lease is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.is_everything() && self.fields.is_everything()
     }
 
-    /// How many looks without a selector one with it counts for.
+    /// Cost of examining a Lease with this selector, as a multiple of the cost without one.
     #[must_use]
     pub fn cost(&self) -> usize {
         1 + (self.labels.terms() + self.fields.terms()) / SELECTOR_TERMS_PER_LOOK
     }
 
-    /// How many Leases may be looked at with it where `looks` may be without one: at least one, or nothing would go on.
+    /// Number of Leases to examine with this selector where `looks` may be examined without one: at least one, for
+    /// progress.
     #[must_use]
     pub fn share_of(&self, looks: usize) -> usize {
         (looks / self.cost()).max(1)

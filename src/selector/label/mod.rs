@@ -1,6 +1,6 @@
 //! Label selectors: `app=web, tier in (a, b), !old, size>3`.
 //!
-//! How they are kept and what they select; what their text says is read in `parse`.
+//! How they are stored and what they match; `parse` reads their text.
 
 mod parse;
 
@@ -9,8 +9,8 @@ use crate::go::number::parse_int;
 use crate::lease::StringMap;
 use std::cmp::Ordering;
 
-/// Requirements that must all hold. A watch keeps them for as long as it lasts, and a request has room for ten
-/// thousand: so they take little more than their text.
+/// Requirements that must all hold. A watch keeps them for its lifetime, and a request has room for ten thousand. So
+/// they take little more memory than their text.
 ///
 /// ```text
 ///   text:          app web,worker size 3 old          without the blanks
@@ -18,18 +18,18 @@ use std::cmp::Ordering;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
-    /// Of each requirement the key, then the values with commas between them, which stand in no value.
+    /// For each requirement its key, then its values separated by commas, which no value contains.
     text: Box<str>,
     requirements: Box<[Requirement]>,
 }
 
-/// What must hold of one key. It stands in the text behind those of the requirements before.
+/// A requirement on one key. Its text follows that of the previous requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Requirement {
     rule: Rule,
-    /// Bytes.
+    /// Length of the key, in bytes.
     key_len: u16,
-    /// Bytes.
+    /// Length of the values with their commas, in bytes.
     values_len: u16,
 }
 
@@ -37,27 +37,27 @@ struct Requirement {
 enum Rule {
     DoesNotExist,
     Exists,
-    /// Than its one value, a number.
+    /// Greater than its one value, a number.
     GreaterThan,
-    /// One of its values, which are sorted and never none.
+    /// One of its values: at least one, sorted.
     In,
-    /// Than its one value, a number.
+    /// Less than its one value, a number.
     LessThan,
-    /// None of its values, which are sorted and never none.
+    /// None of its values: at least one, sorted.
     NotIn,
 }
 
 impl LabelSelector {
-    /// Reads a selector; the empty text selects everything.
+    /// Parses a selector; the empty text selects everything.
     ///
     /// # Errors
-    /// [`ApiError::BadRequest`] with kube-apiserver's words for what is wrong first.
+    /// [`ApiError::BadRequest`] with kube-apiserver's message for the first mistake.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let parsed = parse::parse(text).map_err(|message| ApiError::BadRequest { message })?;
         Ok(Self { text: parsed.text.into(), requirements: parsed.requirements.into() })
     }
 
-    /// Whether something with these labels is selected.
+    /// Whether an object with these labels is selected.
     #[must_use]
     pub fn matches(&self, labels: &StringMap) -> bool {
         let mut rest = &*self.text;
@@ -69,13 +69,13 @@ impl LabelSelector {
         })
     }
 
-    /// How many requirements one look may have to check.
+    /// Number of requirements to check for one object, at most.
     #[must_use]
     pub fn terms(&self) -> usize {
         self.requirements.len()
     }
 
-    /// Whether anything at all is selected.
+    /// Whether every object is selected.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.requirements.is_empty()
@@ -83,7 +83,7 @@ impl LabelSelector {
 }
 
 impl Rule {
-    /// Whether the rule with `values` holds for the value of its key, if there is one.
+    /// Whether the rule with `values` holds for its key's value; none if the label is absent.
     fn matches(self, values: &str, value: Option<&str>) -> bool {
         let compared = |value| Some(parse_int(value).ok()?.cmp(&parse_int(values).ok()?));
         match (self, value) {
@@ -99,7 +99,7 @@ impl Rule {
     }
 }
 
-/// Whether `value` is one of `values`, which are sorted and have commas between them. They may be thousands.
+/// Whether `value` is one of the sorted, comma-separated `values`. Searches by halves, since there may be thousands.
 fn is_among(values: &str, value: &str) -> bool {
     let (mut rest, value) = (values.as_bytes(), value.as_bytes());
     loop {
@@ -118,7 +118,7 @@ fn is_among(values: &str, value: &str) -> bool {
     }
 }
 
-/// A [`LabelSelector`] that grows.
+/// A [`LabelSelector`] under construction.
 #[derive(Default)]
 struct Parsed {
     text: String,
@@ -126,7 +126,7 @@ struct Parsed {
 }
 
 impl Parsed {
-    /// Adds what must hold of `key`.
+    /// Adds a requirement on `key`.
     fn push(&mut self, key: &str, rule: Rule, values: &[&str]) -> Result<(), String> {
         self.text.push_str(key);
         let values_start = self.text.len();
@@ -136,7 +136,7 @@ impl Parsed {
             }
             self.text.push_str(value);
         }
-        // Longer ones come in no request.
+        // No request has room for longer ones.
         let len = |bytes: usize| u16::try_from(bytes).map_err(|_| "too long".to_owned());
         let (key_len, values_len) = (len(key.len())?, len(self.text.len() - values_start)?);
         self.requirements.push(Requirement { rule, key_len, values_len });
@@ -157,7 +157,7 @@ mod tests {
         LabelSelector::parse(text).expect(text).matches(&labels(pairs))
     }
 
-    /// The selectors of the conformance trace, and of its six Leases those that they select.
+    /// The selectors of the conformance trace, with those of its six Leases that each selects.
     #[test]
     fn selects_as_kube_apiserver_does() {
         let leases: Vec<(&str, Vec<(&str, &str)>)> = vec![
@@ -228,7 +228,7 @@ mod tests {
         assert!(!matches("a>9223372036854775806", &[("a", "9223372036854775808")]));
     }
 
-    /// Values stand in one text; of a random choice of them each is found in it, and no other.
+    /// All values stand in one text: each of a random set is found in it, and no other value is.
     #[test]
     fn a_value_is_found_among_many() {
         let mut rng = fastrand::Rng::with_seed(5);
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// A watch keeps its selector: what that holds is not to be many times what was sent.
+    /// A watch keeps its selector, which must not take many times the memory of its text.
     #[test]
     fn a_selector_takes_little_more_than_its_text() {
         let values = (0..2000).map(|value| value.to_string()).collect::<Vec<_>>().join(",");
@@ -269,8 +269,8 @@ mod tests {
         }
     }
 
-    /// Goal: parsing and matching agree with the definition. Method: random requirements, written as text and answered
-    /// by a naive reading of the API's documentation, over random label sets.
+    /// Goal: parsing and matching agree with the definition. Method: random requirements as text over random label
+    /// sets, against a naive reading of the API's documentation.
     #[test]
     fn agrees_with_a_naive_matcher() {
         const KEYS: &[&str] = &["a", "b", "c"];
@@ -300,7 +300,7 @@ mod tests {
                     4 => (format!("!{key}"), value.is_none()),
                     5 => (format!("{key}>{number}"), number_of(value).is_some_and(|v| v > number)),
                     6 => (format!("{key}<{number}"), number_of(value).is_some_and(|v| v < number)),
-                    // Three empty values in a row are an error of their own.
+                    // Three empty values in a row are a separate error.
                     7 if !list.join(",").contains(",,") && list.join(",") != "," => {
                         (format!("{key} in ({})", list.join(",")), value.is_some_and(|v| list.contains(&v)))
                     }

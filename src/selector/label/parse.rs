@@ -1,8 +1,8 @@
-//! The text of a label selector: tokens, grammar, and the words for what is wrong.
+//! The text of a label selector: tokens, grammar and error messages.
 //!
-//! The grammar is that of Kubernetes ("Labels and Selectors") with its corners: an operator word is a value where a
-//! value is expected, an empty value is a value, and a NUL ends the text. The tokens are slices of the text; parsing
-//! takes time in proportion to it, but for the sorting of a value list.
+//! The grammar is that of Kubernetes ("Labels and Selectors") with its special cases. An operator word is a value where
+//! a value is expected, an empty value is a value, and a NUL ends the text. Tokens are slices of the text. Parsing
+//! takes linear time, except for sorting a value list.
 
 use super::{Parsed, Rule};
 use crate::api_error::FieldError;
@@ -12,7 +12,7 @@ use crate::lease::validation::format::{
 };
 use std::collections::BTreeSet;
 
-/// What a token is; its text stands beside it.
+/// Kind of a token; its text stands beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     ClosedParenthesis,
@@ -32,10 +32,10 @@ enum Kind {
 
 type Token<'a> = (Kind, &'a str);
 
-/// Cuts the text into tokens. At the end, and at a NUL where a token could begin, it gives [`Kind::EndOfString`].
+/// Splits the text into tokens. At the end, and at a NUL where a token could begin, it returns [`Kind::EndOfString`].
 struct Lexer<'a> {
     text: &'a str,
-    /// Where the next token begins; always at the border of a character.
+    /// Where the next token begins; always a character boundary.
     at: usize,
 }
 
@@ -59,12 +59,12 @@ impl<'a> Lexer<'a> {
         };
         let length = if matches!(kind, Kind::DoubleEquals | Kind::NotEquals) { 2 } else { 1 };
         let (symbol, after) = rest.split_at_checked(length).unwrap_or((rest, ""));
-        // A NUL right after an operator is read with it.
+        // A NUL right after an operator is consumed with it.
         self.at += length + usize::from(after.starts_with('\0'));
         (kind, symbol)
     }
 
-    /// A word up to white space, an operator or a NUL, which is read with it.
+    /// A word up to white space, an operator or a NUL; the NUL is consumed with it.
     fn word(&mut self, rest: &'a str) -> Token<'a> {
         const ENDS: [char; 12] = ['=', '!', '(', ')', ',', '>', '<', ' ', '\t', '\r', '\n', '\0'];
         let (word, after) = rest.split_at_checked(rest.find(ENDS).unwrap_or(rest.len())).unwrap_or((rest, ""));
@@ -77,14 +77,14 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Recursive descent over the tokens, one looked ahead.
+/// Recursive-descent parser with one token of look-ahead.
 struct Parser<'a> {
     lexer: Lexer<'a>,
     next: Token<'a>,
     parsed: Parsed,
 }
 
-/// Reads a whole selector, or says in kube-apiserver's words what is wrong first.
+/// Parses a whole selector, or returns kube-apiserver's message for the first mistake.
 pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Parser::new(text).parse()
 }
@@ -96,13 +96,13 @@ impl<'a> Parser<'a> {
         Self { lexer, next, parsed: Parsed::default() }
     }
 
-    /// Takes the next token; past the end it is the end again.
+    /// Takes the next token; at the end it stays there.
     fn consume(&mut self) -> Token<'a> {
         let following = if self.next.0 == Kind::EndOfString { self.next } else { self.lexer.next_token() };
         std::mem::replace(&mut self.next, following)
     }
 
-    /// The kind of the next token where a key or value is expected: there `in` and `notin` are words like others.
+    /// Kind of the next token where a key or value is expected: `in` and `notin` are ordinary words there.
     fn next_kind(&self) -> Kind {
         as_value(self.next).0
     }
@@ -136,7 +136,7 @@ impl<'a> Parser<'a> {
         if !is_qualified_name(key) {
             return Err(invalid("<nil>", key, &qualified_name_complaints(key).join("; ")));
         }
-        // After `!key` no operator is looked for; what follows the key is the caller's to refuse.
+        // After `!key` no operator is expected; the caller refuses what follows.
         match self.next_kind() {
             _ if negated => self.parsed.push(key, Rule::DoesNotExist, &[]),
             Kind::EndOfString | Kind::Comma => self.parsed.push(key, Rule::Exists, &[]),
@@ -156,14 +156,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A value list, checked.
+    /// Parses a value list and checks it.
     fn value_list(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let values: Vec<&str> = self.values_in_parentheses()?.into_iter().collect();
         check_values(key, &values, false)?;
         self.parsed.push(key, rule, &values)
     }
 
-    /// A single value, checked; of a bound a number.
+    /// Parses a single value and checks it; a bound must be a number.
     fn one_value(&mut self, key: &str, rule: Rule) -> Result<(), String> {
         let value = self.value()?;
         check_values(key, &[value], matches!(rule, Rule::GreaterThan | Rule::LessThan))?;
@@ -185,8 +185,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Values up to and with the closing parenthesis. Between, before and after commas a missing value is the empty
-    /// one.
+    /// Parses values up to and including the closing parenthesis. A missing value before, between or after commas is
+    /// the empty value.
     fn values(&mut self) -> Result<BTreeSet<&'a str>, String> {
         let mut values = BTreeSet::new();
         loop {
@@ -219,7 +219,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value, which is empty at the end and before a comma.
+    /// Parses one value, which is empty at the end and before a comma.
     fn value(&mut self) -> Result<&'a str, String> {
         if matches!(self.next_kind(), Kind::EndOfString | Kind::Comma) {
             return Ok("");
@@ -231,15 +231,15 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The token where a key or value is expected.
+/// Reads the token where a key or value is expected.
 fn as_value((kind, text): Token<'_>) -> Token<'_> {
     (if matches!(kind, Kind::In | Kind::NotIn) { Kind::Identifier } else { kind }, text)
 }
 
-/// Maximum number of complaints about one value list. kube-apiserver has no bound; nobody reads on.
+/// Maximum number of complaints about one value list. kube-apiserver has no limit; nobody reads further.
 const COMPLAINTS_MAX: usize = 64;
 
-/// Refuses values that no label can have, each for itself, and with `numbers` those that are none.
+/// Refuses each value that no label can have and, with `numbers`, each that is not a number.
 fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String> {
     let mut complaints = Vec::new();
     for (i, &value) in values.iter().enumerate() {
@@ -262,7 +262,7 @@ fn check_values(key: &str, values: &[&str], numbers: bool) -> Result<(), String>
     }
 }
 
-/// `field.Error` as one sentence.
+/// Writes a `field.Error` as one sentence.
 #[cold]
 fn invalid(field: &str, value: &str, detail: &str) -> String {
     let error = FieldError::invalid(field, value, detail);
