@@ -1,4 +1,4 @@
-//! Options of a deletion, which come in the body or in the query.
+//! Options of a deletion, from the body or the query.
 
 use super::{Query, dry_run_complaint, integer, is_true, keep_first, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
@@ -6,13 +6,13 @@ use crate::codec::{DeleteOptions, Preconditions};
 use crate::go::json::json_quoted;
 use compact_str::CompactString;
 
-/// Ways to treat what the deleted object owns, and `nil`, as kube-apiserver lists them.
+/// The propagation policies as kube-apiserver lists them, with `nil`.
 const PROPAGATION_POLICIES: [&str; 4] = ["Foreground", "Background", "Orphan", "nil"];
 
-/// The options of a deletion: those of the body if there is one, else those of the query; valid either way.
+/// Returns the valid options of a deletion: those of the body if there is one, else those of the query.
 ///
 /// # Errors
-/// 400 for a number that does not parse, 422 for unsupported values and for options that exclude each other.
+/// 400 for a number that does not parse; 422 for unsupported values and for options that exclude each other.
 pub fn merge_delete_options(query: &Query<'_>, body: Option<DeleteOptions>) -> Result<DeleteOptions, ApiError> {
     let options = body.map_or_else(|| from_query(query), Ok)?;
     valid_or("DeleteOptions", complaints(&options))?;

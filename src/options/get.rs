@@ -7,7 +7,7 @@ use compact_str::CompactString;
 /// `metav1.GetOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GetOptions {
-    /// The version that the answer must not be older than, unread
+    /// Version that the answer must be no older than, not yet parsed
     /// ([`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
     pub resource_version: CompactString,
 }
@@ -16,7 +16,7 @@ impl GetOptions {
     /// Reads the options of a get.
     ///
     /// # Errors
-    /// 400 for the `export` that is gone from the API.
+    /// 400 for `export`, which the API no longer has.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());

@@ -1,4 +1,4 @@
-//! Options of a list, of a watch and of the deletion of a collection.
+//! Options of a list, a watch and a deletion of a collection.
 
 use super::{Query, integer, is_true, keep_first, text_or_empty, valid_or};
 use crate::api_error::{ApiError, FieldError, FieldErrorKind};
@@ -9,46 +9,46 @@ use crate::selector::label::LabelSelector;
 use compact_str::CompactString;
 use std::borrow::Cow;
 
-/// `metav1.ListOptions`, converted and valid.
+/// `metav1.ListOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Which Leases.
+    /// Leases to select.
     pub selector: Selector,
-    /// Whether changes are asked for, not a list.
+    /// Whether the request is a watch.
     pub watch: bool,
-    /// Whether a watch may get bookmarks.
+    /// Whether the client accepts bookmarks.
     pub allow_watch_bookmarks: bool,
-    /// The version asked for, unread, since list and watch fail with different errors
+    /// Requested version, not yet parsed, since list and watch fail with different errors
     /// ([`parse_list_resource_version`](super::parse_list_resource_version),
     /// [`parse_watch_resource_version`](super::parse_watch_resource_version)); empty for the newest.
     pub resource_version: CompactString,
-    /// How `resource_version` is meant.
+    /// Meaning of `resource_version`.
     pub resource_version_match: ResourceVersionMatch,
-    /// Seconds after which a watch ends; any sign.
+    /// Timeout of a watch, in seconds; may be negative.
     pub timeout_seconds: Option<i64>,
-    /// Maximum number of items in one page; 0 and below are no limit.
+    /// Maximum number of items in one page; no limit if 0 or negative.
     pub limit: i64,
-    /// Where the next page begins, unread; empty for the first.
+    /// Token of the page, not yet decoded; empty for the first page.
     pub continue_token: String,
-    /// Whether a watch begins with what is there. [`ListOptions::parse`] fills it in for a watch from no version and
-    /// from 0, so that `None` means a watch that begins with the changes after `resource_version`.
+    /// Whether a watch begins with the existing Leases. [`ListOptions::parse`] sets it for a watch without a version or
+    /// from 0, so `None` means a watch that begins with the changes after `resource_version`.
     pub send_initial_events: Option<bool>,
 }
 
-/// How a `resourceVersion` is meant.
+/// Meaning of a `resourceVersion`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
-    /// Not said.
+    /// Not given.
     #[default]
     None,
-    /// The state at this version.
+    /// The state at exactly this version.
     Exact,
-    /// Any state that is not older.
+    /// Any state no older than this version.
     NotOlderThan,
 }
 
 impl ResourceVersionMatch {
-    /// What `text` says, if it says something that the API knows.
+    /// Returns the match that `text` names, if the API knows it.
     fn known(text: &str) -> Option<Self> {
         match text {
             "" => Some(Self::None),
@@ -59,15 +59,16 @@ impl ResourceVersionMatch {
     }
 }
 
-/// Field of most complaints about these options.
+/// Field of most complaints below.
 const MATCH: &str = "resourceVersionMatch";
 
 impl ListOptions {
-    /// Reads the options of a list or a watch.
+    /// Parses the options of a list or a watch.
     ///
     /// # Errors
-    /// 400 for a number or selector that cannot be read, 422 for options that do not go together. Of several mistakes
-    /// the one is told that kube-apiserver sees first: numbers, labels, form of the fields, validation, unknown fields.
+    /// 400 for a number or selector that does not parse; 422 for an invalid combination of options. Of several
+    /// mistakes, reports the one that kube-apiserver sees first. Its order: numbers, labels, syntax of fields,
+    /// validation, unknown fields.
     pub fn parse(query: &Query<'_>) -> Result<Self, ApiError> {
         if query.is_empty() {
             return Ok(Self::default());
@@ -82,7 +83,8 @@ impl ListOptions {
         let mut version_match = text_or_empty(&raw.resource_version_match);
         let watch = raw.watch.unwrap_or_default();
         let version = text_or_empty(&raw.resource_version);
-        // A watch from nowhere always began with what is there; since streamed lists it says so (KEP-3157).
+        // A watch without a version has always begun with the existing objects; streaming lists made that explicit
+        // (KEP-3157).
         if watch && send_initial_events.is_none() && version_match.is_empty() && matches!(version, "" | "0") {
             send_initial_events = Some(true);
             version_match = "NotOlderThan";
@@ -104,7 +106,7 @@ impl ListOptions {
     }
 }
 
-/// The first value of each parameter, not yet converted.
+/// First value of each parameter; booleans are converted.
 #[derive(Default)]
 struct Raw<'a> {
     allow_watch_bookmarks: Option<bool>,
@@ -141,7 +143,7 @@ impl<'a> Raw<'a> {
     }
 }
 
-/// The options that must go together.
+/// Options that are validated together.
 struct Given<'a> {
     version: &'a str,
     version_match: &'a str,
@@ -213,7 +215,7 @@ mod tests {
         ListOptions::parse(&Query::new(raw)).expect(raw)
     }
 
-    /// Code and message of the refusal.
+    /// Code and message of the error.
     fn refusal(raw: &str) -> (u16, String) {
         let status = ListOptions::parse(&Query::new(raw)).expect_err(raw).status();
         (status.code, status.message)

@@ -1,8 +1,8 @@
-//! The options that a request carries in its query, typed and checked as kube-apiserver does it.
+//! Options in a request's query, converted and validated as in kube-apiserver.
 //!
-//! [`Query`] knows the encoding, the `*Options` know the verbs. First every value is converted, which fails with 400
-//! and the converter's words, then all are validated together, which fails with 422 and one cause for each complaint.
-//! Parameters that a verb does not know are passed over.
+//! [`Query`] knows the encoding, the `*Options` know the verbs. First each value is converted; a failure is 400 with
+//! the converter's message. Then all are validated together; a failure is 422 with one cause for each complaint.
+//! Parameters that a verb does not know are ignored.
 
 mod delete;
 mod get;
@@ -23,7 +23,7 @@ use crate::go::json::json_strings;
 use crate::go::number::{parse_int, parse_uint};
 use std::borrow::Cow;
 
-/// The `resourceVersion` of a list. None and `0` are 0.
+/// Parses the `resourceVersion` of a list. An empty one is 0.
 ///
 /// # Errors
 /// 400 if it is not a number.
@@ -31,15 +31,15 @@ pub fn parse_list_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|why| ApiError::BadRequest { message: format!("invalid resource version: {why}") })
 }
 
-/// The `resourceVersion` of a watch or of a get. None and `0` are 0.
+/// Parses the `resourceVersion` of a watch or a get. An empty one is 0.
 ///
 /// # Errors
-/// 500 if it is not a number: kube-apiserver forgets here that the client is to blame.
+/// 500 if it is not a number: kube-apiserver does not report it here as the client's mistake.
 pub fn parse_watch_resource_version(text: &str) -> Result<u64, ApiError> {
     resource_version(text).map_err(|message| ApiError::Unclassified { message })
 }
 
-/// The `metadata.resourceVersion` of an object in a body. None is 0, which no object has.
+/// Parses the `metadata.resourceVersion` of an object in a body. An empty one is 0, which no object has.
 ///
 /// # Errors
 /// 500 if it is not a number.
@@ -60,28 +60,28 @@ fn resource_version(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A boolean parameter that is there: true unless it says `0` or `false`, so true if it says nothing.
+/// Reads a boolean parameter that is present: false for `0` and `false`, else true, even if empty.
 fn is_true(value: &str) -> bool {
     value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
-/// Whether a list asks for changes.
+/// Whether a list has `watch` set.
 #[must_use]
 pub fn asks_to_watch(query: &Query<'_>) -> bool {
     query.value("watch").is_some_and(|value| is_true(&value))
 }
 
-/// An integer parameter that is there.
+/// Parses an integer parameter that is present.
 fn integer(value: &str) -> Result<i64, ApiError> {
     parse_int(value).map_err(|why| ApiError::BadRequest { message: why.to_string() })
 }
 
-/// Keeps the first value of a parameter that comes again.
+/// Keeps the first value of a repeated parameter.
 fn keep_first<T>(kept: &mut Option<T>, value: T) {
     kept.get_or_insert(value);
 }
 
-/// What `dryRun` may not be: anything but `All`, however often.
+/// The complaint about a `dryRun` with a value other than `All`.
 fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     if dry_run.iter().all(|value| value.as_ref() == "All") {
         return None;
@@ -90,7 +90,7 @@ fn dry_run_complaint<S: AsRef<str>>(dry_run: &[S]) -> Option<FieldError> {
     Some(FieldError { field: "dryRun".to_owned(), kind })
 }
 
-/// 422 if there are complaints about options of this kind.
+/// Returns 422 if there are complaints about options of this kind.
 fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError> {
     if causes.is_empty() {
         return Ok(());
@@ -98,7 +98,7 @@ fn valid_or(kind: &'static str, causes: Vec<FieldError>) -> Result<(), ApiError>
     Err(ApiError::Invalid { subject: InvalidSubject::Options(kind), name: String::new(), causes })
 }
 
-/// A parameter's text, empty if it is not there.
+/// A parameter's text; empty if absent.
 fn text_or_empty<'a>(value: &'a Option<Cow<'_, str>>) -> &'a str {
     value.as_deref().unwrap_or_default()
 }

@@ -1,9 +1,8 @@
-//! The query of a request's URL, decoded as Go's `url.ParseQuery` does it.
+//! The query of a request's URL, decoded like Go's `url.ParseQuery`.
 
 use std::borrow::Cow;
 
-/// A query as it stands in the URL, without the `?`. Decoding happens on the way and allocates only where an escape or
-/// a `+` demands it.
+/// The query as in the URL, without the `?`. Decoding is lazy, and allocates only for an escape or a `+`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<'a> {
     raw: &'a str,
@@ -16,14 +15,14 @@ impl<'a> Query<'a> {
         Self { raw }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the query is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.raw.is_empty()
     }
 
-    /// All pairs of name and value, decoded, in their order. A pair with a `;` or with a broken escape is dropped.
-    /// Bytes that are not UTF-8 come as U+FFFD.
+    /// All pairs of name and value, decoded, in order. Drops pairs with a `;` or a malformed escape. Invalid UTF-8
+    /// becomes U+FFFD.
     pub fn pairs(&self) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> + use<'a> {
         self.raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')).filter_map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -31,14 +30,14 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// The first value of `name`.
+    /// Returns the first value of `name`.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<Cow<'a, str>> {
         self.pairs().find(|(found, _)| found == name).map(|(_, value)| value)
     }
 }
 
-/// `text` with `+` for a space and `%` with two hexadecimal digits for a byte; nothing if an escape is broken.
+/// Decodes `+` to a space and `%` with two hexadecimal digits to a byte; `None` if an escape is malformed.
 fn decoded(text: &str) -> Option<Cow<'_, str>> {
     if !text.bytes().any(|b| b == b'%' || b == b'+') {
         return Some(Cow::Borrowed(text));

@@ -1,14 +1,14 @@
-//! The parameter `timeout` of all requests that are not watches (apiserver `endpoints/filters/request_deadline.go`).
-//! None takes long enough here to be cut short, but a value that is no duration is refused, before all else.
+//! The `timeout` parameter of all requests that are not watches (apiserver `endpoints/filters/request_deadline.go`). No
+//! request takes long enough here to be cut short, but an invalid duration is refused, before any other check.
 
 use super::Query;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted_ascii;
 
-/// Checks the parameter, if there is one.
+/// Checks the parameter, if present.
 ///
 /// # Errors
-/// 400 in kube-apiserver's words.
+/// 400 with kube-apiserver's message.
 pub fn check_timeout(query: &Query<'_>) -> Result<(), ApiError> {
     let timeout = query.value("timeout").unwrap_or_default();
     if timeout.is_empty() {
@@ -19,7 +19,7 @@ pub fn check_timeout(query: &Query<'_>) -> Result<(), ApiError> {
     })
 }
 
-/// Go's `time.ParseDuration`, but for the value.
+/// Go's `time.ParseDuration`, without the result.
 fn check_duration(text: &str) -> Result<(), String> {
     let shown = go_quoted_ascii(text.as_bytes());
     let invalid = || format!("invalid duration {shown}");

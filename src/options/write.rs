@@ -8,45 +8,45 @@ use crate::patch::PatchType;
 use compact_str::CompactString;
 use std::borrow::Cow;
 
-/// `metav1.CreateOptions`, `UpdateOptions` and `PatchOptions`, converted and valid.
+/// `metav1.CreateOptions`, `UpdateOptions` and `PatchOptions`, converted and validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Whether nothing is to be stored.
+    /// Whether to store nothing.
     pub dry_run: bool,
-    /// Who owns the written fields; empty for what the user agent says.
+    /// Manager of the written fields; empty for the default from the user agent.
     pub field_manager: CompactString,
-    /// What to do about unknown and repeated fields.
+    /// Handling of unknown and repeated fields.
     pub field_validation: FieldValidation,
-    /// Whether an apply takes fields from their owners; only ever set for one.
+    /// Whether an apply takes fields from their managers; set only for an apply.
     pub force: Option<bool>,
 }
 
-/// What to do about unknown and repeated fields in a body.
+/// Handling of unknown and repeated fields in a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop them.
+    /// Drops them.
     Ignore,
-    /// Drop them and say so in a `Warning` header.
+    /// Drops them and adds a `Warning` header.
     #[default]
     Warn,
-    /// Refuse the request.
+    /// Refuses the request.
     Strict,
 }
 
 impl WriteOptions {
-    /// Reads the options of a creation or an update, named by `kind`: `CreateOptions`, `UpdateOptions`. With
-    /// `PatchOptions` it reads those of a patch that is no apply.
+    /// Parses the options of a creation or an update, named by `kind`: `CreateOptions`, `UpdateOptions`. With
+    /// `PatchOptions`, parses those of a patch that is not an apply.
     ///
     /// # Errors
-    /// 422 for values that the API does not know.
+    /// 422 for unsupported values.
     pub fn parse(query: &Query<'_>, kind: &'static str) -> Result<Self, ApiError> {
         Self::parse_as(query, kind, false)
     }
 
-    /// Reads the options of a patch.
+    /// Parses the options of a patch.
     ///
     /// # Errors
-    /// 422 for values that the API does not know or that this kind of patch does not take.
+    /// 422 for unsupported values and for options that this kind of patch does not take.
     pub fn parse_patch(query: &Query<'_>, patch_type: PatchType) -> Result<Self, ApiError> {
         Self::parse_as(query, PATCH_OPTIONS, patch_type == PatchType::Apply)
     }
@@ -93,7 +93,7 @@ impl WriteOptions {
     }
 }
 
-/// Kind of the options of a patch.
+/// Kind of a patch's options.
 const PATCH_OPTIONS: &str = "PatchOptions";
 
 #[cfg(test)]
