@@ -1,5 +1,5 @@
-//! The grammar of the two fields, as the Go libraries read it that kube-apiserver uses: `goautoneg` for `Accept`,
-//! `mime` for `Content-Type`.
+//! The grammar of the two fields, as kube-apiserver's Go libraries parse it: `goautoneg` for `Accept`, `mime` for
+//! `Content-Type`.
 
 /// A media range of `Accept`.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(super) struct Range<'a> {
 }
 
 impl<'a> Range<'a> {
-    /// Reads one range; nothing if it is none.
+    /// Parses one media range; `None` if malformed.
     fn parse(text: &'a [u8]) -> Option<Self> {
         let (media_type, parameters) = split(trimmed(text), b';');
         let (main_type, rest) = split(media_type, b'/');
@@ -24,7 +24,7 @@ impl<'a> Range<'a> {
         let mut range = Self { main_type, subtype, quality: 1.0, parameters };
         for (name, value) in pairs(parameters) {
             if name == b"q" {
-                // What is no number is 0, blanks before it too.
+                // A value that is not a number is 0, also one with blanks before it.
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
                 range.quality = number.unwrap_or(0.0);
             }
@@ -32,12 +32,12 @@ impl<'a> Range<'a> {
         Some(range)
     }
 
-    /// Names and values, but for the quality.
+    /// Names and values of the parameters, without the quality.
     pub(super) fn parameters(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         pairs(self.parameters).filter(|(name, _)| name != b"q").map(|(name, value)| (name, trimmed(value)))
     }
 
-    /// Whether this one is preferred to `other`. That is no order: both may be preferred to each other.
+    /// Whether this range is preferred to `other`. This is not an order: each may be preferred to the other.
     fn is_before(&self, other: &Self) -> bool {
         self.quality > other.quality
             || (self.main_type != b"*" && other.main_type == b"*")
@@ -45,11 +45,11 @@ impl<'a> Range<'a> {
     }
 }
 
-/// The ranges, the preferred first.
+/// Returns the ranges of `accept`, most preferred first.
 pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
     let mut ranges: Vec<_> = accept.split(|byte| *byte == b',').filter_map(Range::parse).collect();
     if ranges.len() <= INSERTION_SORT_MAX {
-        // Go sorts by insertion up to here, and where preference is no order that decides the outcome.
+        // Go uses insertion sort up to here, which decides the outcome where the preference is not an order.
         for end in 1..ranges.len() {
             for at in (1..=end).rev() {
                 match ranges.get(at - 1..=at) {
@@ -59,16 +59,16 @@ pub(super) fn ranges(accept: &[u8]) -> Vec<Range<'_>> {
             }
         }
     } else {
-        // Nobody sends as many; only that it ends in time matters.
+        // No real client sends as many; only the run time matters.
         ranges.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     }
     ranges
 }
 
-/// Slices up to this length are sorted by insertion in Go.
+/// Length up to which Go sorts slices by insertion.
 const INSERTION_SORT_MAX: usize = 12;
 
-/// Names and values between semicolons. What has no value, or two, is passed over.
+/// Names and values between semicolons. A parameter with no value, or with two, is skipped.
 fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     parameters.split(|byte| *byte == b';').filter_map(|parameter| {
         let (name, rest) = split(parameter, b'=');
@@ -77,21 +77,21 @@ fn pairs(parameters: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// What stands before and behind the first `separator`.
+/// Splits at the first `separator`.
 fn split(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
     let mut parts = text.splitn(2, |byte| *byte == separator);
     (parts.next().unwrap_or_default(), parts.next().unwrap_or_default())
 }
 
-/// `text` without the spaces around it; other blanks stay.
+/// Trims spaces, but no other white space.
 pub(super) fn trimmed(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|byte| *byte != b' ').unwrap_or(text.len());
     let end = text.iter().rposition(|byte| *byte != b' ').map_or(start, |at| at + 1);
     text.get(start..end).unwrap_or_default()
 }
 
-/// Whether all that stands behind a media type in `Content-Type` is well-formed: values that are tokens or quoted, and
-/// no name with two values (RFC 9110 §5.6.6).
+/// Whether the parameters of a `Content-Type` are well-formed: each value a token or quoted string, and no name with
+/// two different values (RFC 9110 §5.6.6).
 pub(super) fn are_parameters(text: &[u8]) -> bool {
     let mut seen: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     let mut rest = text.trim_ascii_start();
@@ -99,7 +99,7 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
         let Some(after) = rest.strip_prefix(b";") else { return false };
         let (name, after) = token(after.trim_ascii_start());
         if name.is_empty() {
-            // A semicolon at the end is passed over.
+            // A trailing semicolon is allowed.
             return after.is_empty();
         }
         let Some(after) = after.trim_ascii_start().strip_prefix(b"=") else { return false };
@@ -114,10 +114,10 @@ pub(super) fn are_parameters(text: &[u8]) -> bool {
     true
 }
 
-/// Maximum number of parameters of a body's type; nobody sends one in good faith that has more than two.
+/// Maximum number of parameters of a body's type; no honest client sends more than two.
 const PARAMETERS_MAX: usize = 32;
 
-/// What no token contains.
+/// Characters that no token contains.
 const SPECIALS: &[u8] = b"()<>@,;:\\\"/[]?=";
 
 fn token(text: &[u8]) -> (&[u8], &[u8]) {
@@ -126,7 +126,7 @@ fn token(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at_checked(end).unwrap_or((text, &[]))
 }
 
-/// A token or what a quoted string says, and what follows; nothing if neither stands there.
+/// Parses a token or the content of a quoted string; returns it and the rest, or `None` if neither is there.
 fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let Some(quoted) = text.strip_prefix(b"\"") else {
         let (value, after) = token(text);
@@ -136,7 +136,7 @@ fn value(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let mut bytes = quoted.iter().enumerate();
     while let Some((at, byte)) = bytes.next() {
         match byte {
-            // Before what needs no escape it stands for itself.
+            // A backslash before a character that needs no escape is literal.
             b'\\' => match quoted.get(at + 1) {
                 Some(next) if SPECIALS.contains(next) => {
                     value.extend(bytes.next().map(|(_, next)| *next));
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(order("a/a;q=0.5,b/b"), ["b/b", "a/a"]);
         assert_eq!(order("a/a , b/b"), ["a/a", "b/b"]);
         assert_eq!(order("*/*,a/*,a/a"), ["a/a", "a/*", "*/*"]);
-        // A quality that is no number is none, and one that is very small is still more.
+        // A quality that is not a number is 0; a very small one is still higher.
         assert_eq!(order("a/a;q=x,b/b;q= 1,c/c;q=1e-9"), ["c/c", "a/a", "b/b"]);
         assert_eq!(order("*,a,a/b/c,,a/"), ["*/*"]);
     }

@@ -1,7 +1,7 @@
-//! Media types: what a client accepts, and what it sends (RFC 9110 §12.5.1, §8.3), as kube-apiserver reads them.
+//! Media types that a client accepts and sends (RFC 9110 §12.5.1, §8.3), as kube-apiserver reads them.
 //!
-//! Here stand the forms of what is sent, and what the type of a body says. `accept` is the grammar, `parameters` what
-//! those of a range ask for, and `negotiation` which form each kind of request gets.
+//! This module holds the forms of responses and the format of a body. `accept` has the grammar, `parameters` the
+//! parameters of a range, and `negotiation` the choice of the form for each kind of request.
 
 mod accept;
 mod negotiation;
@@ -15,41 +15,41 @@ use crate::api_error::Unacceptable;
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// What is made of an object before it is written (`as=`). A `Status` is never transformed.
+/// Transformation of an object before it is written (`as=`). A `Status` is never transformed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// Nothing: the object itself.
+    /// The object itself.
     #[default]
     None,
-    /// `PartialObjectMetadata`, for one object and for the events of a watch.
+    /// `PartialObjectMetadata`, for an object and for watch events.
     Partial(MetaVersion),
     /// `PartialObjectMetadataList`, for a list.
     PartialList(MetaVersion),
-    /// `Table`, for all of them. Never in protobuf.
+    /// `Table`, for objects, lists and watch events; never in protobuf.
     Table(MetaVersion),
 }
 
 /// The form of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Representation {
-    /// How its bytes are written.
+    /// Encoding of the bytes.
     pub format: Format,
-    /// Whether JSON is indented for people. Watches never are, and then no line feed ends the body.
+    /// Whether JSON is indented for people. Watches never are; an indented body ends without a line feed.
     pub pretty: bool,
-    /// What is made of the objects in it.
+    /// Transformation of the objects.
     pub transform: Transform,
 }
 
 impl Representation {
-    /// JSON as it is: by far the most common.
+    /// Plain JSON, by far the most common.
     pub const JSON: Self = Self { format: Format::Json, pretty: false, transform: Transform::None };
 
-    /// For errors that a client gets who accepts nothing that could be sent.
+    /// Form of errors for a client that accepts nothing available.
     pub const FALLBACK: Self = Self { pretty: true, ..Self::JSON };
 
     const PROTOBUF: Self = Self { format: Format::Protobuf, ..Self::JSON };
 
-    /// `Content-Type` of the response; `watch` if it is a stream of events.
+    /// `Content-Type` of the response; `watch` says whether it is a stream of events.
     #[must_use]
     pub fn content_type(self, watch: bool) -> &'static str {
         match (self.format, watch) {
@@ -58,20 +58,20 @@ impl Representation {
         }
     }
 
-    /// The same without what is only for objects: the form of a `Status`, also where it answers a successful deletion.
+    /// Returns this form without a transformation, for a `Status`, even one that answers a successful deletion.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { transform: Transform::None, ..self }
     }
 
-    /// The same, indented if that is `wanted` and the format knows how.
+    /// Returns this form, indented if `wanted` and if the format allows it.
     #[must_use]
     pub fn pretty_if(self, wanted: bool) -> Self {
         Self { pretty: (self.pretty || wanted) && self.format == Format::Json, ..self }
     }
 
-    /// Checks that the transformation is one of a single object. To be called where the object is at hand: what the
-    /// request was to change has been changed by then.
+    /// Checks that the transformation applies to a single object. Must be called once the object is at hand: by then
+    /// the request's change has been made.
     ///
     /// # Errors
     /// 406.
@@ -82,7 +82,7 @@ impl Representation {
         }
     }
 
-    /// Checks that the transformation is one of a list.
+    /// Checks that the transformation applies to a list.
     ///
     /// # Errors
     /// 406.
@@ -105,7 +105,7 @@ impl Representation {
     }
 }
 
-/// A version of `apidiscovery.k8s.io`, in which all groups stand in one list with all that is in them.
+/// A version of `apidiscovery.k8s.io`, whose document lists all groups with their resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DiscoveryVersion {
     /// `v2`
@@ -117,11 +117,11 @@ pub(crate) enum DiscoveryVersion {
 /// The form of a discovery document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiscoveryForm {
-    /// How its bytes are written.
+    /// Encoding of the bytes.
     pub format: Format,
     /// Whether JSON is indented for people.
     pub pretty: bool,
-    /// The version of the list of everything; none is the document of the path alone.
+    /// Version of the aggregated document; none for the document of the path alone.
     pub aggregated: Option<DiscoveryVersion>,
 }
 
@@ -153,13 +153,13 @@ impl DiscoveryForm {
     }
 }
 
-/// Of what is for people.
+/// `Content-Type` of text for people.
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
-/// Of metrics: Prometheus' text format.
+/// `Content-Type` of metrics: Prometheus' text format.
 pub(crate) const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Whether a client wants indented JSON: it says so in the query, or it is one that people look at. `pretty` is the
-/// parameter of the query.
+/// Whether a client wants indented JSON: the query requests it, or the client is a tool for people. `pretty` is the
+/// query's parameter.
 #[must_use]
 pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> bool {
     match pretty {
@@ -172,7 +172,7 @@ pub(crate) fn wants_pretty(pretty: Option<&str>, user_agent: Option<&[u8]>) -> b
     }
 }
 
-/// The format of a body; what is not said is JSON. Nothing for a type that is not read: 415.
+/// Returns the format of a body; JSON if unspecified. `None` for an unsupported type: 415.
 #[must_use]
 pub(crate) fn body_format(content_type: Option<&[u8]>) -> Option<Format> {
     match content_type {

@@ -1,9 +1,9 @@
-//! Which form the answer to a request is sent in.
+//! Choice of the form of a response.
 //!
-//! Two look at `Accept` in kube-apiserver, one after the other, and so here. The router wants one of the types of the
-//! path to be named, or `*/*`; parameters do not count (go-restful). Then the ranges are sorted by preference, and the
-//! first that can be served with all its parameters is taken (`endpoints/handlers/negotiation`). Neither is quite what
-//! the RFC says: `application/*` fails at the router, and a quality of 0 is only the lowest preference.
+//! As in kube-apiserver, two stages read `Accept`. First the router requires one of the path's types, or `*/*`, and
+//! ignores parameters (go-restful). Then the ranges are sorted by preference, and the first that can be served with all
+//! its parameters is chosen (`endpoints/handlers/negotiation`). Both deviate from the RFC: the router refuses
+//! `application/*`, and a quality of 0 is only the lowest preference.
 
 use super::accept::{Range, ranges, trimmed};
 use super::parameters::Parameters;
@@ -11,7 +11,8 @@ use super::{DiscoveryForm, Representation, Transform};
 use crate::api_error::Unacceptable;
 use crate::codec::Format;
 
-/// The form of the answer to a request. `streaming` is for paths that may open a watch, and only words the refusal.
+/// Negotiates the form of a response. `streaming` says whether the path may open a watch; only the refusal's message
+/// depends on it.
 ///
 /// # Errors
 /// 406.
@@ -31,7 +32,7 @@ pub(crate) fn negotiate(accept: Option<&[u8]>, streaming: bool) -> Result<Repres
         .ok_or(Unacceptable::Transform)
 }
 
-/// The form of an error. One that asks for a transformation without a plain alternative gets the fallback.
+/// Negotiates the form of an error. Returns the fallback if the client accepts no form without a transformation.
 #[must_use]
 pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     match common(accept) {
@@ -45,7 +46,7 @@ pub(crate) fn negotiate_status(accept: Option<&[u8]>) -> Representation {
     }
 }
 
-/// The form of a discovery document; aggregated only where the path has such.
+/// Negotiates the form of a discovery document; aggregated only if the path allows it.
 ///
 /// # Errors
 /// 406.
@@ -63,7 +64,7 @@ pub(crate) fn negotiate_discovery(accept: Option<&[u8]>, may_aggregate: bool) ->
     Ok(DiscoveryForm { format, pretty, aggregated })
 }
 
-/// The same of a path that has a route of its own, and words for those that it does not serve.
+/// As [`negotiate_discovery`], for a path with its own route, which has its own refusal.
 ///
 /// # Errors
 /// 406.
@@ -78,7 +79,7 @@ pub(crate) fn negotiate_routed_discovery(
     negotiate_discovery(accept, may_aggregate)
 }
 
-/// Looks only at what the router of kube-apiserver does, of a path that serves JSON alone.
+/// Checks `Accept` only as kube-apiserver's router does, for a path that serves only JSON.
 ///
 /// # Errors
 /// 406.
@@ -88,7 +89,7 @@ pub(crate) fn check_json_route(accept: Option<&[u8]>) -> Result<(), Unacceptable
     if is_accepted { Ok(()) } else { Err(Unacceptable::JsonRoute) }
 }
 
-/// Whether a client takes JSON as it is, of a path that has nothing else.
+/// Whether a client accepts plain JSON, for a path that serves nothing else.
 #[must_use]
 pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     let accept = accept.unwrap_or_default().trim_ascii();
@@ -98,7 +99,7 @@ pub(crate) fn takes_json(accept: Option<&[u8]>) -> bool {
     accept.is_empty() || ranges(accept).iter().any(is_json)
 }
 
-/// What needs no parsing: the values that nearly all clients send.
+/// Returns the form for the values that nearly all clients send, without parsing.
 #[inline]
 fn common(accept: Option<&[u8]>) -> Option<Representation> {
     match accept {
@@ -112,8 +113,7 @@ fn common(accept: Option<&[u8]>) -> Option<Representation> {
     }
 }
 
-/// Whether the router lets a request pass: one of the formats of the path stands in it, or `*/*`, whatever the
-/// parameters.
+/// Whether the router accepts a request: `accept` names a format of the path or `*/*`, with any parameters.
 fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     accept.split(|byte| *byte == b',').any(|range| {
         let media_type = range.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -122,7 +122,7 @@ fn is_routed(accept: &[u8], formats: &[Format]) -> bool {
     })
 }
 
-/// What a range leads to.
+/// The form that a range selects.
 struct Served<T> {
     format: Format,
     pretty: bool,
@@ -135,7 +135,8 @@ impl From<Served<Transform>> for Representation {
     }
 }
 
-/// What a range leads to, if it can be served with its parameters, of which `transform` makes what it must know.
+/// Returns the form that a range selects, if it can be served with its parameters; `transform` reads from them what the
+/// caller needs.
 fn serve<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Option<T>) -> Option<Served<T>> {
     Format::ALL.into_iter().filter(|format| matches(range, *format)).find_map(|format| {
         let parameters = Parameters::of(range)?;
@@ -147,7 +148,7 @@ fn serve<T>(range: &Range<'_>, transform: impl Fn(&Parameters<'_>, Format) -> Op
     })
 }
 
-/// Whether a range is of a format.
+/// Whether a range covers a format.
 fn matches(range: &Range<'_>, format: Format) -> bool {
     let Some((main_type, subtype)) = format.media_type().split_once('/') else { return false };
     match (range.main_type, range.subtype) {
@@ -192,7 +193,7 @@ mod tests {
             ("*/*,application/yaml", Format::Yaml),
             ("*/*;q=0.1,application/yaml;q=0", Format::Yaml),
             ("application/json;sv=v2,application/yaml;sv=v1", Format::Yaml),
-            // The router is satisfied by one, the other is taken.
+            // The router accepts one, the negotiation takes the other.
             ("application/*,application/yaml;q=0", Format::Yaml),
         ] {
             assert_eq!(accepted(accept), Ok(plain(format)), "{accept}");
@@ -275,7 +276,7 @@ mod tests {
             ("text/html, */*;q=0.8".into(), plain(Format::Json)),
             (V2.into(), of(Format::Json, DiscoveryVersion::V2)),
             (V2BETA1.into(), of(Format::Json, DiscoveryVersion::V2Beta1)),
-            // kube-apiserver's aggregator, then client-go.
+            // As kube-apiserver's aggregator sends it, then as client-go does.
             (format!("{V2},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{V2},{V2BETA1},application/json"), of(Format::Json, DiscoveryVersion::V2)),
             (format!("{later},{V2BETA1}"), of(Format::Json, DiscoveryVersion::V2Beta1)),

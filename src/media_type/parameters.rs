@@ -1,24 +1,24 @@
-//! What the parameters of a media range ask for.
+//! Parameters of a media range.
 
 use super::accept::Range;
 use super::{DiscoveryVersion, Transform};
 use crate::codec::Format;
 use crate::resource::MetaVersion;
 
-/// Parameters of a range that mean something here. All others are passed over, `charset` among them.
+/// The parameters of a range that have a meaning here. Others are ignored, such as `charset`.
 #[derive(Default)]
 pub(super) struct Parameters<'a> {
     kind: Option<&'a [u8]>,
     group: Option<&'a [u8]>,
     version: Option<&'a [u8]>,
     pub(super) is_stream: bool,
-    /// `sv`, a version of the API for options; there is one.
+    /// Whether `sv` is given, the version of the API for options; there is only one.
     names_server_version: bool,
     pub(super) pretty: bool,
 }
 
 impl<'a> Parameters<'a> {
-    /// Nothing if one of them cannot be served at all. Of one that comes twice the last counts.
+    /// Reads the parameters; `None` if one of them cannot be served. The last of a repeated one counts.
     pub(super) fn of(range: &Range<'a>) -> Option<Self> {
         let mut found = Self::default();
         let (mut stream, mut server_version): (&[u8], &[u8]) = (&[], &[]);
@@ -43,7 +43,7 @@ impl<'a> Parameters<'a> {
         self.kind.is_none() && self.group.is_none() && self.version.is_none()
     }
 
-    /// Errors, and what is no object of the group, are negotiated where there are no versions to name.
+    /// For errors and non-resource documents: no version can be named there.
     pub(super) fn for_status(&self) -> Option<Transform> {
         (self.is_plain() && !self.names_server_version).then_some(Transform::None)
     }
