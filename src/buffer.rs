@@ -1,16 +1,16 @@
-//! Byte buffers that idle connections do not hold: [`ByteBuf`] is one connection's input, [`Pool`] lends the memory.
+//! Byte buffers that idle connections do not hold: [`ByteBuf`] is a connection's input, [`Pool`] lends the memory.
 
 use crate::limits::{BUFFER_BYTES, BUFFERS_POOLED_MAX};
 
-/// Received bytes that have not been consumed.
+/// Received bytes that were not consumed yet.
 ///
 /// ```text
 ///   data: | consumed | filled | spare |
 ///         0        start     end    data.len()
 /// ```
 ///
-/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory, and one that is
-/// not owns [`POOLED_BYTES_MAX`] or four times what waits.
+/// Invariant: `start <= end <= data.len()`. After [`ByteBuf::release`] an empty buffer owns no memory. Any other owns
+/// at most [`POOLED_BYTES_MAX`] or four times its waiting bytes.
 #[derive(Debug, Default)]
 pub struct ByteBuf {
     data: Vec<u8>,
@@ -19,30 +19,30 @@ pub struct ByteBuf {
 }
 
 impl ByteBuf {
-    /// Bytes that wait to be consumed.
+    /// Returns the bytes not consumed yet.
     #[must_use]
     pub fn filled(&self) -> &[u8] {
         &self.data[self.start..self.end]
     }
 
-    /// The same, to be decoded in place.
+    /// Like [`filled`](Self::filled), for decoding in place.
     pub fn filled_mut(&mut self) -> &mut [u8] {
         &mut self.data[self.start..self.end]
     }
 
-    /// Number of bytes that wait.
+    /// Returns the number of bytes not consumed yet.
     #[must_use]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
-    /// Whether no byte waits.
+    /// Whether no byte is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Drops the first `bytes` that wait.
+    /// Drops the first `bytes` waiting bytes.
     pub fn consume(&mut self, bytes: usize) {
         assert!(bytes <= self.len(), "consumed more than was received");
         self.start += bytes;
@@ -52,8 +52,8 @@ impl ByteBuf {
         }
     }
 
-    /// Room for at least one byte, taking memory from `pool` or growing by doubling. Never more than [`BUFFER_BYTES`],
-    /// so that behind the end of a long message no more comes with it.
+    /// Returns room for at least one byte; takes memory from `pool` or doubles the buffer. Never more than
+    /// [`BUFFER_BYTES`], so that little is read beyond the end of a long message.
     pub fn spare_mut(&mut self, pool: &mut Pool) -> &mut [u8] {
         if self.data.is_empty() {
             self.data = pool.take_filled();
@@ -72,13 +72,13 @@ impl ByteBuf {
         &mut self.data[self.end..end]
     }
 
-    /// Counts `bytes` of the spare room as filled.
+    /// Marks `bytes` of the spare room as filled.
     pub fn fill(&mut self, bytes: usize) {
         assert!(bytes <= self.data.len() - self.end, "filled more than there was room for");
         self.end += bytes;
     }
 
-    /// Removes `gap` bytes at `at` (from the first that waits), closing up behind them.
+    /// Removes `gap` bytes at `at`, relative to the first waiting byte, and closes the gap.
     pub fn remove(&mut self, at: usize, gap: usize) {
         let from = self.start + at;
         assert!(from + gap <= self.end, "removed more than was received");
@@ -86,8 +86,8 @@ impl ByteBuf {
         self.end -= gap;
     }
 
-    /// Gives the memory back to `pool` if nothing waits. What a long message has left is moved out of its memory, which
-    /// would stay for as long as that waits: behind a watch, until the watch ends.
+    /// Returns the memory to `pool` if nothing waits. A short rest of a long message moves to a smaller buffer. The
+    /// large one would otherwise stay as long as the rest waits: behind a watch, until the watch ends.
     pub fn release(&mut self, pool: &mut Pool) {
         if self.is_empty() && !self.data.is_empty() {
             pool.give_filled(std::mem::take(&mut self.data));
@@ -102,31 +102,31 @@ impl ByteBuf {
     }
 }
 
-/// Bytes of the longest buffer that a pool takes back.
+/// Longest buffer that a pool takes back, in bytes.
 const POOLED_BYTES_MAX: usize = 4 * BUFFER_BYTES;
 
-/// Buffers of [`BUFFER_BYTES`] to lend, or of up to [`POOLED_BYTES_MAX`] that have grown. A connection that waits holds
-/// none, so a hundred thousand idle ones cost no buffer memory.
+/// Buffers of [`BUFFER_BYTES`], or up to [`POOLED_BYTES_MAX`] if they have grown. A waiting connection holds none, so a
+/// hundred thousand idle connections cost no buffer memory.
 #[derive(Debug, Default)]
 pub struct Pool {
-    /// Empty ones, to be appended to.
+    /// Empty buffers, to append to.
     idle: Vec<Vec<u8>>,
-    /// Ones of full length, to be read into: to fill one with zeros each time costs more than a request.
+    /// Buffers of full length, to read into: zeroing one each time costs more than a request.
     filled: Vec<Vec<u8>>,
 }
 
 impl Pool {
-    /// An empty buffer.
+    /// Lends an empty buffer.
     pub fn take(&mut self) -> Vec<u8> {
         self.idle.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
     }
 
-    /// A buffer of [`BUFFER_BYTES`] or more; its content is of no meaning.
+    /// Lends a buffer of [`BUFFER_BYTES`] or more with unspecified content.
     pub fn take_filled(&mut self) -> Vec<u8> {
         self.filled.pop().unwrap_or_else(|| vec![0; BUFFER_BYTES])
     }
 
-    /// Takes a buffer back, unless it has grown or there are enough.
+    /// Takes a buffer back, unless it is too large or the pool is full.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         buffer.clear();
         if (BUFFER_BYTES..=POOLED_BYTES_MAX).contains(&buffer.capacity()) && self.idle.len() < BUFFERS_POOLED_MAX {
@@ -134,7 +134,7 @@ impl Pool {
         }
     }
 
-    /// Takes a buffer back that is to keep its length.
+    /// Takes a buffer back without changing its length.
     pub fn give_filled(&mut self, buffer: Vec<u8>) {
         if (BUFFER_BYTES..=POOLED_BYTES_MAX).contains(&buffer.len()) && self.filled.len() < BUFFERS_POOLED_MAX {
             self.filled.push(buffer);

@@ -1,10 +1,10 @@
-//! What a request and a response are, whichever protocol carries them (RFC 9110). `http1` and `serve` read and write
-//! these; the API knows only these.
+//! Requests and responses (RFC 9110), independent of the HTTP version. `http1` and `serve` read and write these; the
+//! API knows nothing else of HTTP.
 
 use memchr::memchr;
 use std::fmt;
 
-/// Request methods that the API tells apart.
+/// Request methods that the API distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// DELETE
@@ -21,12 +21,12 @@ pub enum Method {
     Post,
     /// PUT
     Put,
-    /// Any other token; no path takes it.
+    /// Any other token; no path accepts it.
     Other,
 }
 
 impl Method {
-    /// The method of a request line's first token. Methods are case-sensitive (RFC 9110 §9.1).
+    /// Parses the first token of a request line. Methods are case-sensitive (RFC 9110 §9.1).
     #[must_use]
     pub fn from_bytes(token: &[u8]) -> Self {
         match token {
@@ -42,18 +42,18 @@ impl Method {
     }
 }
 
-/// Whether `byte` can stand in a token (RFC 9110 §5.6.2), of which methods and the names of fields are made.
+/// Whether `byte` may stand in a token (RFC 9110 §5.6.2), such as a method or a field name.
 #[must_use]
 pub fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Whether `target` can stand in a request line: it has no space or control character, which would end it in HTTP/1.1,
-/// and each `%` in its path begins an escape (RFC 3986 §2.1). Of a query Go asks that later, and leaves out what is
-/// none. Bytes beyond ASCII are let through.
+/// Whether `target` may stand in a request line. Spaces and control characters are refused, since they would end the
+/// target in HTTP/1.1. Each `%` in the path must begin an escape (RFC 3986 §2.1). Go checks escapes in the query later
+/// and drops invalid ones. Bytes beyond ASCII are accepted.
 #[must_use]
 pub fn is_target_well(target: &[u8]) -> bool {
-    // Of all bytes, without a branch for each.
+    // Over all bytes, without a branch for each.
     let (mut has_bad, mut has_escape) = (false, false);
     for &byte in target {
         has_bad |= (byte <= b' ') | (byte == 0x7f);
@@ -62,7 +62,7 @@ pub fn is_target_well(target: &[u8]) -> bool {
     !has_bad && (!has_escape || is_escaped_well(target))
 }
 
-/// Path and query of a request target; the query is empty if there is none.
+/// Splits a request target into path and query; the query is empty if absent.
 #[must_use]
 pub fn split_query(target: &str) -> (&str, &str) {
     match memchr(b'?', target.as_bytes()) {
@@ -77,7 +77,7 @@ fn is_escaped_well(target: &[u8]) -> bool {
     escapes.all(|rest| matches!(rest, [high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit()))
 }
 
-/// All field lines of a request, for the few that look past the ones picked out in [`RequestHead`].
+/// All field lines of a request, for the few callers that need more than [`RequestHead`] has.
 pub trait FieldLines {
     /// Calls `each` with every name (in any case) and value, in order.
     fn for_each(&self, each: &mut dyn FnMut(&[u8], &[u8]));
@@ -97,11 +97,11 @@ impl FieldLines for NoLines {
 pub struct RequestHead<'a> {
     /// Method.
     pub method: Method,
-    /// Path of the target, percent-encoded as it came.
+    /// Path of the target, percent-encoded as received.
     pub path: &'a str,
-    /// Query of the target without its `?`, percent-encoded as it came.
+    /// Query of the target without its `?`, percent-encoded as received.
     pub query: &'a str,
-    /// `Accept`, the first line of that name.
+    /// `Accept`; the first line of that name.
     pub accept: Option<&'a [u8]>,
     /// `Content-Type`.
     pub content_type: Option<&'a [u8]>,
@@ -121,7 +121,7 @@ impl fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// A response whose body is at hand, as a `B`.
+/// A response with a body of type `B`.
 #[derive(Clone, Debug)]
 pub struct Response<B> {
     /// Status code.
@@ -134,14 +134,14 @@ pub struct Response<B> {
     pub retry_after_seconds: u32,
     /// `Cache-Control`.
     pub cache_control: CacheControl,
-    /// Further fields, names in lower case; of few responses. Values hold no control characters.
+    /// Further fields, which few responses have. Names are lower case; values hold no control characters.
     pub fields: Vec<(&'static str, String)>,
     /// The body.
     pub body: B,
 }
 
 impl<B> Response<B> {
-    /// A response with nothing special.
+    /// Creates a response without optional fields.
     #[must_use]
     pub fn new(status: u16, content_type: &'static str, body: B) -> Self {
         Self {
@@ -155,23 +155,23 @@ impl<B> Response<B> {
         }
     }
 
-    /// Whether the head has the fields that all have, and no others.
+    /// Whether the head has only the fields common to all responses.
     #[must_use]
     pub fn has_plain_head(&self) -> bool {
         self.warnings.is_empty() && self.retry_after_seconds == 0 && self.fields.is_empty() && self.has_content_fields()
     }
 
-    /// Whether the head tells of content. That of a 304 would speak of what is not sent (RFC 9110 §15.4.5).
+    /// Whether the head describes content. A 304 does not, since it sends none (RFC 9110 §15.4.5).
     #[must_use]
     pub fn has_content_fields(&self) -> bool {
         self.status != 304
     }
 }
 
-/// How long a response may be kept (RFC 9111 §5.2.2).
+/// How long a cache may keep a response (RFC 9111 §5.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheControl {
-    /// `no-cache, private`: it may be another thing the next time.
+    /// `no-cache, private`: the response may change at any time.
     NoCache,
     /// `public`
     Public,
@@ -180,7 +180,7 @@ pub enum CacheControl {
 }
 
 impl CacheControl {
-    /// As it stands in the field.
+    /// Returns the value of the field.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -191,7 +191,7 @@ impl CacheControl {
     }
 }
 
-/// Reason phrase of a status code (RFC 9110 §15).
+/// Returns the reason phrase of a status code (RFC 9110 §15).
 #[must_use]
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {

@@ -1,53 +1,52 @@
 //! The chunked transfer coding (RFC 9112 §7.1): an incremental decoder over slices, and the chunk head for writers.
 //!
-//! Owned here: where in the coding a message stands, and what of its bounds is used up. Not owned: the bytes. The
-//! decoder is handed whatever has arrived, cut anywhere, and leaves the payload packed at the front of the same buffer.
+//! The decoder owns the position in the coding and what remains of its bounds. The caller owns the bytes. The decoder
+//! takes received bytes, cut anywhere, and packs the payload at the front of the same buffer.
 //!
-//! Everything that two readers of one stream could read differently is refused, since that is how requests are
-//! smuggled: a line ends with CRLF and nothing else, a size is hexadecimal digits and nothing else, what follows a
-//! chunk's data is CRLF. Trailer fields are checked for their form and dropped (RFC 9110 §6.5.1 allows it).
+//! Anything that two readers could read differently is refused, since it allows request smuggling. Every line ends with
+//! CRLF, a size is hexadecimal digits only, and CRLF follows a chunk's data. Trailer fields are checked for their form
+//! and dropped, as RFC 9110 §6.5.1 allows.
 
 use crate::http::is_token_byte;
 use std::fmt;
 
-/// Decodes one body. After an error, or once [`Progress::done`] was reported, it is spent.
+/// Decodes one body. The decoder is spent after an error, or once [`Progress::done`] was reported.
 #[derive(Debug)]
 pub struct ChunkedDecoder {
     state: State,
-    /// Payload bytes that may still come before the body is too large.
+    /// Payload bytes accepted before the body is too large.
     body_bytes_left: usize,
-    /// Bytes that chunk extensions may still take, in all chunks together.
+    /// Bytes left for chunk extensions, over all chunks.
     extension_bytes_left: usize,
-    /// Bytes that the trailer section may still take.
+    /// Bytes left for the trailer section.
     trailer_bytes_left: usize,
 }
 
-/// What one call of [`ChunkedDecoder::decode`] did.
+/// Outcome of one call of [`ChunkedDecoder::decode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Source bytes that were read. All there were, unless the body is done: then those after it are the next
-    /// message's.
+    /// Source bytes read. All of them, unless the body is done: the rest belongs to the next message.
     pub consumed: usize,
-    /// Payload bytes that now stand at the front of the buffer. Never more than `consumed`.
+    /// Payload bytes now at the front of the buffer. Never more than `consumed`.
     pub produced: usize,
-    /// The last chunk and the trailer section have been read.
+    /// The last chunk and the trailer section were read.
     pub done: bool,
 }
 
 /// Why a body cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
-    /// The coding is broken: answer 400 and close, for where the next message starts is unknown.
+    /// The coding is malformed: answer 400 and close, since the start of the next message is unknown.
     Malformed,
-    /// More payload than the bound allows: answer 413 and close.
+    /// The payload exceeds the bound: answer 413 and close.
     TooLarge,
 }
 
-/// The place in the coding. A chunk is `size [BWS ; extension] CR LF data CR LF`; the chunk of size 0 has no data, and
-/// after its line come trailer lines, `name : value CR LF`, and an empty one.
+/// Position in the coding. A chunk is `size [BWS ; extension] CR LF data CR LF`. The chunk of size 0 has no data;
+/// trailer lines, `name : value CR LF`, and an empty line follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Among the size's digits, of which this many were read.
+    /// In the digits of the size; `digits` counts those read.
     Size { size: usize, digits: u8 },
     /// In blanks between the size and the semicolon.
     SizeBlank { size: usize },
@@ -55,7 +54,7 @@ enum State {
     Extension { size: usize },
     /// At the LF that ends the size's line.
     SizeLf { size: usize },
-    /// In the data, of which this much is missing.
+    /// In the data, with `bytes_left` bytes missing.
     Data { bytes_left: usize },
     /// At the CR after the data.
     DataCr,
@@ -76,8 +75,8 @@ enum State {
 }
 
 impl ChunkedDecoder {
-    /// A decoder for one body of at most `body_bytes_max` bytes of payload; `usize::MAX` is no bound, for a stream that
-    /// is not collected.
+    /// Creates a decoder for one body of at most `body_bytes_max` payload bytes. `usize::MAX` sets no bound, for a
+    /// stream that is not collected.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
@@ -88,7 +87,7 @@ impl ChunkedDecoder {
         }
     }
 
-    /// Decodes what stands in `buf` from `gap` on, and packs the payload at the front.
+    /// Decodes `buf` from `gap` on, and packs the payload at the front.
     ///
     /// ```text
     ///   before   | gap bytes, free | 5 CRLF h e l l o CRLF 3 CRLF w o |
@@ -98,9 +97,9 @@ impl ChunkedDecoder {
     ///            ^ 0             ^ produced                           ^ gap + consumed
     /// ```
     ///
-    /// A caller that collects a body passes the buffer from the end of the payload that it has; the next gap is then
-    /// `gap + consumed - produced`, or 0 if the caller closes it. One that streams passes gap 0 and takes
-    /// `buf[..produced]`. An incomplete body is no error: `done` is false, and the next bytes go on where these ended.
+    /// A caller that collects a body passes the buffer from the end of the payload so far. The next gap is then `gap +
+    /// consumed - produced`, or 0 if the caller closes it. A caller that streams passes gap 0 and takes
+    /// `buf[..produced]`. An incomplete body is no error: `done` is false, and the next call continues.
     ///
     /// # Errors
     /// See [`ChunkError`]. The contents of `buf` are then unspecified.
@@ -128,7 +127,7 @@ impl ChunkedDecoder {
         Ok(Progress { consumed: read - gap, produced: write, done: self.state == State::Done })
     }
 
-    /// The state after one byte of framing.
+    /// Returns the state after one byte of framing.
     fn next_state(&mut self, byte: u8) -> Result<State, ChunkError> {
         let malformed = Err(ChunkError::Malformed);
         match (self.state, byte) {
@@ -194,9 +193,9 @@ impl fmt::Display for ChunkError {
 
 impl std::error::Error for ChunkError {}
 
-/// Appends the line that opens a chunk of `bytes_len` bytes. After the data the writer puts [`CRLF`], after the last
-/// chunk [`LAST_CHUNK`]. A chunk of no bytes would end the body, so for 0 nothing is written and the caller must write
-/// no CRLF either.
+/// Appends the line that opens a chunk of `bytes_len` bytes. The writer puts [`CRLF`] after the data and [`LAST_CHUNK`]
+/// after the last chunk. A chunk of size 0 would end the body, so 0 writes nothing, and the caller must omit the CRLF
+/// too.
 pub fn push_chunk_head(out: &mut Vec<u8>, bytes_len: usize) {
     let digits = (usize::BITS - bytes_len.leading_zeros()).div_ceil(4);
     for digit in (0..digits).rev() {
@@ -208,18 +207,18 @@ pub fn push_chunk_head(out: &mut Vec<u8>, bytes_len: usize) {
     }
 }
 
-/// What ends every line of the coding, and the data of a chunk.
+/// Ends every line of the coding, and the data of a chunk.
 pub const CRLF: &[u8] = b"\r\n";
-/// The chunk of size 0 and an empty trailer section: the end of a body.
+/// The chunk of size 0 and an empty trailer section, which end a body.
 pub const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// Uses up one byte of a bound on framing.
+/// Uses one byte of a bound on framing.
 fn take_one(bytes_left: &mut usize) -> Result<(), ChunkError> {
     *bytes_left = bytes_left.checked_sub(1).ok_or(ChunkError::Malformed)?;
     Ok(())
 }
 
-/// The value of a hexadecimal digit; callers have checked that it is one.
+/// Returns the value of a hexadecimal digit, which the caller has checked.
 fn hex_value(digit: u8) -> usize {
     usize::from(match digit {
         b'0'..=b'9' => digit - b'0',
@@ -227,17 +226,18 @@ fn hex_value(digit: u8) -> usize {
     })
 }
 
-/// A byte of a field value or an extension: HTAB, SP, VCHAR, obs-text (RFC 9110 §5.5). No CR, LF, NUL.
+/// Whether `byte` may stand in a field value or an extension: HTAB, SP, VCHAR, obs-text (RFC 9110 §5.5). No CR, LF,
+/// NUL.
 fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }
 
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
-/// Enough for 64 bits; more digits are leading zeros that nobody needs.
+/// Enough for 64 bits; more digits could only be leading zeros.
 const SIZE_DIGITS_MAX: u8 = 16;
-/// In all chunks of a body together, as Go's `net/http` bounds what is not data.
+/// Bound over all chunks of a body, like the bound of Go's `net/http` on chunk overhead.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
-/// Trailer fields are dropped, so their bound only has to let a sane peer through.
+/// Trailer fields are dropped, so this bound only has to admit a sane peer.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]

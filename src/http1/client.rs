@@ -1,19 +1,19 @@
-//! The client's side of HTTP/1.1 (RFC 9112): what reads the responses of one connection, kept alive and pipelined. The
-//! load generator uses it.
+//! The client's side of HTTP/1.1 (RFC 9112): a parser for the responses of one connection, kept alive and pipelined.
+//! The load generator uses it.
 //!
-//! Owned here: where the stream of responses stands. Not owned: socket, buffer, and which request a response answers,
-//! which the caller knows, since responses come in the order of the requests (RFC 9112 §9.3.2).
+//! The parser owns the position in the stream of responses. The caller owns the socket and the buffer. The caller also
+//! knows which request a response answers, since responses come in request order (RFC 9112 §9.3.2).
 
 use super::chunked::{ChunkError, ChunkedDecoder};
 use std::fmt;
 use std::ops::Range;
 
-/// Reads the responses of one connection from a buffer that the caller owns.
+/// Parses the responses of one connection from a buffer that the caller owns.
 ///
-/// The caller appends what arrives, and calls one of two functions until it says that more is needed:
-/// [`Self::poll_whole`] gives a response when all of it is there; [`Self::poll_piece`] gives it piece by piece, for a
-/// watch, which never is. What they report as `consumed` the caller then drops from the front of the buffer, and
-/// nothing before that. A response is read in one of the ways from its start to its end. At the end of the stream comes
+/// The caller appends received bytes and calls one of two functions until it asks for more. [`Self::poll_whole`]
+/// returns a complete response. [`Self::poll_piece`] returns pieces of it, for a watch, which is never complete. The
+/// caller then drops the reported `consumed` bytes from the front of the buffer, and drops nothing before that. The two
+/// functions must not be mixed within one response. The caller calls [`Self::handle_eof`] at the end of the stream.
 /// [`Self::handle_eof`].
 #[derive(Debug)]
 pub struct ResponseParser {
@@ -29,7 +29,7 @@ enum State {
     Body { head: ResponseHead, framing: Framing, whole: WholeProgress },
 }
 
-/// Where a body ends (RFC 9112 §6.3), and how far away that is.
+/// Where a body ends (RFC 9112 §6.3), and what is missing.
 #[derive(Debug)]
 enum Framing {
     Length { bytes_left: usize },
@@ -37,8 +37,8 @@ enum Framing {
     UntilClose,
 }
 
-/// How far [`ResponseParser::poll_whole`] has come with a body, as places in the caller's buffer:
-/// `| heads | payload | gap of undone chunk framing | unread |`, at 0, `payload_start`, `payload_end`, `read`.
+/// Progress of [`ResponseParser::poll_whole`] through a body, as positions in the caller's buffer: `| heads | payload |
+/// gap of decoded chunk framing | unread |`, at 0, `payload_start`, `payload_end`, `read`.
 #[derive(Clone, Copy, Debug, Default)]
 struct WholeProgress {
     payload_start: usize,
@@ -46,58 +46,58 @@ struct WholeProgress {
     read: usize,
 }
 
-/// What a response says before its body.
+/// A response without its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
-    /// Status code; never 1xx, which are skipped.
+    /// Status code; never 1xx, since those are skipped.
     pub status: u16,
     /// Whether another response can follow on this connection.
     pub keep_alive: bool,
 }
 
-/// A response that is all there.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WholeResponse {
-    /// What it says before its body.
+    /// Its head.
     pub head: ResponseHead,
-    /// Where the body stands in the buffer.
+    /// Position of the body in the buffer.
     pub body: Range<usize>,
-    /// Bytes of the buffer that it took.
+    /// Bytes of the buffer used by the response.
     pub consumed: usize,
 }
 
-/// What [`ResponseParser::poll_piece`] found.
+/// Result of [`ResponseParser::poll_piece`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// The head of a response.
     Head(ResponseHead),
-    /// A part of the body, at this place in the buffer; never empty.
+    /// A part of the body, at this position in the buffer; never empty.
     Body(Range<usize>),
     /// The end of the body.
     End,
 }
 
-/// Why a stream of responses cannot be read on. The connection is of no more use.
+/// Why the stream of responses cannot be parsed. The connection is unusable afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// The stream ended inside a response.
+    /// The stream ended within a response.
     EndedEarly,
-    /// What stands there is no response, or one that cannot be delimited for sure.
+    /// The bytes are no response, or one whose end is ambiguous.
     Malformed,
-    /// Head or body is larger than is read.
+    /// Head or body exceeds its limit.
     TooLarge,
 }
 
 impl ResponseParser {
-    /// A parser at the start of a connection. A body larger than `body_bytes_max` is an error; `usize::MAX` is no
+    /// Creates a parser for a new connection. A body larger than `body_bytes_max` is an error; `usize::MAX` sets no
     /// bound, for bodies that are streamed.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { state: State::Head, body_bytes_max }
     }
 
-    /// The next response if all of it stands in `buf`, else `None`. `to_head` says that it answers a HEAD request, and
-    /// has no body whatever its fields say. A body that ends with the connection is never whole before
+    /// Returns the next response if `buf` holds all of it, else `None`. `to_head` marks the answer to a HEAD request,
+    /// which has no body whatever its fields say. A body that ends with the connection completes only in
     /// [`Self::handle_eof`].
     ///
     /// # Errors
@@ -140,8 +140,8 @@ impl ResponseParser {
         Ok(Some(response))
     }
 
-    /// The next piece of a response, and the number of bytes of `buf` that are done with once it has been looked at;
-    /// `None` if more is needed. See [`Self::poll_whole`] for `to_head`.
+    /// Returns the next piece of a response, or `None` if more bytes are needed. Also returns how many bytes of `buf`
+    /// the caller may drop once it has used the piece. See [`Self::poll_whole`] for `to_head`.
     ///
     /// # Errors
     /// See [`ResponseError`].
@@ -169,7 +169,7 @@ impl ResponseParser {
                     return Ok((Some(Piece::End), progress.consumed));
                 }
                 if progress.done {
-                    // The payload first; the end is told at the next call.
+                    // Return the payload first; the next call reports the end.
                     *framing = Framing::Length { bytes_left: 0 };
                 }
                 (progress.produced, progress.consumed)
@@ -180,11 +180,11 @@ impl ResponseParser {
         Ok((piece, consumed))
     }
 
-    /// The peer has closed its side, and `buf` is all there is. Of a response that [`Self::poll_whole`] was reading,
-    /// and that ends with the connection, this is the end; for one read in pieces the result has an empty body.
+    /// Handles the end of the stream, with `buf` as its last bytes. This completes a response of [`Self::poll_whole`]
+    /// whose body ends with the connection. For a response read in pieces the result has an empty body.
     ///
     /// # Errors
-    /// [`ResponseError::EndedEarly`] if the stream ends inside a response.
+    /// [`ResponseError::EndedEarly`] if the stream ends within a response.
     pub fn handle_eof(&mut self, buf: &[u8]) -> Result<Option<WholeResponse>, ResponseError> {
         match std::mem::replace(&mut self.state, State::Head) {
             State::Head if buf.is_empty() => Ok(None),
@@ -195,7 +195,7 @@ impl ResponseParser {
         }
     }
 
-    /// Reads a head, and any 1xx before it (RFC 9110 §15.2).
+    /// Parses a head, skipping any 1xx before it (RFC 9110 §15.2).
     fn parse_head(&self, buf: &[u8], to_head: bool) -> Result<Option<ParsedHead>, ResponseError> {
         let mut start = 0;
         loop {
@@ -212,7 +212,7 @@ impl ResponseParser {
             let status = response.code.ok_or(ResponseError::Malformed)?;
             let end = start + head_len;
             match status {
-                // Nothing here asks for another protocol.
+                // 101 answers an `Upgrade`, which the callers never send.
                 101 => return Err(ResponseError::Malformed),
                 100..=199 => start = end,
                 _ => return self.parsed_head(&response, status, to_head, end).map(Some),
@@ -220,7 +220,7 @@ impl ResponseParser {
         }
     }
 
-    /// Picks from a head what delimits its body, and refuses what leaves that open.
+    /// Determines where the body ends, and refuses a head that leaves it open.
     fn parsed_head(
         &self,
         response: &httparse::Response<'_, '_>,
@@ -238,7 +238,7 @@ impl ResponseParser {
                     return Err(ResponseError::Malformed);
                 }
             } else if field.name.eq_ignore_ascii_case("transfer-encoding") {
-                // No other coding was asked for with TE.
+                // The request named no other coding in TE.
                 if chunked || !field.value.eq_ignore_ascii_case(b"chunked") {
                     return Err(ResponseError::Malformed);
                 }
@@ -273,7 +273,7 @@ impl ResponseParser {
     }
 }
 
-/// A head, what delimits its body, and where that begins.
+/// A head, the framing of its body, and the position of the body.
 struct ParsedHead {
     head: ResponseHead,
     framing: Framing,
@@ -301,7 +301,7 @@ impl fmt::Display for ResponseError {
 
 impl std::error::Error for ResponseError {}
 
-/// A decimal number of digits only (RFC 9110 §8.6).
+/// Parses a decimal number of digits only (RFC 9110 §8.6).
 fn decimal(digits: &[u8]) -> Option<usize> {
     if digits.is_empty() {
         return None;
@@ -312,9 +312,9 @@ fn decimal(digits: &[u8]) -> Option<usize> {
     })
 }
 
-/// Bytes of one head that are read.
+/// Largest head, in bytes.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Field lines of one head that are read. Each has a slot on the stack while it is parsed.
+/// Most field lines in a head. Each takes a slot on the stack while it is parsed.
 const HEAD_FIELDS_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Response heads and chunks into a connection's output (RFC 9112 §4, §7.1), the server's side.
+//! Appends response heads and chunks to a connection's output (RFC 9112 §4, §7.1), the server's side.
 
 use crate::http::{Response, reason_phrase};
 
-/// The interim response that asks for a body (RFC 9110 §15.2.1).
+/// The interim response that asks for the body (RFC 9110 §15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The chunk that ends a chunked body without trailers.
@@ -15,11 +15,11 @@ pub enum Length {
     Known(usize),
     /// `Transfer-Encoding: chunked`.
     Chunked,
-    /// The connection closes behind it, for HTTP/1.0.
+    /// The connection closes after the body, for HTTP/1.0.
     UntilClose,
 }
 
-/// Appends a status line and fields. `date` is an IMF-fixdate (RFC 9110 §5.6.7).
+/// Appends the status line and the fields. `date` is an IMF-fixdate (RFC 9110 §5.6.7).
 pub fn push_head<B>(out: &mut Vec<u8>, response: &Response<B>, length: Length, keep_alive: bool, date: &[u8]) {
     match response.status {
         200 => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
@@ -51,7 +51,7 @@ pub fn push_head<B>(out: &mut Vec<u8>, response: &Response<B>, length: Length, k
     }
     for warning in &response.warnings {
         out.extend_from_slice(b"\r\nWarning: ");
-        // What the client sent stands quoted in a warning; a line break in it would be a line of the head.
+        // A warning quotes what the client sent; a line break in it would start another line of the head.
         out.extend(warning.bytes().filter(|b| !b.is_ascii_control()));
     }
     for (name, value) in &response.fields {
@@ -70,7 +70,7 @@ pub fn push_head<B>(out: &mut Vec<u8>, response: &Response<B>, length: Length, k
     out.extend_from_slice(b"\r\n\r\n");
 }
 
-/// A chunk whose size is not known when it begins: room for the size is left and filled in at the end.
+/// A chunk whose size is unknown when it begins: the size is filled in at the end.
 ///
 /// ```text
 ///   0 0 0 1 a 4 f 0 CR LF | data | CR LF
@@ -86,7 +86,7 @@ pub struct OpenChunk {
 const SIZE_DIGITS: usize = 8;
 
 impl OpenChunk {
-    /// Bytes that stand before the data.
+    /// Bytes before the data.
     pub const HEAD_BYTES: usize = SIZE_DIGITS + 2;
 
     /// Begins a chunk at the end of `out`.
@@ -95,7 +95,7 @@ impl OpenChunk {
         Self { data_start: out.len() }
     }
 
-    /// Ends it. A chunk without data is taken back, since it would end the body.
+    /// Ends the chunk. A chunk without data is removed, since it would end the body.
     pub fn end(self, out: &mut Vec<u8>) {
         let mut size = out.len() - self.data_start;
         let head_start = self.data_start - SIZE_DIGITS - 2;

@@ -1,13 +1,13 @@
-//! What a request is refused for before the API sees it.
+//! Why requests are refused before the API sees them.
 
-/// Why a request is refused before the API sees it. The connection ends with it.
+/// Why a request is refused before the API sees it. The error closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// 400: the message breaks the grammar or its framing is ambiguous.
+    /// 400: the message is malformed or its framing is ambiguous.
     Malformed(&'static str),
-    /// The first bytes are no request line of any HTTP: there is nobody to read an answer in HTTP/1.1.
+    /// The first bytes are no HTTP request line, so no answer in HTTP/1.1 can be read.
     NotHttp,
-    /// 413: the body is longer than is taken.
+    /// 413: the body is too long.
     BodyTooLarge,
     /// 414: the target is longer than [`TARGET_BYTES_MAX`](crate::limits::TARGET_BYTES_MAX).
     TargetTooLong,
@@ -37,7 +37,7 @@ impl RequestError {
         }
     }
 
-    /// A few words on it.
+    /// Returns a short description.
     #[must_use]
     pub fn detail(self) -> &'static str {
         match self {

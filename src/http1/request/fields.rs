@@ -1,32 +1,32 @@
-//! The fields of a request head (RFC 9110 §5, RFC 9112 §5): what they say of the message and of the connection.
+//! The fields of a request head (RFC 9110 §5, RFC 9112 §5), and what they say about message and connection.
 //!
-//! A client sends the same fields with every request, but for the length of the body. So the section that was read last
-//! is kept with what it says, and the same bytes are compared and not read again: of a renewal's instructions a third.
+//! A client sends the same fields with every request, except the length of the body. So the last section is kept with
+//! its meaning, and equal bytes are compared instead of parsed. This saves a third of a renewal's instructions.
 
 use super::error::RequestError;
 use super::line::RequestLine;
 use crate::http::{FieldLines, RequestHead};
 use crate::limits::{FIELDS_KEPT_BYTES_MAX, HEAD_FIELDS_MAX};
 
-/// The field section of the last request, read.
+/// The parsed field section of the last request.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
-    /// As it came, with the empty line that ends it. Empty if none is kept.
+    /// The section as received, with the empty line that ends it. Empty if none is kept.
     section: Vec<u8>,
     lines: Vec<Line>,
-    /// Of a request of HTTP/1.1; HTTP/1.0 says other things with the same fields.
+    /// Whether the request was HTTP/1.1. In HTTP/1.0 the same fields mean other things.
     is_1_1: bool,
     said: Said,
 }
 
-/// Where a field line stands in its section.
+/// Position of a field line in its section.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     name: Span,
     value: Span,
 }
 
-/// A part of a section.
+/// Part of a section.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u16,
@@ -34,7 +34,7 @@ struct Span {
 }
 
 impl Span {
-    /// The place of `part`, which is lent from `section`. Every section fits, since its head is bounded.
+    /// Locates `part`, which is borrowed from `section`. Every section fits, since the head is bounded.
     fn of(part: &[u8], section: &[u8]) -> Result<Self, RequestError> {
         let start = part.as_ptr().addr().wrapping_sub(section.as_ptr().addr());
         match (u16::try_from(start), u16::try_from(start.wrapping_add(part.len()))) {
@@ -44,7 +44,7 @@ impl Span {
     }
 }
 
-/// What a section says.
+/// Meaning of a section.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Said {
     accept: Option<Span>,
@@ -52,9 +52,9 @@ pub(super) struct Said {
     user_agent: Option<Span>,
     /// How the length of the body is known.
     pub(super) body: BodyLength,
-    /// Further requests may follow (RFC 9112 §9.3).
+    /// More requests may follow (RFC 9112 §9.3).
     pub(super) keep_alive: bool,
-    /// `Upgrade` names `h2c`, and `Connection` that (RFC 7540 §3.2).
+    /// `Upgrade` names `h2c`, and `Connection` names `Upgrade` (RFC 7540 §3.2).
     pub(super) wants_h2c: bool,
     /// The client waits for 100 (Continue).
     pub(super) expects_continue: bool,
@@ -63,7 +63,7 @@ pub(super) struct Said {
 /// How the length of a body is known (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
-    /// `Content-Length`, or 0 if there is none; what is beyond all numbers is the greatest.
+    /// `Content-Length`, or 0 if absent; a value that overflows becomes `usize::MAX`.
     Bytes(usize),
     /// `Transfer-Encoding: chunked`.
     Chunked,
@@ -76,15 +76,15 @@ impl Default for BodyLength {
 }
 
 impl Fields {
-    /// Length of the section that is kept, if `bytes` begins with it.
+    /// Returns the length of the kept section if `bytes` begins with it.
     pub(super) fn prefix_of(&self, bytes: &[u8]) -> Option<usize> {
         (!self.section.is_empty() && bytes.starts_with(&self.section)).then_some(self.section.len())
     }
 
-    /// Reads `section`, which ends with the empty line, unless it is the one that was read last.
+    /// Parses `section`, which ends with the empty line, unless it equals the kept one.
     ///
     /// # Errors
-    /// [`RequestError`] if a line breaks the grammar, or lines contradict each other; nothing is kept then.
+    /// [`RequestError`] if a line is malformed or lines contradict each other; no section is kept then.
     pub(super) fn read(&mut self, section: &[u8], is_1_1: bool) -> Result<(), RequestError> {
         if self.is_1_1 == is_1_1 && self.section == section {
             return Ok(());
@@ -108,12 +108,12 @@ impl Fields {
         Ok(())
     }
 
-    /// What the section says.
+    /// Returns the meaning of the section.
     pub(super) fn said(&self) -> &Said {
         &self.said
     }
 
-    /// The head that they make with `line`.
+    /// Combines the fields with `line` into a request head.
     pub(super) fn under<'h>(&'h self, line: &RequestLine<'h>) -> RequestHead<'h> {
         let (path, query) = line.path_and_query();
         let value = |span: Option<Span>| span.map(|span| self.part(span));
@@ -128,7 +128,7 @@ impl Fields {
         }
     }
 
-    /// Gives back the memory of a section that is too long to be kept until the next request.
+    /// Frees a section that is too long to keep until the next request.
     pub(super) fn shrink(&mut self) {
         if self.section.len() > FIELDS_KEPT_BYTES_MAX {
             *self = Self::default();
@@ -149,7 +149,7 @@ impl FieldLines for Fields {
 }
 
 impl Said {
-    /// Picks out the fields that matter here. The length of the name comes first, so that most lines cost one compare.
+    /// Picks out the fields that matter here. The name's length is matched first, so most lines cost one comparison.
     fn of(section: &[u8], fields: &[httparse::Header<'_>], is_1_1: bool) -> Result<Self, RequestError> {
         let mut said = Self::default();
         let (mut content_length, mut coding) = (None, None);
@@ -170,7 +170,7 @@ impl Said {
                     if !value.eq_ignore_ascii_case(b"100-continue") {
                         return Err(RequestError::ExpectationUnknown);
                     }
-                    // RFC 9110 §10.1.1: one of HTTP/1.0 is to be ignored.
+                    // RFC 9110 §10.1.1: an expectation in HTTP/1.0 must be ignored.
                     said.expects_continue = is_1_1;
                 }
                 7 if is("upgrade") => names_h2c |= tokens(value).any(|protocol| protocol == b"h2c"),
@@ -196,7 +196,7 @@ impl Said {
                 _ => {}
             }
         }
-        // RFC 9112 §3.2: exactly one, which HTTP/1.0 may leave out.
+        // RFC 9112 §3.2: exactly one Host; HTTP/1.0 may omit it.
         if hosts > 1 || (hosts == 0 && is_1_1) {
             return Err(RequestError::Malformed("Host must stand once"));
         }
@@ -208,10 +208,10 @@ impl Said {
 }
 
 impl BodyLength {
-    /// What `Content-Length` and `Transfer-Encoding` say together.
+    /// Combines `Content-Length` and `Transfer-Encoding`.
     fn of(content_length: Option<&[u8]>, coding: Option<&[u8]>, is_1_1: bool) -> Result<Self, RequestError> {
         if let Some(coding) = coding {
-            // RFC 9112 §6.1: with both fields, or from HTTP/1.0, the framing is not to be trusted.
+            // RFC 9112 §6.1: framing by both fields, or by Transfer-Encoding in HTTP/1.0, cannot be trusted.
             if content_length.is_some() {
                 return Err(RequestError::Malformed("both Content-Length and Transfer-Encoding"));
             }
@@ -238,18 +238,18 @@ impl BodyLength {
     }
 }
 
-/// The members of a list without quoted strings (RFC 9110 §5.6.1).
+/// Splits a list without quoted strings into its members (RFC 9110 §5.6.1).
 fn tokens(list: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), empty if the target has no
-/// authority. The host is of no use here, so its form alone is checked.
+/// Whether a `Host` can be `uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2); empty if the target has no
+/// authority. The host is not used here, so only its characters are checked.
 fn is_host(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte))
 }
 
-/// Codings that stand in the registry (RFC 9112 §7.2) and are not implemented: 501, not 400.
+/// Whether the coding is registered (RFC 9112 §7.2) but not implemented: 501, not 400.
 fn is_known_coding(coding: &[u8]) -> bool {
     [&b"gzip"[..], b"x-gzip", b"deflate", b"compress", b"x-compress"].iter().any(|c| coding.eq_ignore_ascii_case(c))
 }

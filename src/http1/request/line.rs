@@ -10,18 +10,18 @@ use memchr::{memchr, memrchr};
 pub(super) struct RequestLine<'h> {
     pub(super) method: Method,
     target: &'h str,
-    /// HTTP/1.1 and not HTTP/1.0.
+    /// HTTP/1.1, not HTTP/1.0.
     pub(super) is_1_1: bool,
 }
 
 impl<'h> RequestLine<'h> {
-    /// Reads `line`, which ends with its CRLF.
+    /// Parses `line`, which ends with its CRLF.
     ///
     /// # Errors
-    /// [`RequestError`] if it breaks the grammar, speaks another version or its target is too long.
+    /// [`RequestError`] if the line is malformed, has another version or its target is too long.
     pub(super) fn parse(line: &'h [u8]) -> Result<Self, RequestError> {
         let text = line.strip_suffix(b"\r\n").ok_or_else(|| malformed(line))?;
-        // One space each; a target has none.
+        // One space separates the parts; a target contains none.
         let (Some(method_end), Some(target_end)) = (memchr(b' ', text), memrchr(b' ', text)) else {
             return Err(malformed(line));
         };
@@ -43,7 +43,7 @@ impl<'h> RequestLine<'h> {
         Ok(Self { method, target: checked_target(target)?, is_1_1 })
     }
 
-    /// Path and query of the target, in origin form or in absolute form (RFC 9112 §3.2).
+    /// Returns path and query of a target in origin form or absolute form (RFC 9112 §3.2).
     pub(super) fn path_and_query(&self) -> (&'h str, &'h str) {
         let absolute = if self.target.starts_with('/') { None } else { self.target.split_once("://") };
         let target = match absolute {
@@ -56,7 +56,7 @@ impl<'h> RequestLine<'h> {
     }
 }
 
-/// Whether the peer speaks something like HTTP decides whether it is told.
+/// Tells a malformed HTTP request, which gets an answer, from bytes that are no HTTP.
 #[cold]
 fn malformed(line: &[u8]) -> RequestError {
     if line.windows(5).any(|name| name.eq_ignore_ascii_case(b"HTTP/")) {
@@ -66,8 +66,8 @@ fn malformed(line: &[u8]) -> RequestError {
     }
 }
 
-/// A target in origin form, in absolute form, or the asterisk (RFC 9112 §3.2). Bytes beyond ASCII are let through where
-/// they are UTF-8, as Go does; what may be in a path is for whoever routes it.
+/// Checks that the target has origin form or absolute form, or is the asterisk (RFC 9112 §3.2). UTF-8 beyond ASCII is
+/// accepted, as in Go; the router decides which paths are valid.
 fn checked_target(target: &[u8]) -> Result<&str, RequestError> {
     let malformed = RequestError::Malformed("malformed request target");
     let text = if is_target_well(target) { str::from_utf8(target).ok() } else { None }.ok_or(malformed)?;

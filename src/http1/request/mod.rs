@@ -1,8 +1,8 @@
-//! Requests out of a connection's bytes (RFC 9112 §2–§7), the server's side.
+//! Parses requests from a connection's bytes (RFC 9112 §2–§7), the server's side.
 //!
-//! Owned here: where one message ends and the next begins, and so every guard against request smuggling. A message
-//! whose end two readers could see in two places is refused and the connection with it. Not owned: the bytes, which
-//! stay in the connection's [`ByteBuf`] until a message is whole; the body is lent from there, without a copy.
+//! This module owns message framing, and so every guard against request smuggling. If two readers could disagree where
+//! a message ends, the message is refused and the connection closed. The bytes stay in the connection's [`ByteBuf`]
+//! until a message is whole; the body is borrowed from there, without a copy.
 
 mod error;
 mod fields;
@@ -18,98 +18,98 @@ use fields::{BodyLength, Fields};
 use line::RequestLine;
 use memchr::{memchr, memchr_iter};
 
-/// Cuts one connection's bytes into requests. After an error it must not be called again: where the next message
-/// would start is unknown.
+/// Splits one connection's bytes into requests. Must not be called after an error: the start of the next message is
+/// unknown.
 #[derive(Debug)]
 pub struct RequestParser {
-    /// Bytes of a body; more is refused.
+    /// Largest body accepted, in bytes.
     body_bytes_max: usize,
-    /// Bytes at the front that are known to hold no end of a head.
+    /// Bytes at the front known to hold no end of a head.
     scanned_bytes: usize,
-    /// A head has come and its body is awaited.
+    /// The message whose head was received and whose body is awaited.
     awaited: Option<Awaited>,
-    /// The fields of the last head.
+    /// Fields of the last head.
     fields: Fields,
 }
 
-/// A message whose head is here and whose body is not.
+/// A message whose head was received and whose body is incomplete.
 #[derive(Debug)]
 struct Awaited {
     head_bytes: usize,
     framing: Framing,
-    /// The client waits for 100 (Continue) and has not been told.
+    /// The client waits for 100 (Continue), which was not sent yet.
     owes_continue: bool,
 }
 
 /// Lengths of a head, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadLength {
-    /// The head, with the empty line that ends it.
+    /// The head, including the empty line that ends it.
     bytes: usize,
-    /// The request line, with its CRLF.
+    /// The request line, including its CRLF.
     line_bytes: usize,
 }
 
-/// How the length of a body is known (RFC 9112 §6.3).
+/// How the end of a body is found (RFC 9112 §6.3).
 #[derive(Debug)]
 enum Framing {
     /// `Content-Length`, or 0 if there is none.
     Length(usize),
-    /// `Transfer-Encoding: chunked`; `payload_bytes` stand decoded behind the head.
+    /// `Transfer-Encoding: chunked`; `payload_bytes` decoded bytes follow the head.
     Chunked { decoder: ChunkedDecoder, payload_bytes: usize },
 }
 
-/// What became of the bytes at hand.
+/// Outcome of one parsing step.
 #[derive(Debug)]
 pub enum Step<R> {
-    /// A message is not whole yet.
+    /// The message is incomplete.
     Incomplete {
-        /// 100 (Continue) is to be sent now. Said once for a message.
+        /// 100 (Continue) must be sent now. Set once for each message.
         send_continue: bool,
     },
-    /// A request was served, which gave this.
+    /// A request was served, with this result.
     Served(R),
 }
 
-/// What becomes of the bytes of a request that was served.
+/// What happens to the bytes of a served request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bytes {
-    /// They are consumed.
+    /// The bytes are consumed.
     Consume,
-    /// They stay: the request may have to be served again. [`RequestParser::consume_kept`] consumes them.
+    /// The bytes stay, since the request may be served again. [`RequestParser::consume_kept`] consumes them.
     Keep,
 }
 
-/// What the request said of the connection (RFC 9112 §9.3).
+/// What the request says about the connection (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Persistence {
-    /// Further requests may follow.
+    /// More requests may follow.
     pub keep_alive: bool,
-    /// The client is of HTTP/1.1 and understands chunks.
+    /// The client speaks HTTP/1.1 and understands chunks.
     pub chunks: bool,
-    /// Method was HEAD: the response has no body.
+    /// The method was HEAD: the response has no body.
     pub head_only: bool,
-    /// The client would go on in HTTP/2 (RFC 7540 §3.2).
+    /// The client asks to upgrade to HTTP/2 (RFC 7540 §3.2).
     pub wants_h2c: bool,
 }
 
 impl RequestParser {
-    /// A parser that takes bodies of at most `body_bytes_max`.
+    /// Creates a parser that accepts bodies of at most `body_bytes_max` bytes.
     #[must_use]
     pub fn new(body_bytes_max: usize) -> Self {
         Self { body_bytes_max, scanned_bytes: 0, awaited: None, fields: Fields::default() }
     }
 
-    /// Maximum number of bytes of a body that it takes.
+    /// Returns the largest body accepted, in bytes.
     #[must_use]
     pub fn body_bytes_max(&self) -> usize {
         self.body_bytes_max
     }
 
-    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is lent from `buf`.
+    /// Serves the first request in `buf` with `serve` if it is whole, and consumes it. The body is borrowed from `buf`.
     ///
     /// # Errors
-    /// See [`RequestError`]; nothing of the refused message has reached `serve`.
+    /// See [`RequestError`]; `serve` sees nothing of a refused message.
     pub fn next<R>(
         &mut self,
         buf: &mut ByteBuf,
@@ -118,7 +118,7 @@ impl RequestParser {
         self.next_or_keep(buf, |head, body, after| (serve(head, body, after), Bytes::Consume))
     }
 
-    /// The same, but `serve` says whether the request is consumed, or stays to be served again.
+    /// Like [`next`](Self::next), but `serve` decides whether the request is consumed or kept to be served again.
     ///
     /// # Errors
     /// As [`RequestParser::next`].
@@ -175,7 +175,7 @@ impl RequestParser {
                 let body_bytes = *payload_bytes;
                 if !progress.done {
                     self.awaited = Some(awaited);
-                    // Everything was read: what is left behind the payload is free.
+                    // All bytes were read: the space behind the payload is free.
                     buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                     return Ok(self.incomplete());
                 }
@@ -197,7 +197,7 @@ impl RequestParser {
                 self.fields.shrink();
             }
             Bytes::Keep => {
-                // The chunks are decoded: what is left is a body of known length.
+                // The chunks are decoded, so the rest is a body of known length.
                 buf.remove(head.bytes + body_bytes, framed_bytes - body_bytes);
                 let framing = Framing::Length(body_bytes);
                 self.awaited = Some(Awaited { head_bytes: head.bytes, framing, owes_continue: false });
@@ -214,7 +214,7 @@ impl RequestParser {
         }
     }
 
-    /// The head of the first message in `buf`, whose body is awaited or was found to be too large.
+    /// Returns the head of the first message in `buf`, whose body is awaited or was too large.
     #[must_use]
     pub fn refused_head<'b>(&'b self, buf: &'b ByteBuf) -> Option<RequestHead<'b>> {
         let line_end = memchr(b'\n', buf.filled())?;
@@ -222,14 +222,14 @@ impl RequestParser {
         Some(self.fields.under(&line))
     }
 
-    /// Whether a message has begun and is not whole: what tells a slow client from an idle one.
+    /// Whether a message has begun and is incomplete. This tells a slow client from an idle one.
     #[must_use]
     pub fn is_within_message(&self, buf: &ByteBuf) -> bool {
         self.awaited.is_some() || !buf.is_empty()
     }
 
-    /// The target of the next request, if its line is here and no longer than usual. It is not checked: good for
-    /// prefetching only.
+    /// Returns the target of the next request if its line was received and is not unusually long. The target is not
+    /// validated, so use it for prefetching only.
     #[must_use]
     pub fn peek_target<'b>(&self, buf: &'b ByteBuf) -> Option<&'b [u8]> {
         if self.awaited.is_some() {
@@ -242,13 +242,13 @@ impl RequestParser {
         Some(target)
     }
 
-    /// Whether a head is here whose body is not.
+    /// Whether a head was received and its body is awaited.
     #[must_use]
     pub fn is_body_awaited(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// Lengths of the head at the front of `buf`, once it is all there.
+    /// Finds the lengths of the head at the front of `buf`, once the head is complete.
     fn find_head(&mut self, buf: &mut ByteBuf) -> Result<Option<HeadLength>, RequestError> {
         // Empty lines before a request line are skipped (RFC 9112 §2.2); a CR alone may be half of one.
         while let [b'\r', b'\n', ..] = buf.filled() {
@@ -271,7 +271,8 @@ impl RequestParser {
         Ok(head)
     }
 
-    /// Lengths of the head at the front of `bytes`, if its fields are those of the head before. They hold no other end.
+    /// Returns the lengths of the head at the front of `bytes` if its fields equal the previous head's. Those fields
+    /// hold no other end of a head.
     fn repeated_head(&self, bytes: &[u8]) -> Option<HeadLength> {
         let line_bytes = memchr(b'\n', bytes)? + 1;
         let section_bytes = self.fields.prefix_of(&bytes[line_bytes..])?;
@@ -284,10 +285,10 @@ impl RequestParser {
     }
 }
 
-/// Lengths of the first head of `bytes`, whose end is not before `from`.
+/// Finds the lengths of the first head of `bytes`, which ends at `from` or later.
 ///
-/// A line that ends in LF alone, or a bare CR, is where two readers disagree (RFC 9112 §2.2): the first is refused
-/// here, the second where lines are read.
+/// Readers disagree about a line that ends in a bare LF and about a bare CR (RFC 9112 §2.2). This function refuses the
+/// first; the line parsers refuse the second.
 fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<HeadLength>, RequestError> {
     for at in memchr_iter(b'\n', &bytes[from..]) {
         let at = from + at;
@@ -302,7 +303,7 @@ fn find_head_end(bytes: &[u8], from: usize) -> Result<Option<HeadLength>, Reques
 }
 
 impl HeadLength {
-    /// Lengths of the head of `bytes` bytes at the front of `filled`.
+    /// Measures the head of `bytes` bytes at the front of `filled`.
     fn of(filled: &[u8], bytes: usize) -> Self {
         Self { bytes, line_bytes: memchr(b'\n', filled).map_or(bytes, |at| at + 1) }
     }
@@ -318,7 +319,7 @@ impl Framing {
     }
 }
 
-/// Which part of an oversized head is at fault.
+/// Tells which part of an oversized head is at fault.
 #[cold]
 fn too_large(head: &[u8]) -> RequestError {
     let line = memchr(b'\r', head).unwrap_or(head.len());
