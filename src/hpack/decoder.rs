@@ -1,69 +1,69 @@
-//! From a field block to fields (RFC 7541 §3 and §6).
+//! Decodes a field block into fields (RFC 7541 §3 and §6).
 
 use super::dynamic_table::DynamicTable;
 use super::field_buf::Traits;
 use super::{FIELD_OVERHEAD, FieldBuf, NameId, huffman, integer, static_table};
 use std::fmt;
 
-/// The decoding side of one direction of a connection.
+/// The decoder of one direction of a connection.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable<Traits>,
-    /// The size that we allowed the peer; its updates may not go beyond.
+    /// The table size that we allowed; the peer's updates may not exceed it.
     table_size_limit: usize,
     limits: DecoderLimits,
 }
 
-/// How large a decoded field list may become, by the measure of RFC 9113 §6.5.2.
+/// Bounds of a decoded field list, in the size of RFC 9113 §6.5.2.
 #[derive(Clone, Copy, Debug)]
 pub struct DecoderLimits {
-    /// Above this the list is cut short: it is decoded to keep the table in step, but not kept.
+    /// Above this list size, fields are decoded to keep the table in step, but not kept.
     pub list_size_max: usize,
-    /// Above this decoding ends with an error: a few octets of input that become so many are an attack.
+    /// Decoding fails above this size: few octets of input that expand so far are an attack.
     pub list_size_abort: usize,
 }
 
 /// How a block was decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// All fields are there.
+    /// All fields are present.
     Whole,
-    /// The list went beyond `list_size_max`; only its first fields are there. The table is in step.
+    /// The list exceeded `list_size_max`; only its first fields are present. The table is in step.
     Oversized,
 }
 
-/// What is wrong with a field block. All are connection errors, since the table is out of step afterwards.
+/// Why a field block cannot be decoded. All are connection errors, since the table is out of step afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// A Huffman string has the code for its end in it (RFC 7541 §5.2).
+    /// A Huffman string contains EOS (RFC 7541 §5.2).
     HuffmanEos,
-    /// A Huffman string ends with a wrong padding, or in the middle of a code (RFC 7541 §5.2).
+    /// A Huffman string ends with wrong padding or within a code (RFC 7541 §5.2).
     HuffmanPadding,
-    /// An index points at nothing (RFC 7541 §2.3.3).
+    /// An index refers to no entry (RFC 7541 §2.3.3).
     Index,
-    /// An integer is larger than anything that could be meant (RFC 7541 §5.1).
+    /// An integer exceeds any meaningful value (RFC 7541 §5.1).
     IntegerOverflow,
-    /// The list is larger than `list_size_abort`.
+    /// The list exceeds `list_size_abort`.
     ListSize,
-    /// A size update asks for more than was allowed (RFC 7541 §6.3).
+    /// A size update exceeds the allowed size (RFC 7541 §6.3).
     TableSize,
-    /// A size update stands after a field (RFC 7541 §4.2).
+    /// A size update follows a field (RFC 7541 §4.2).
     TableSizeLate,
-    /// The block ends in the middle of a representation.
+    /// The block ends within a representation.
     Truncated,
 }
 
 impl Decoder {
-    /// For a peer that was allowed a dynamic table of `table_size_limit` octets.
+    /// Creates a decoder for a peer that was allowed a dynamic table of `table_size_limit` octets.
     #[must_use]
     pub fn new(table_size_limit: usize, limits: DecoderLimits) -> Self {
         Self { table: DynamicTable::new(table_size_limit), table_size_limit, limits }
     }
 
-    /// Decodes one whole field block into `fields`, which is cleared before.
+    /// Decodes one whole field block into `fields`, which is cleared first.
     ///
     /// # Errors
-    /// After an error the connection cannot go on.
+    /// The connection must end after an error.
     pub fn decode(&mut self, block: &[u8], fields: &mut FieldBuf) -> Result<Decoded, DecodeError> {
         fields.clear();
         let mut list = List { fields, size: 0, limits: self.limits };
@@ -76,7 +76,7 @@ impl Decoder {
             } else if first & 0xc0 == 0x40 {
                 self.decode_literal(first, 0x3f, after, &mut list)?
             } else if first & 0xe0 == 0 {
-                // Without indexing and never indexed: the same to an endpoint that forwards nothing.
+                // Without indexing and never indexed are the same to an endpoint that forwards nothing.
                 self.decode_literal(first, 0x0f, after, &mut list)?
             } else {
                 return Err(DecodeError::TableSizeLate);
@@ -85,7 +85,7 @@ impl Decoder {
         Ok(if list.size > self.limits.list_size_max { Decoded::Oversized } else { Decoded::Whole })
     }
 
-    /// RFC 7541 §4.2: updates of the size stand at the begin of a block.
+    /// Applies the size updates at the start of a block (RFC 7541 §4.2).
     fn decode_size_updates<'b>(&mut self, block: &'b [u8]) -> Result<&'b [u8], DecodeError> {
         let mut rest = block;
         while let Some((&first, after)) = rest.split_first()
@@ -117,8 +117,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// A literal; `prefix_max` of 0x3f is one with incremental indexing (RFC 7541 §6.2). Its octets are decoded to
-    /// where they stay if the list has room for them.
+    /// Decodes a literal; a `prefix_max` of 0x3f means incremental indexing (RFC 7541 §6.2). Its octets are decoded in
+    /// place in the list, and stay there if the list has room.
     fn decode_literal<'b>(
         &mut self,
         first: u8,
@@ -146,7 +146,8 @@ impl Decoder {
         Ok(rest)
     }
 
-    /// Appends the name of a literal to `out`: that of the entry at `index`, or if that is 0, the string that follows.
+    /// Appends the name of a literal to `out`: the name of the entry at `index`, or the string that follows if `index`
+    /// is 0.
     fn decode_name<'b>(
         &self,
         index: usize,
@@ -168,7 +169,7 @@ impl Decoder {
         let entry = self.table.entry(age).ok_or(DecodeError::Index)?;
         let name = entry.octets.get(..entry.name_len).unwrap_or_default();
         out.extend_from_slice(name);
-        // The entry may be ill-formed because of its value only.
+        // The entry may be ill-formed only because of its value.
         let well_formed = entry.note.well_formed || entry.note.name != NameId::UNKNOWN || is_name_well_formed(name);
         Ok((entry.note.name, well_formed, rest))
     }
@@ -187,16 +188,16 @@ impl Decoder {
     }
 }
 
-/// The list in the making and its bounds.
+/// The unfinished list and its bounds.
 struct List<'f> {
     fields: &'f mut FieldBuf,
-    /// Of all fields, kept or not.
+    /// Size of all fields, kept or not.
     size: usize,
     limits: DecoderLimits,
 }
 
 impl List<'_> {
-    /// Counts a field of `octets`; says whether it is to be kept.
+    /// Counts a field of `octets`; returns whether to keep it.
     #[inline]
     fn admit(&mut self, octets: usize) -> Result<bool, DecodeError> {
         self.size += octets + FIELD_OVERHEAD;
@@ -210,7 +211,7 @@ impl List<'_> {
     }
 }
 
-/// Appends the string that `rest` begins with (RFC 7541 §5.2); gives what follows.
+/// Appends the string at the front of `rest` (RFC 7541 §5.2); returns the octets after it.
 fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], DecodeError> {
     let (&first, rest) = rest.split_first().ok_or(DecodeError::Truncated)?;
     let (len, rest) = integer::decode(first, 0x7f, rest)?;
@@ -223,19 +224,19 @@ fn decode_string<'b>(rest: &'b [u8], out: &mut Vec<u8>) -> Result<&'b [u8], Deco
     Ok(rest)
 }
 
-/// RFC 9113 §8.2.1: a token in lower case; a pseudo-header field's colon may stand first.
+/// RFC 9113 §8.2.1: a token in lower case; the colon of a pseudo-header field may come first.
 fn is_name_well_formed(name: &[u8]) -> bool {
     let token = name.strip_prefix(b":").unwrap_or(name);
     !token.is_empty() && token.iter().all(|&octet| NAME_OCTETS[usize::from(octet)])
 }
 
-/// RFC 9113 §8.2.1: no NUL, CR or LF. A space or tab at either end, which it forbids as well, Go's clients send and its
-/// servers take, and a Go proxy whose stream is reset for what its own client wrote tries again for ever.
+/// RFC 9113 §8.2.1: no NUL, CR or LF. The RFC also forbids a space or tab at either end. Go's clients send those and
+/// Go's servers accept them. If we reset the stream, a Go proxy would retry its client's request for ever.
 fn is_value_well_formed(value: &[u8]) -> bool {
     memchr::memchr3(0, b'\r', b'\n', value).is_none()
 }
 
-/// `tchar` of RFC 9110 §5.6.2 without upper case.
+/// `tchar` (RFC 9110 §5.6.2) without upper case.
 static NAME_OCTETS: [bool; 256] = {
     let allowed = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz";
     let mut table = [false; 256];
@@ -348,7 +349,7 @@ mod tests {
                 let field = fields.field(0).unwrap();
                 assert_eq!((field.name, field.value, field.well_formed), (name, value, well_formed));
             }
-            // The name of an ill-formed value is not ill-formed for that.
+            // An ill-formed value does not make the name ill-formed.
             assert_eq!(decoder.decode(&[0x0f, 62 - 15, 1, b'w'], &mut fields), Ok(Decoded::Whole));
             assert_eq!(fields.field(0).unwrap().well_formed, is_name_well_formed(name));
         }

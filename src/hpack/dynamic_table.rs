@@ -1,15 +1,15 @@
 //! The dynamic table (RFC 7541 §2.3.2 and §4): first in, first out, bounded by size.
 //!
-//! All octets lie in one arena, oldest entry first, so an insertion is two copies and no allocation, and an eviction
-//! moves an index. The invariant: entries are adjacent and in order, the first begins at `head` and the last ends
-//! where the arena ends.
+//! All octets lie in one arena, oldest entry first. So an insertion is two copies without allocation, and an eviction
+//! moves an index. Invariant: entries are adjacent and in order; the first begins at `head`, the last ends at the
+//! arena's end.
 //!
 //! ```text
 //!  arena  |-- evicted --|-- oldest --|-- … --|-- newest --|
 //!         0            head                            arena.len()
 //! ```
-//! Once more than half of the arena is evicted, the rest moves to its begin: at most as many octets as were evicted
-//! since the last move, so the cost of an insertion stays constant.
+//! Once more than half of the arena is evicted, the rest moves to its start. That moves at most as many octets as were
+//! evicted since the last move, so the cost of an insertion stays constant.
 
 use super::FIELD_OVERHEAD;
 use std::collections::VecDeque;
@@ -18,11 +18,11 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub(super) struct DynamicTable<T> {
     arena: Vec<u8>,
-    /// Where the oldest entry begins.
+    /// Start of the oldest entry.
     head: usize,
     /// Oldest first.
     entries: VecDeque<Entry<T>>,
-    /// RFC 7541 §4.1; never above `size_max`.
+    /// Size as in RFC 7541 §4.1; never above `size_max`.
     size: usize,
     size_max: usize,
 }
@@ -36,10 +36,10 @@ struct Entry<T> {
     note: T,
 }
 
-/// One entry, as [`DynamicTable::entry`] gives it.
+/// An entry returned by [`DynamicTable::entry`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRef<'t, T> {
-    /// Name, and directly after it the value.
+    /// The name, directly followed by the value.
     pub(super) octets: &'t [u8],
     pub(super) name_len: usize,
     pub(super) note: T,
@@ -65,14 +65,14 @@ impl<T: Copy> DynamicTable<T> {
         self.size_max
     }
 
-    /// Sets the bound and evicts what no longer fits (RFC 7541 §4.3).
+    /// Sets the size limit and evicts the entries above it (RFC 7541 §4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict_to(size_max);
         self.check_invariants();
     }
 
-    /// The entry of `age`: 0 is the newest.
+    /// Returns the entry of `age`; 0 is the newest.
     #[inline]
     pub(super) fn entry(&self, age: usize) -> Option<EntryRef<'_, T>> {
         let at = self.entries.len().checked_sub(age + 1)?;
@@ -81,14 +81,14 @@ impl<T: Copy> DynamicTable<T> {
         Some(EntryRef { octets, name_len: entry.name_len, note: entry.note })
     }
 
-    /// What is kept with each entry, newest first.
+    /// Iterates over the notes of all entries, newest first.
     #[inline]
     pub(super) fn notes(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().rev().map(|entry| &entry.note)
     }
 
-    /// Makes room for an entry and inserts it; one that is larger than the whole table empties it (RFC 7541 §4.4). Says
-    /// whether it was inserted.
+    /// Evicts entries to make room for a new one and inserts it. An entry larger than the table empties the table (RFC
+    /// 7541 §4.4). Returns whether the entry was inserted.
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8], note: T) -> bool {
         let entry_size = name.len() + value.len() + FIELD_OVERHEAD;
         let Some(rest_max) = self.size_max.checked_sub(entry_size) else {

@@ -1,49 +1,49 @@
-//! From fields to a field block (RFC 7541 §6).
+//! Encodes fields into a field block (RFC 7541 §6).
 
 use super::dynamic_table::DynamicTable;
 use super::name::hash;
 use super::{FIELD_OVERHEAD, FieldName, NameId, TABLE_SIZE_DEFAULT, huffman, integer, static_table};
 
-/// The encoding side of one direction of a connection.
+/// The encoder of one direction of a connection.
 ///
-/// A block is [`begin_block`](Self::begin_block) and then the fields, appended to a buffer of the caller.
+/// A block is [`begin_block`](Self::begin_block) followed by the fields, appended to a buffer of the caller.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable<Hashes>,
-    /// The size never grows beyond this, whatever the peer allows.
+    /// Largest table size used, whatever the peer allows.
     table_size_cap: usize,
     size_update: Option<SizeUpdate>,
     changes: u64,
 }
 
-/// What the encoder may keep of a field.
+/// How much of a field the encoder may keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// The value comes again: name and value go into the table, and are one or two octets from then on.
+    /// The value recurs: name and value enter the table, and later take one or two octets.
     Value,
-    /// The value is another one each time: only the name is worth an entry.
+    /// The value differs each time: only the name is worth an entry.
     Name,
-    /// The value is a secret: it goes into no table, here or further on (RFC 7541 §7.1.3).
+    /// The value is a secret: it enters no table, here or at a proxy (RFC 7541 §7.1.3).
     Never,
 }
 
-/// Kept with each entry, so that a search reads octets of likely matches only.
+/// Hashes kept with each entry, so that a search compares only the octets of likely matches.
 #[derive(Clone, Copy, Debug)]
 struct Hashes {
     name: u32,
-    /// Of name and value.
+    /// Hash of name and value.
     field: u32,
 }
 
-/// Changes of the size that the peer has not been told yet (RFC 7541 §4.2).
+/// Table size changes not yet signalled to the peer (RFC 7541 §4.2).
 #[derive(Clone, Copy, Debug)]
 struct SizeUpdate {
-    /// The smallest of them.
+    /// The smallest size among them.
     lowest: usize,
     last: usize,
 }
 
-/// What the table has for a field.
+/// Result of a search in the table.
 enum Found {
     Field(usize),
     Name(usize),
@@ -51,7 +51,7 @@ enum Found {
 }
 
 impl Encoder {
-    /// With a table of the protocol's default size; it follows what the peer allows up to `table_size_cap`.
+    /// Creates an encoder with the protocol's default table size. It follows the peer's size up to `table_size_cap`.
     #[must_use]
     pub fn new(table_size_cap: usize) -> Self {
         let mut encoder =
@@ -62,7 +62,7 @@ impl Encoder {
         encoder
     }
 
-    /// The peer's `SETTINGS_HEADER_TABLE_SIZE`: counts from the next block.
+    /// Applies the peer's `SETTINGS_HEADER_TABLE_SIZE`, from the next block on.
     pub fn set_peer_table_size(&mut self, size_max: usize) {
         let size_max = size_max.min(self.table_size_cap);
         if size_max == self.table.size_max() {
@@ -74,8 +74,8 @@ impl Encoder {
         self.size_update = Some(SizeUpdate { lowest, last: size_max });
     }
 
-    /// A number that grows whenever a block changes the table or tells of its size. While it stays, the same fields
-    /// give the same block.
+    /// Returns a counter that grows whenever a block changes the table or signals its size. While it is unchanged,
+    /// equal fields give equal blocks.
     #[inline]
     #[must_use]
     pub fn changes(&self) -> u64 {
@@ -138,7 +138,7 @@ impl Encoder {
         self.encode_and_insert(name, name_index, value, out);
     }
 
-    /// A literal with incremental indexing, unless it would push out most of the table.
+    /// Encodes a literal with incremental indexing, unless it would evict most of the table.
     fn encode_and_insert(&mut self, name: FieldName<'_>, name_index: usize, value: &[u8], out: &mut Vec<u8>) {
         if name.octets().len() + value.len() + FIELD_OVERHEAD > self.table.size_max() / 2 {
             encode_literal(0x00, 0x0f, name, name_index, value, out);
@@ -150,7 +150,7 @@ impl Encoder {
         self.table.insert(name.octets(), value, hashes);
     }
 
-    /// The index of an entry with this name; 0 if there is none.
+    /// Returns the index of an entry with this name; 0 if there is none.
     #[inline]
     fn name_index(&self, name: FieldName<'_>) -> usize {
         if let Some(index) = name.id.static_index() {
@@ -181,7 +181,7 @@ impl Encoder {
     }
 }
 
-/// A literal; `pattern` and `prefix_max` say of which kind.
+/// Encodes a literal of the kind given by `pattern` and `prefix_max`.
 fn encode_literal(
     pattern: u8,
     prefix_max: u8,
@@ -197,7 +197,7 @@ fn encode_literal(
     encode_string(value, out);
 }
 
-/// Huffman where that is shorter (RFC 7541 §5.2).
+/// Encodes a string, with Huffman where that is shorter (RFC 7541 §5.2).
 fn encode_string(octets: &[u8], out: &mut Vec<u8>) {
     let huffman_len = huffman::encoded_len(octets);
     if huffman_len < octets.len() {

@@ -1,9 +1,9 @@
-//! The decoded fields of one block, in two vectors that are used again for others.
+//! The decoded fields of one block, in two reusable vectors.
 
 use super::{FIELD_OVERHEAD, NameId};
 
-/// A decoded field list. The caller owns it and lends it to the decoder; its capacity is kept until it is trimmed,
-/// so that in steady state nothing is allocated.
+/// A decoded field list. The caller owns it and lends it to the decoder. Its capacity stays until it is trimmed, so the
+/// steady state allocates nothing.
 ///
 /// ```text
 /// octets  :method PUT :path /apis/… accept application/json …
@@ -14,7 +14,7 @@ pub struct FieldBuf {
     /// Names and values, each name directly before its value, in order of arrival.
     octets: Vec<u8>,
     spans: Vec<Span>,
-    /// Octets of all fields, each with [`FIELD_OVERHEAD`].
+    /// Size of all fields in octets, each with [`FIELD_OVERHEAD`].
     list_size: usize,
 }
 
@@ -26,7 +26,7 @@ struct Span {
     traits: Traits,
 }
 
-/// What is known of a field without looking at its octets again; the decoder's table keeps it with each entry.
+/// Properties of a field, known without reading its octets again; the decoder's table keeps them with each entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) name: NameId,
@@ -37,25 +37,25 @@ pub(super) struct Traits {
 /// One field of a [`FieldBuf`].
 #[derive(Clone, Copy, Debug)]
 pub struct Field<'f> {
-    /// The name's id, if it is a known one.
+    /// The name's id, if the name is known.
     pub id: NameId,
     /// The name.
     pub name: &'f [u8],
     /// The value.
     pub value: &'f [u8],
-    /// Whether name and value have only octets that RFC 9113 §8.2.1 allows. A leading colon of the name is allowed
-    /// here, and blanks at the ends of the value.
+    /// Whether name and value have only octets allowed by RFC 9113 §8.2.1. A leading colon of the name is allowed here,
+    /// as are blanks at the ends of the value.
     pub well_formed: bool,
 }
 
 impl FieldBuf {
-    /// An empty list.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the fields, keeps the memory.
+    /// Removes the fields and keeps the memory.
     pub fn clear(&mut self) {
         self.octets.clear();
         self.spans.clear();
@@ -74,33 +74,33 @@ impl FieldBuf {
         self.spans.is_empty()
     }
 
-    /// The `index`-th field, from 0.
+    /// Returns the `index`-th field, from 0.
     #[inline]
     #[must_use]
     pub fn field(&self, index: usize) -> Option<Field<'_>> {
         self.spans.get(index).and_then(|span| self.resolve(span))
     }
 
-    /// All fields, in order of arrival.
+    /// Iterates over all fields, in order of arrival.
     pub fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         self.spans.iter().filter_map(|span| self.resolve(span))
     }
 
-    /// The size that `SETTINGS_MAX_HEADER_LIST_SIZE` bounds (RFC 9113 §6.5.2).
+    /// Returns the size that `SETTINGS_MAX_HEADER_LIST_SIZE` bounds (RFC 9113 §6.5.2).
     #[must_use]
     pub fn list_size(&self) -> usize {
         self.list_size
     }
 
-    /// Memory that it holds, in bytes, whatever it is used for.
+    /// Returns the memory held, used or not, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.octets.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
-    /// Gives back what longer lists before this one have left behind, if that is more than `spare_bytes`.
+    /// Frees memory left by longer lists, if it exceeds `spare_bytes`.
     pub fn trim(&mut self, spare_bytes: usize) {
-        // Vectors double, and a span takes as much as the overhead that is counted for it.
+        // Vectors double, and a span takes as much as [`FIELD_OVERHEAD`] counts for it.
         if self.memory_bytes() > spare_bytes + 2 * self.list_size {
             self.octets.shrink_to_fit();
             self.spans.shrink_to_fit();
@@ -114,7 +114,7 @@ impl FieldBuf {
         Some(Field { id: span.traits.name, name, value, well_formed: span.traits.well_formed })
     }
 
-    /// Appends a field whose octets stand elsewhere.
+    /// Appends a field whose octets are elsewhere.
     #[inline]
     pub(super) fn push(&mut self, name: &[u8], value: &[u8], traits: Traits) {
         let start = self.octets.len();
@@ -123,7 +123,7 @@ impl FieldBuf {
         self.record(Span { start, name_len: name.len(), value_len: value.len(), traits });
     }
 
-    /// Appends a field whose name and value stand in one piece elsewhere.
+    /// Appends a field whose name and value are adjacent elsewhere.
     #[inline]
     pub(super) fn push_joined(&mut self, octets: &[u8], name_len: usize, traits: Traits) {
         let start = self.octets.len();
@@ -131,20 +131,20 @@ impl FieldBuf {
         self.record(Span { start, name_len, value_len: octets.len().saturating_sub(name_len), traits });
     }
 
-    /// Where the next octet of a field in the making goes. Octets appended there belong to no field until
-    /// [`commit`](Self::commit), and go with [`discard`](Self::discard).
+    /// Returns the vector that takes the octets of an unfinished field. They belong to no field until
+    /// [`commit`](Self::commit); [`discard`](Self::discard) removes them.
     #[inline]
     pub(super) fn scratch(&mut self) -> &mut Vec<u8> {
         &mut self.octets
     }
 
-    /// Octets since `start`: of a field in the making.
+    /// Returns the octets since `start`, of an unfinished field.
     #[inline]
     pub(super) fn uncommitted(&self, start: usize) -> &[u8] {
         self.octets.get(start..).unwrap_or_default()
     }
 
-    /// Makes a field of the octets since `start`.
+    /// Makes a field from the octets since `start`.
     #[inline]
     pub(super) fn commit(&mut self, start: usize, name_len: usize, traits: Traits) {
         let value_len = self.octets.len().saturating_sub(start + name_len);

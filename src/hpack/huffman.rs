@@ -1,24 +1,24 @@
 //! The Huffman code of RFC 7541 §5.2 and Appendix B.
 //!
-//! Decoding looks at [`FAST_BITS`] bits at a time. One entry of [`FAST`] holds the symbol that those bits begin with,
-//! and the one after it if that is complete as well: the letters and digits of header fields have five to eight bits,
-//! so most look-ups give two of them. The few symbols with longer codes go through [`decode_long`], which needs no
-//! tree: the code is canonical, i.e. all codes of one length are consecutive numbers. All tables are computed from
-//! [`CODES`] at compile time.
+//! Decoding looks up [`FAST_BITS`] bits at a time. An entry of [`FAST`] holds the symbol at the start of those bits,
+//! and the next symbol if it is complete too. Letters and digits of header fields have five to eight bits, so most
+//! look-ups yield two symbols. Longer codes are rare and go through [`decode_long`]. It needs no tree, since the code
+//! is canonical: all codes of one length are consecutive numbers. All tables are computed from [`CODES`] at compile
+//! time.
 
 use super::DecodeError;
 
-/// Appends what `src` stands for. On an error `out` may have got a part of it.
+/// Appends the decoded `src`. After an error `out` may hold a part of it.
 pub(super) fn decode_into(src: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let start = out.len();
-    // No code is shorter than five bits; two octets more, because an entry is always written as a pair.
+    // No code is shorter than five bits. Two more octets, since an entry is always written as a pair.
     out.resize(start + src.len() * 8 / 5 + 2, 0);
     let written = decode_to_slice(src, out.get_mut(start..).unwrap_or_default())?;
     out.truncate(start + written);
     Ok(())
 }
 
-/// Octets that [`encode_into`] would append.
+/// Returns the number of octets that [`encode_into`] would append.
 #[inline]
 pub(super) fn encoded_len(src: &[u8]) -> usize {
     let bits: usize = src.iter().map(|&octet| usize::from(CODE_BITS[usize::from(octet)])).sum();
@@ -27,7 +27,7 @@ pub(super) fn encoded_len(src: &[u8]) -> usize {
 
 /// Appends `src` encoded, padded with the first bits of EOS.
 pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
-    // The lowest `bits` bits of `acc` are waiting: at most 31 before a symbol of at most 30 is added.
+    // The lowest `bits` bits of `acc` are pending: at most 31 before a symbol of at most 30 is added.
     let mut acc = 0_u64;
     let mut bits = 0_u32;
     for &octet in src {
@@ -48,8 +48,7 @@ pub(super) fn encode_into(src: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The loop of [`decode_into`]: gives how many octets of `dst` were written.
-///
+/// The loop of [`decode_into`]; returns the number of octets written to `dst`.
 /// ```text
 ///  acc   |<---- bits: not yet decoded ---->|<- nothing yet, or a part of the next octet ->|
 ///        63                                                                               0
@@ -96,7 +95,8 @@ fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
             bits -= used;
         }
     }
-    // Fewer bits than one look-up takes: complete short codes, then padding of fewer than eight ones (RFC 7541 §5.2).
+    // Fewer bits remain than a look-up takes: complete short codes, then padding of fewer than eight ones (RFC 7541
+    // §5.2).
     loop {
         let entry = FAST[(fill_with_ones(acc, bits) >> (64 - FAST_BITS)) as usize];
         let used = u32::from(entry.first_bits);
@@ -113,8 +113,8 @@ fn decode_to_slice(src: &[u8], dst: &mut [u8]) -> Result<usize, DecodeError> {
     if bits < 8 && fill_with_ones(acc, bits) == u64::MAX { Ok(at) } else { Err(DecodeError::HuffmanPadding) }
 }
 
-/// The symbol at the top of `acc` whose code is longer than [`FAST_BITS`], and the code's length. Only `bits` bits are
-/// there, and no more will come if they are fewer than [`CODE_BITS_MAX`].
+/// Decodes the symbol at the top of `acc` whose code is longer than [`FAST_BITS`]; returns it with the code's length.
+/// `acc` holds `bits` bits; if they are fewer than [`CODE_BITS_MAX`], no more follow.
 #[cold]
 fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
     for used in FAST_BITS + 1..=CODE_BITS_MAX.min(bits) {
@@ -129,19 +129,19 @@ fn decode_long(acc: u64, bits: u32) -> Result<(u8, u32), DecodeError> {
     Err(DecodeError::HuffmanPadding)
 }
 
-/// `acc` with ones in place of all but its upper `bits` bits.
+/// Returns `acc` with ones in place of all but its upper `bits` bits.
 #[inline]
 fn fill_with_ones(acc: u64, bits: u32) -> u64 {
     acc | u64::MAX.checked_shr(bits).unwrap_or(0)
 }
 
-/// Bits of one look-up: 11 is where a table of 12 KiB gives two symbols most of the time.
+/// Bits of one look-up. With 11, a table of 12 KiB yields two symbols most of the time.
 const FAST_BITS: u32 = 11;
 
 /// Bits of the longest code.
 const CODE_BITS_MAX: u32 = 30;
 
-/// One entry of [`FAST`]. All zero: the code is longer than [`FAST_BITS`].
+/// One entry of [`FAST`]. All zero if the code is longer than [`FAST_BITS`].
 #[derive(Clone, Copy)]
 struct FastEntry {
     symbols: [u8; 2],
@@ -153,7 +153,7 @@ struct FastEntry {
     symbol_count: u8,
 }
 
-/// By the next [`FAST_BITS`] bits.
+/// Indexed by the next [`FAST_BITS`] bits.
 static FAST: [FastEntry; 1 << FAST_BITS] = fast_table();
 
 /// The codes of one length.
@@ -165,13 +165,13 @@ struct LengthRow {
     symbol_count: u64,
 }
 
-/// By length in bits.
+/// Indexed by length in bits.
 static LENGTHS: [LengthRow; CODE_BITS_MAX as usize + 1] = length_rows();
 
-/// All symbols by length of the code, then by code. 256 is EOS.
+/// All symbols, ordered by code length, then by code. 256 is EOS.
 static SYMBOLS: [u16; 257] = symbols_by_code();
 
-/// [`CODES`] without the codes: one cache line less for each octet in [`encoded_len`].
+/// Code lengths of [`CODES`] alone: fewer cache lines for [`encoded_len`].
 static CODE_BITS: [u8; 256] = code_bits();
 
 #[expect(clippy::cast_possible_truncation, reason = "a symbol below 256; `try_from` is not const")]
@@ -195,7 +195,7 @@ const fn fast_table() -> [FastEntry; 1 << FAST_BITS] {
         }
         symbol += 1;
     }
-    // A second symbol: what follows the first, if all of it lies inside the bits that were looked at.
+    // The second symbol follows the first, if all of it lies within the looked-up bits.
     let mut index = 0;
     while index < size {
         let first_bits = table[index].first_bits;
@@ -256,7 +256,7 @@ const fn code_bits() -> [u8; 256] {
     bits
 }
 
-/// RFC 7541 Appendix B: for each octet, and last for EOS, the code in its lowest bits and its length in bits.
+/// RFC 7541 Appendix B: code and length in bits of each octet, then of EOS. The code is in the lowest bits.
 #[rustfmt::skip]
 const CODES: [(u32, u8); 257] = [
     (0x1ff8, 13), (0x7fffd8, 23), (0xfffffe2, 28), (0xfffffe3, 28), (0xfffffe4, 28), (0xfffffe5, 28), (0xfffffe6, 28),

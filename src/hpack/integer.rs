@@ -2,10 +2,11 @@
 
 use super::DecodeError;
 
-/// Maximum number of octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
+/// Most octets after the prefix: 28 bits. Nothing that fits in a field block needs more.
 const CONTINUATION_OCTETS_MAX: usize = 4;
 
-/// Reads the integer whose prefix are the bits `prefix_max` (2^N - 1) of `first`. Gives the value and what follows.
+/// Decodes the integer whose prefix is the bits `prefix_max` (2^N - 1) of `first`. Returns the value and the octets
+/// after it.
 #[inline]
 pub(super) fn decode(first: u8, prefix_max: u8, rest: &[u8]) -> Result<(usize, &[u8]), DecodeError> {
     let prefix = first & prefix_max;
@@ -26,7 +27,7 @@ fn decode_continuation(prefix_max: u8, rest: &[u8]) -> Result<(usize, &[u8]), De
     Err(if rest.len() < CONTINUATION_OCTETS_MAX { DecodeError::Truncated } else { DecodeError::IntegerOverflow })
 }
 
-/// Appends `value` with the prefix of `prefix_max` (2^N - 1); `pattern` are the bits above the prefix.
+/// Appends `value` with the prefix `prefix_max` (2^N - 1); `pattern` is the bits above the prefix.
 #[inline]
 pub(super) fn encode_into(pattern: u8, prefix_max: u8, value: usize, out: &mut Vec<u8>) {
     match u8::try_from(value) {

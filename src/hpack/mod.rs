@@ -1,11 +1,11 @@
 //! HPACK (RFC 7541): header compression for HTTP/2, as two state machines over slices.
 //!
-//! [`Decoder`] turns one whole field block into fields in a [`FieldBuf`] that the caller owns and reuses; [`Encoder`]
-//! appends representations to a `Vec<u8>` that the caller owns. Neither knows frames, streams or sockets. In steady
-//! state neither allocates: the tables are rings over one arena of octets, and the buffers keep their capacity.
+//! [`Decoder`] turns a whole field block into fields in a [`FieldBuf`]; [`Encoder`] appends representations to a
+//! `Vec<u8>`. The caller owns and reuses both buffers. Decoder and encoder know no frames, streams or sockets. The
+//! steady state allocates nothing: the tables are rings over one arena of octets, and the buffers keep their capacity.
 //!
-//! Everything that a peer can make large has a bound: the dynamic table by the size that was agreed, an integer by
-//! four continuation octets, the decoded list by [`DecoderLimits`].
+//! Everything that a peer can make large has a bound: the dynamic table by its agreed size, an integer by four
+//! continuation octets, the decoded list by [`DecoderLimits`].
 
 mod decoder;
 mod dynamic_table;
@@ -23,9 +23,9 @@ pub use encoder::{Encoder, Indexing};
 pub use field_buf::{Field, FieldBuf};
 pub use name::{FieldName, NameId};
 
-/// What each field costs beyond its octets, in the dynamic table (RFC 7541 §4.1) and in the size of a field list (RFC
-/// 9113 §6.5.2).
+/// Overhead of each field in octets, in the dynamic table (RFC 7541 §4.1) and in the size of a field list (RFC 9113
+/// §6.5.2).
 pub const FIELD_OVERHEAD: usize = 32;
 
-/// The dynamic table's size before anybody says otherwise (`SETTINGS_HEADER_TABLE_SIZE`, RFC 9113 §6.5.2).
+/// Initial size of the dynamic table (`SETTINGS_HEADER_TABLE_SIZE`, RFC 9113 §6.5.2), in octets.
 pub const TABLE_SIZE_DEFAULT: usize = 4096;

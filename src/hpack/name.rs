@@ -1,7 +1,7 @@
-//! Field names that are known beforehand, as one small number: to compare it is cheaper than to compare octets.
+//! Known field names as small numbers, which compare faster than octets.
 
-/// A field name of the static table, or one of those that RFC 9113 §8.2.2 has rules for; or unknown. A name has one
-/// id only, so an unknown one is surely none of the known.
+/// A field name of the static table, or one with a rule in RFC 9113 §8.2.2, or unknown. A name has exactly one id, so
+/// an unknown name differs from every known one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u8);
 
@@ -123,7 +123,7 @@ impl NameId {
     /// `upgrade`.
     pub const UPGRADE: Self = Self(66);
 
-    /// The id of `name`.
+    /// Returns the id of `name`.
     #[must_use]
     pub const fn of(name: &[u8]) -> Self {
         match name.len() {
@@ -245,7 +245,7 @@ impl NameId {
         }
     }
 
-    /// The first index of the static table that has this name.
+    /// Returns the first index of the static table with this name.
     #[inline]
     #[must_use]
     pub(super) fn static_index(self) -> Option<usize> {
@@ -254,7 +254,7 @@ impl NameId {
     }
 }
 
-/// The name of a field to send, with what the encoder wants to know of it. Made once, best in a `const`.
+/// The name of a field to send, prepared for the encoder. Made once, best in a `const`.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldName<'n> {
     octets: &'n [u8],
@@ -276,7 +276,8 @@ impl<'n> FieldName<'n> {
     }
 }
 
-/// A quick hash, to tell most unequal fields apart before their octets are compared. `seed` chains name and value.
+/// Computes a fast hash that tells most unequal fields apart before their octets are compared. `seed` chains name and
+/// value.
 #[inline]
 pub(super) const fn hash(seed: u32, octets: &[u8]) -> u32 {
     let mut state = seed as u64 ^ octets.len() as u64;
@@ -292,7 +293,7 @@ pub(super) const fn hash(seed: u32, octets: &[u8]) -> u32 {
     (state >> 32) as u32
 }
 
-/// 2^64 divided by the golden ratio, odd: its multiples spread over the upper bits.
+/// Odd number near 2^64 divided by the golden ratio: its multiples spread over the upper bits.
 const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

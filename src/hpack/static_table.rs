@@ -2,26 +2,26 @@
 
 use super::NameId;
 
-/// Number of entries; the dynamic table's first index is one more.
+/// Number of entries; the first index of the dynamic table is `LEN + 1`.
 pub(super) const LEN: usize = ENTRIES.len();
 
-/// Entry at `index`, which counts from 1.
+/// Returns the entry at `index`, which counts from 1.
 #[inline]
 pub(super) fn entry(index: usize) -> Option<(&'static [u8], &'static [u8])> {
     ENTRIES.get(index.wrapping_sub(1)).copied()
 }
 
-/// The name at `index`, as an id. Only for an index of this table.
+/// Returns the id of the name at `index`, which must be an index of this table.
 #[inline]
 pub(super) fn name_id(index: usize) -> NameId {
     NAME_IDS.get(index.wrapping_sub(1)).copied().unwrap_or(NameId::UNKNOWN)
 }
 
-/// The index whose entry has this name and this value.
+/// Returns the index of the entry with this name and value.
 #[inline]
 pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
     let first = name.static_index()?;
-    // Entries of one name stand together, and only seven names have a value at all.
+    // Entries of one name are adjacent, and only seven names have a value at all.
     ENTRIES
         .iter()
         .enumerate()
@@ -31,7 +31,7 @@ pub(super) fn find(name: NameId, value: &[u8]) -> Option<usize> {
         .map(|(at, _)| at + 1)
 }
 
-/// By index - 1, so that a lookup compares no octets.
+/// Indexed by index - 1, so that a look-up compares no octets.
 static NAME_IDS: [NameId; LEN] = name_ids();
 
 const fn name_ids() -> [NameId; LEN] {
