@@ -1,4 +1,4 @@
-//! What only a client does: open streams. All else is the same machinery as the server's.
+//! The client's part: opening streams. Everything else is shared with the server.
 
 use super::connection::{Connection, SendField};
 use super::frame::headers::{begin_headers_into, finish_headers};
@@ -17,16 +17,16 @@ pub struct RequestLine<'r> {
     pub authority: &'r [u8],
     /// `:path`, with the query.
     pub path: &'r [u8],
-    /// What the compression may keep of the path. Go's client keeps all of it.
+    /// How much of the path the encoder may keep. Go's client keeps all of it.
     pub path_indexing: Indexing,
 }
 
 /// Why no stream can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The peer allows no more streams at once; later it may.
+    /// The peer allows no more streams at once; a later attempt may succeed.
     Concurrency,
-    /// The connection is coming to its end; a new one is needed.
+    /// The connection is shutting down; a new connection is needed.
     GoingAway,
 }
 
@@ -34,7 +34,7 @@ impl Connection {
     /// Sends the head of a request on a new stream.
     ///
     /// # Errors
-    /// There can be no new stream now, or not at all.
+    /// [`OpenError`] if no stream can be opened, now or ever.
     pub fn send_request(
         &mut self,
         request: &RequestLine<'_>,

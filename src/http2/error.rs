@@ -1,21 +1,21 @@
-//! What a peer can do wrong, and the code that it is told (RFC 9113 §5.4 and §7).
+//! The peer's errors, and the error code sent for each (RFC 9113 §5.4 and §7).
 //!
 //! A [`ConnectionError`] ends the connection with GOAWAY, a [`StreamError`] ends one stream with RST_STREAM. Variants
-//! name what the peer did; `code` of each is the one place that turns it into what the peer sees.
+//! name what the peer did; only their `code` methods map them to error codes.
 
 use crate::hpack::DecodeError;
 use std::fmt;
 
-/// An error code (RFC 9113 §7). Unknown codes have no meaning but must be carried.
+/// An error code (RFC 9113 §7). Unknown codes have no meaning but must be preserved.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ErrorCode(pub u32);
 
 impl ErrorCode {
-    /// No error: a graceful end.
+    /// No error: a graceful shutdown.
     pub const NO_ERROR: Self = Self(0x0);
-    /// Something that has no code of its own.
+    /// An error without a more specific code.
     pub const PROTOCOL_ERROR: Self = Self(0x1);
-    /// A fault of the implementation itself.
+    /// An internal error of the implementation.
     pub const INTERNAL_ERROR: Self = Self(0x2);
     /// A flow-control window was exceeded or overflowed.
     pub const FLOW_CONTROL_ERROR: Self = Self(0x3);
@@ -23,24 +23,24 @@ impl ErrorCode {
     pub const SETTINGS_TIMEOUT: Self = Self(0x4);
     /// A frame on a stream that is half-closed or closed.
     pub const STREAM_CLOSED: Self = Self(0x5);
-    /// A frame of a wrong size.
+    /// A frame of an invalid size.
     pub const FRAME_SIZE_ERROR: Self = Self(0x6);
-    /// The stream was not processed at all and may be tried again.
+    /// The stream was not processed and can be retried.
     pub const REFUSED_STREAM: Self = Self(0x7);
     /// The stream is no longer wanted.
     pub const CANCEL: Self = Self(0x8);
-    /// The field compression is out of step.
+    /// The field compression state is out of step.
     pub const COMPRESSION_ERROR: Self = Self(0x9);
-    /// The connection of a CONNECT was reset.
+    /// The connection for a CONNECT request was reset.
     pub const CONNECT_ERROR: Self = Self(0xa);
-    /// The peer behaves in a way that might be an attack.
+    /// The peer's behaviour might be an attack.
     pub const ENHANCE_YOUR_CALM: Self = Self(0xb);
     /// The transport is not secure enough.
     pub const INADEQUATE_SECURITY: Self = Self(0xc);
-    /// HTTP/1.1 has to be used.
+    /// HTTP/1.1 is required.
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 
-    /// The name in the registry.
+    /// Returns the name in the registry.
     #[must_use]
     pub fn name(self) -> Option<&'static str> {
         Some(match self {
@@ -78,16 +78,16 @@ impl fmt::Debug for ErrorCode {
     }
 }
 
-/// Who ended a stream.
+/// The side that ended a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initiator {
-    /// We did, for something that the peer did.
+    /// Our side, because of a peer's error.
     Local,
-    /// The peer did.
+    /// The peer.
     Remote,
 }
 
-/// Why the connection ends. The peer did it.
+/// Why the connection ends: an error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionError {
     /// The field block cannot be decoded.
@@ -96,35 +96,35 @@ pub enum ConnectionError {
     ContinuationFlood,
     /// A CONTINUATION frame that continues nothing.
     ContinuationUnexpected,
-    /// More of a kind of frame than its allowance.
+    /// More frames of a kind than its [`Allowance`](super::limits::Allowance).
     Flood(Flood),
-    /// A field block above its limit.
+    /// A field block above its size limit.
     FieldBlockSize,
-    /// Something else in the middle of a field block.
+    /// Another frame within a field block.
     FieldBlockInterrupted,
     /// The first frame was not SETTINGS.
     FirstFrameNotSettings,
-    /// A frame of another size than its type has, or larger than we take.
+    /// A frame whose size is wrong for its type or above our maximum.
     FrameSize,
     /// More DATA than the connection's window allowed.
     FlowControl,
-    /// Padding that is longer than the frame.
+    /// Padding longer than the frame.
     Padding,
-    /// Not the client's connection preface.
+    /// An invalid connection preface.
     Preface,
     /// A PRIORITY frame that makes an idle stream depend on itself.
     PrioritySelfDependency,
-    /// PUSH_PROMISE, which a client may not send and a server may not send to us.
+    /// PUSH_PROMISE: a client may not send it, and we disabled it for servers.
     PushPromise,
-    /// A value that this setting cannot have.
+    /// A value that the setting cannot have.
     SettingValue,
     /// An initial window size above 2^31 - 1.
     SettingWindow,
-    /// HEADERS on a stream that is over.
+    /// HEADERS on a closed stream.
     StreamClosed,
-    /// A frame on the connection that belongs to a stream, or the other way round.
+    /// A stream's frame on the connection, or the reverse.
     StreamId,
-    /// A frame on a stream that nobody opened, or that the peer may not open.
+    /// A frame on an idle stream, or on a stream that the peer may not open.
     StreamIdle,
     /// WINDOW_UPDATE of zero for the connection.
     WindowIncrement,
@@ -133,7 +133,7 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// The code for GOAWAY.
+    /// Returns the code for GOAWAY.
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {
@@ -171,14 +171,14 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-/// What is limited by an allowance; see the constants of the same names in [`limits`](super::limits).
+/// Events limited by an allowance; see the constants of the same names in [`limits`](super::limits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
     /// PING and SETTINGS.
     Answers,
     /// DATA without data.
     EmptyFrames,
-    /// Frames that mean nothing.
+    /// Frames without effect.
     IgnoredFrames,
     /// Streams that are opened and reset.
     Resets,
@@ -186,18 +186,18 @@ pub enum Flood {
     WindowUpdates,
 }
 
-/// Why a stream ends before its time. The peer did it.
+/// Why a stream ends early: an error of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamError {
-    /// A stream after [`STREAMS_MAX`](super::limits::STREAMS_MAX) others.
+    /// A stream beyond [`STREAMS_MAX`](super::limits::STREAMS_MAX).
     Concurrency,
-    /// Trailers, or a response head, above the limit for field lists.
+    /// Trailers or a response head above the field list limit.
     FieldListSize,
     /// More DATA than the stream's window allowed.
     FlowControl,
-    /// A message that is malformed (RFC 9113 §8.1.1).
+    /// A malformed message (RFC 9113 §8.1.1).
     Malformed(Malformed),
-    /// A PRIORITY frame of another size than five.
+    /// A PRIORITY frame whose size is not five.
     PrioritySize,
     /// A stream that depends on itself.
     SelfDependency,
@@ -210,7 +210,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// The code for RST_STREAM.
+    /// Returns the code for RST_STREAM.
     #[must_use]
     pub fn code(self) -> ErrorCode {
         match self {
@@ -224,22 +224,22 @@ impl StreamError {
     }
 }
 
-/// How a message can be malformed (RFC 9113 §8.1.1 to §8.3).
+/// Why a message is malformed (RFC 9113 §8.1.1 to §8.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// `:authority` that names a user, or another host than `host` does.
+    /// `:authority` with user information, or different from `host`.
     Authority,
-    /// A field that belongs to one connection of HTTP/1.1 (RFC 9113 §8.2.2).
+    /// A field that belongs to an HTTP/1.1 connection (RFC 9113 §8.2.2).
     ConnectionField,
-    /// A `content-length` that is no number, is two numbers, or is not the length of the body.
+    /// A `content-length` that is no number, has two values, or differs from the body's length.
     ContentLength,
-    /// Characters that a name or a value may not have (RFC 9113 §8.2.1).
+    /// Octets not allowed in a name or a value (RFC 9113 §8.2.1).
     FieldOctets,
     /// A method that is no token.
     Method,
-    /// A path that is none.
+    /// An invalid path.
     Path,
-    /// A pseudo-header field that is missing or empty, stands twice, is unknown or does not belong here.
+    /// A pseudo-header field that is missing, empty, repeated, unknown or not allowed here.
     Pseudo,
     /// A pseudo-header field after a regular one.
     PseudoOrder,
@@ -250,15 +250,15 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// Whether this is wrong in any version of HTTP, so that a proxy may have passed on what its client wrote. The
-    /// answer 400 tells that client (RFC 9113 §8.1.1); after a reset Go's proxies try again on new connections, for
+    /// Whether the message is invalid in every HTTP version, so a proxy may only have forwarded its client's error. The
+    /// answer 400 tells that client (RFC 9113 §8.1.1). After a reset, Go's proxies would retry on new connections for
     /// ever.
     pub(super) fn is_of_the_client(self) -> bool {
         matches!(self, Self::Authority | Self::Method | Self::Path)
     }
 }
 
-/// The stream that a key names is over: it was reset, or both sides have ended it. What was to be sent can be dropped.
+/// The stream of a key is closed: it was reset, or both sides have ended it. Unsent data can be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamGone;
 
@@ -270,7 +270,7 @@ impl fmt::Display for StreamGone {
 
 impl std::error::Error for StreamGone {}
 
-/// What the handling of one frame can end with.
+/// The errors of handling one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameError {
     Connection(ConnectionError),

@@ -1,7 +1,7 @@
-//! Counts what costs us more than the peer, and says when it is too much.
+//! Counts frames that cost us more than the peer, and fails when there are too many.
 //!
-//! Each kind has a bucket that refills with time. The clock is looked at only when a bucket is empty, so in the normal
-//! case a count is one subtraction.
+//! Each kind has a bucket that refills with time. The clock matters only when a bucket is empty, so a count is usually
+//! one subtraction.
 
 use super::error::{ConnectionError, Flood};
 use super::limits::{self, Allowance};
@@ -18,9 +18,9 @@ pub(super) struct FloodGuard {
 
 #[derive(Debug)]
 struct Bucket {
-    /// How often more it may happen before the clock is looked at; never above the burst.
+    /// Count left before the next refill; never above the burst.
     left: u32,
-    /// When it was last refilled, on the caller's clock.
+    /// Time of the last refill, in ms of the caller's clock.
     filled_ms: u64,
     allowance: Allowance,
 }
@@ -37,7 +37,7 @@ impl FloodGuard {
         }
     }
 
-    /// Counts one of `flood`.
+    /// Counts one occurrence of `flood`.
     #[inline]
     pub(super) fn count(&mut self, flood: Flood, now_ms: u64) -> Result<(), ConnectionError> {
         let bucket = self.bucket(flood);
@@ -48,7 +48,7 @@ impl FloodGuard {
         Ok(())
     }
 
-    /// Allows `more` of `flood`, up to the burst.
+    /// Adds `more` to the allowance for `flood`, up to the burst.
     #[inline]
     pub(super) fn allow(&mut self, flood: Flood, more: u32) {
         let bucket = self.bucket(flood);

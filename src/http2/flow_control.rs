@@ -2,11 +2,11 @@
 
 use super::limits::WINDOW_MAX;
 
-/// What we may send. Below zero after SETTINGS have made it smaller (RFC 9113 §6.9.2).
+/// Octets that we may send. Negative after SETTINGS have shrunk the window (RFC 9113 §6.9.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendWindow(i64);
 
-/// The window would be above 2^31 - 1.
+/// The window would exceed 2^31 - 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowOverflow;
 
@@ -15,7 +15,7 @@ impl SendWindow {
         Self(i64::from(size))
     }
 
-    /// Octets that may be sent now.
+    /// Returns how many octets may be sent now.
     #[inline]
     pub(super) fn available(self) -> usize {
         usize::try_from(self.0).unwrap_or(0)
@@ -26,20 +26,20 @@ impl SendWindow {
         self.0 > 0
     }
 
-    /// Takes what is sent: at most what is available.
+    /// Uses `octets` of the window: at most what is available.
     #[inline]
     pub(super) fn consume(&mut self, octets: usize) {
         debug_assert!(octets <= self.available(), "sent beyond the window");
         self.0 -= i64::try_from(octets).unwrap_or(i64::MAX);
     }
 
-    /// WINDOW_UPDATE.
+    /// Applies a WINDOW_UPDATE.
     #[inline]
     pub(super) fn widen(&mut self, increment: u32) -> Result<(), WindowOverflow> {
         self.shift(i64::from(increment))
     }
 
-    /// A change of `SETTINGS_INITIAL_WINDOW_SIZE` by `delta`.
+    /// Applies a change of `SETTINGS_INITIAL_WINDOW_SIZE` by `delta`.
     #[inline]
     pub(super) fn shift(&mut self, delta: i64) -> Result<(), WindowOverflow> {
         let shifted = self.0 + delta;
@@ -51,34 +51,34 @@ impl SendWindow {
     }
 }
 
-/// What the peer may send, and how much we want that to be.
+/// Octets that the peer may send, and the target we refill them to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecvWindow {
-    /// Octets that the peer may still send. Below zero if it goes by a window that we have made smaller.
+    /// Octets that the peer may still send. Negative while it follows a larger window that we have since reduced.
     left: i64,
-    /// How far below zero it may go.
+    /// Lowest value allowed for `left`.
     left_min: i64,
-    /// Octets that we let it have when all is consumed.
+    /// Size of the window after a refill, in octets.
     target: u32,
 }
 
-/// The peer sent more than it was allowed.
+/// The peer sent more than its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WindowExceeded;
 
 impl RecvWindow {
-    /// The peer has `left` to begin with, and gets up to `target` by updates.
+    /// Creates a window with `left` octets, which updates refill to `target`.
     pub(super) fn new(left: u32, target: u32) -> Self {
         Self { left: i64::from(left), left_min: 0, target }
     }
 
-    /// A window of `target` that the peer may still take for one of `before`, not having read our settings: it may send
-    /// so much, but it is not counted on to wait for it.
+    /// Creates a window of `target` that the peer may take for one of `before`, until it reads our settings. The peer
+    /// may send up to `before`, but we do not rely on it waiting there.
     pub(super) fn unacknowledged(target: u32, before: u32) -> Self {
         Self { left: i64::from(target), left_min: -i64::from(before.saturating_sub(target)), target }
     }
 
-    /// Takes what was received.
+    /// Counts received octets.
     #[inline]
     pub(super) fn recv(&mut self, octets: usize) -> Result<(), WindowExceeded> {
         let left = i64::try_from(octets).ok().map(|octets| self.left - octets);
@@ -86,7 +86,8 @@ impl RecvWindow {
         Ok(())
     }
 
-    /// The increment for a WINDOW_UPDATE, once half of the window is used: so there is one for many DATA frames.
+    /// Returns the increment for a WINDOW_UPDATE once half of the window is used. So one update serves many DATA
+    /// frames.
     #[inline]
     pub(super) fn poll_update(&mut self) -> Option<u32> {
         let target = i64::from(self.target);

@@ -1,17 +1,17 @@
-//! What makes a message malformed (RFC 9113 §8.1.1 to §8.3), and where in a field list the parts of its head are.
+//! The rules of malformed messages (RFC 9113 §8.1.1 to §8.3), and where the parts of a head are in a field list.
 
 use super::error::Malformed;
 use crate::hpack::{Field, FieldBuf, NameId};
 use crate::http::{is_target_well, is_token_byte};
 
-/// A valid request head: places in the [`FieldBuf`] that it was checked in.
+/// A valid request head: positions in the [`FieldBuf`] that it was checked in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestHead {
     method: usize,
     path: Option<usize>,
     scheme: Option<usize>,
     authority: Option<usize>,
-    /// Pseudo-header fields stand first; the regular ones begin here.
+    /// Index of the first regular field; pseudo-header fields come first.
     regular: usize,
     /// `content-length`.
     pub content_length: Option<u64>,
@@ -27,36 +27,36 @@ pub struct ResponseHead {
 }
 
 impl RequestHead {
-    /// `:method`.
+    /// Returns `:method`.
     #[must_use]
     pub fn method<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
         value(fields, Some(self.method))
     }
 
-    /// `:path`, with the query. Empty only if the method is CONNECT.
+    /// Returns `:path`, with the query. Empty only if the method is CONNECT.
     #[must_use]
     pub fn path<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
         value(fields, self.path)
     }
 
-    /// `:scheme`. Empty only if the method is CONNECT.
+    /// Returns `:scheme`. Empty only if the method is CONNECT.
     #[must_use]
     pub fn scheme<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
         value(fields, self.scheme)
     }
 
-    /// `:authority`, or `host` where that is missing; empty without both.
+    /// Returns `:authority`, or `host` if that is absent; empty without both.
     #[must_use]
     pub fn authority<'f>(&self, fields: &'f FieldBuf) -> &'f [u8] {
         value(fields, self.authority)
     }
 
-    /// All fields but the pseudo-header fields.
+    /// Iterates over all fields except the pseudo-header fields.
     pub fn regular_fields<'f>(&self, fields: &'f FieldBuf) -> impl Iterator<Item = Field<'f>> + use<'f> {
         fields.iter().skip(self.regular)
     }
 
-    /// RFC 9113 §8.3.1.
+    /// Checks the fields of a request (RFC 9113 §8.3.1).
     pub(super) fn check(fields: &FieldBuf) -> Result<Self, Malformed> {
         let (mut method, mut path, mut scheme, mut authority) = (None, None, None, None);
         let mut host = None;
@@ -129,7 +129,7 @@ impl RequestHead {
 }
 
 impl ResponseHead {
-    /// RFC 9113 §8.3.2.
+    /// Checks the fields of a response (RFC 9113 §8.3.2).
     pub(super) fn check(fields: &FieldBuf) -> Result<Self, Malformed> {
         let mut status = None;
         let mut regular = RegularFields::default();
@@ -145,20 +145,20 @@ impl ResponseHead {
         Ok(Self { status: status.ok_or(Malformed::Pseudo)?, content_length: regular.content_length })
     }
 
-    /// A head that another one follows (RFC 9110 §15.2).
+    /// Whether another head follows this one (RFC 9110 §15.2).
     #[must_use]
     pub fn is_informational(&self) -> bool {
         self.status < 200
     }
 }
 
-/// RFC 9113 §8.1: a trailer section has no pseudo-header fields.
+/// Checks trailers, which have no pseudo-header fields (RFC 9113 §8.1).
 pub(super) fn check_trailers(fields: &FieldBuf) -> Result<(), Malformed> {
     let mut regular = RegularFields::default();
     fields.iter().try_for_each(|field| regular.check(&field))
 }
 
-/// What is remembered while going over the regular fields.
+/// State of the check over regular fields.
 #[derive(Default)]
 struct RegularFields {
     count: usize,
@@ -203,7 +203,7 @@ fn parse_status(value: &[u8]) -> Result<u16, Malformed> {
     status.and_then(|status| u16::try_from(status).ok()).filter(|status| *status >= 100).ok_or(Malformed::Status)
 }
 
-/// Digits only: no sign, no space.
+/// Parses digits only: no sign, no space.
 fn parse_decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;

@@ -1,17 +1,18 @@
 //! HTTP/2 (RFC 9113), server and client, as a state machine over slices: no sockets, no clock, no allocation in steady
 //! state.
 //!
-//! [`Connection`] is the whole of it: bytes in, [`Event`]s out, frames appended to a buffer of the caller. The parts:
+//! [`Connection`] is the entry point: it takes bytes, returns [`Event`]s, and appends frames to the caller's buffer.
+//! Parts:
 //!
 //! | module | its one job |
 //! |---|---|
 //! | `frame` | one frame, bytes ↔ values |
-//! | `head` | what makes a message malformed |
-//! | `stream`, `streams` | one stream's state; all of them, by id and in the order of their turn to write |
+//! | `head` | rules of malformed messages |
+//! | `stream`, `streams` | one stream's state; all streams, by id and in write order |
 //! | `flow_control` | windows |
-//! | `flood`, [`limits`] | what a peer may not do too often, or too large |
+//! | `flood`, [`limits`] | limits on the peer's rate and sizes |
 //! | `connection` | frames → events, messages → frames |
-//! | [`error`] | what the peer did wrong → the code that it is told |
+//! | [`error`] | the peer's errors → the error code sent |
 
 mod client;
 mod connection;
@@ -37,5 +38,5 @@ pub use settings::{Config, UpgradeSettings};
 pub use stream_id::StreamId;
 pub use streams::StreamKey;
 
-/// What a client sends before its first frame (RFC 9113 §3.4).
+/// The connection preface, which a client sends before its first frame (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

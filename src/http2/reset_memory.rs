@@ -1,16 +1,16 @@
-//! Which streams we reset. The peer may have sent frames on them before it knew; those are no fault (RFC 9113 §5.1).
+//! Streams that we reset. The peer may have sent frames before it read the reset; those are no error (RFC 9113 §5.1).
 
 use super::limits::RESET_MEMORY;
 use super::stream_id::StreamId;
 
-/// The last [`RESET_MEMORY`] of them; and of all before only how far they go, so that for older streams we are lenient
-/// rather than wrong.
+/// The last [`RESET_MEMORY`] streams reset, and the highest id of all earlier ones. So older streams are treated
+/// leniently rather than wrongly.
 #[derive(Debug, Default)]
 pub(super) struct ResetMemory {
     recent: [StreamId; RESET_MEMORY],
-    /// Where the next goes.
+    /// Index of the next insertion.
     next: usize,
-    /// The highest that was forgotten.
+    /// Highest stream id that was forgotten.
     forgotten: StreamId,
 }
 
@@ -23,7 +23,7 @@ impl ResetMemory {
         self.next = (self.next + 1) % RESET_MEMORY;
     }
 
-    /// Whether frames on `id` are to be ignored.
+    /// Whether frames on `id` must be ignored.
     pub(super) fn covers(&self, id: StreamId) -> bool {
         id <= self.forgotten || self.recent.contains(&id)
     }

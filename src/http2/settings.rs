@@ -1,21 +1,21 @@
-//! What each side has told the other by SETTINGS (RFC 9113 §6.5.2).
+//! The settings that each side has sent the other (RFC 9113 §6.5.2).
 
 use super::error::ConnectionError;
 use super::frame::settings::{self, Setting};
 use super::limits;
 use crate::hpack::Encoder;
 
-/// What we tell the peer, where it is to differ from [`limits`].
+/// Our settings, where they may differ from [`limits`].
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Streams that the peer may have open at once.
+    /// Most streams that the peer may have open at once.
     pub streams_max: u32,
-    /// Octets of body on one stream before the peer must wait for us.
+    /// Receive window of a stream, in octets.
     pub stream_window: u32,
-    /// The same for all streams together; at least [`limits::WINDOW_DEFAULT`].
+    /// Receive window of the connection, in octets; at least [`limits::WINDOW_DEFAULT`].
     pub connection_window: u32,
-    /// The peer speaks for many, as a front proxy does: what one of them cancels is not held against the others. Each
-    /// request allows for one more of [`limits::RESETS`].
+    /// The peer is a front proxy for many clients, and one client's cancellations must not count against the others.
+    /// Each request adds one to [`limits::RESETS`].
     pub speaks_for_many: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The settings that a server announces.
+    /// Returns the settings that a server announces.
     pub(super) fn of_server(&self) -> [Setting; 3] {
         [
             (settings::MAX_CONCURRENT_STREAMS, self.streams_max),
@@ -40,7 +40,7 @@ impl Config {
         ]
     }
 
-    /// The settings that a client announces.
+    /// Returns the settings that a client announces.
     pub(super) fn of_client(&self) -> [Setting; 3] {
         [
             (settings::ENABLE_PUSH, 0),
@@ -50,15 +50,15 @@ impl Config {
     }
 }
 
-/// What the peer told us, as far as it changes what we do. Its largest frame does not: we send none above the smallest
-/// value that it can have.
+/// The peer's settings that affect us. Its maximum frame size does not: we send no frame above the smallest possible
+/// maximum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerSettings {
-    /// Window of a new stream; at most [`limits::WINDOW_MAX`].
+    /// Send window of a new stream, in octets; at most [`limits::WINDOW_MAX`].
     pub(super) initial_window: u32,
-    /// Streams that we may have open at once.
+    /// Most streams that we may have open at once.
     pub(super) streams_max: u32,
-    /// Its first SETTINGS are there.
+    /// Whether the peer's first SETTINGS were received.
     is_known: bool,
 }
 
@@ -69,8 +69,8 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes the payload of a SETTINGS frame. Gives by how much the windows of all streams change: once for a frame,
-    /// however often it stands there, since a change goes over all streams.
+    /// Applies the payload of a SETTINGS frame. Returns the change of all streams' windows. It is one change for each
+    /// frame, even if the setting is repeated, since it visits all streams.
     pub(super) fn apply(
         &mut self,
         payload: &[u8],
@@ -86,7 +86,7 @@ impl PeerSettings {
                 settings::HEADER_TABLE_SIZE => {
                     encoder.set_peer_table_size(usize::try_from(value).unwrap_or(usize::MAX));
                 }
-                // A server may say 0, which changes nothing; only a client may allow pushes.
+                // A server may send 0, which changes nothing; only a client may enable push.
                 settings::ENABLE_PUSH if value > u32::from(!is_from_server) => {
                     return Err(ConnectionError::SettingValue);
                 }
@@ -105,12 +105,12 @@ impl PeerSettings {
     }
 }
 
-/// The settings of a client that asks to go on in HTTP/2, as `HTTP2-Settings` has them decoded (RFC 7540 §3.2.1).
+/// The settings of a client that asks to upgrade, decoded from `HTTP2-Settings` (RFC 7540 §3.2.1).
 #[derive(Debug)]
 pub struct UpgradeSettings(Vec<u8>);
 
 impl UpgradeSettings {
-    /// `None` if they would be refused in a SETTINGS frame.
+    /// Checks the settings; returns `None` if a SETTINGS frame with them would be refused.
     #[must_use]
     pub fn parse(payload: Vec<u8>) -> Option<Self> {
         let settings = Self(payload);
@@ -119,13 +119,13 @@ impl UpgradeSettings {
         (is_whole && PeerSettings::default().apply(&settings.0, false, &mut encoder).is_ok()).then_some(settings)
     }
 
-    /// As they would stand in a SETTINGS frame.
+    /// Returns the settings as the payload of a SETTINGS frame.
     pub(super) fn payload(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The values that `SETTINGS_MAX_FRAME_SIZE` can have.
+/// The values allowed for `SETTINGS_MAX_FRAME_SIZE`.
 const MAX_FRAME_SIZES: std::ops::RangeInclusive<u32> = 1 << 14..=(1 << 24) - 1;
 
 const FIELD_LIST_BYTES_MAX: u32 = 65_536;

@@ -9,8 +9,8 @@
 //!    │ HEADERS with END_STREAM            ▲                            │
 //!    └────────────────────────────────────┘      RST_STREAM from any ──┘
 //! ```
-//! Idle and closed streams are not kept: an id above the highest seen is idle, any other that is not in the store is
-//! closed. Nothing is ever reserved, since nobody pushes.
+//! Idle and closed streams are not kept: an id above the highest seen is idle; any other id that is not in the store is
+//! closed. No stream is ever reserved, since nobody pushes.
 
 use super::flow_control::{RecvWindow, SendWindow};
 use super::stream_id::StreamId;
@@ -18,7 +18,7 @@ use super::stream_id::StreamId;
 /// The state of a stream that is neither idle nor closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Both may send.
+    /// Both sides may send.
     Open,
     /// We have ended our side.
     HalfClosedLocal,
@@ -26,22 +26,22 @@ pub(super) enum State {
     HalfClosedRemote,
 }
 
-/// A stream that is open at least on one side.
+/// A stream that is open on at least one side.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) id: StreamId,
     pub(super) state: State,
     pub(super) send_window: SendWindow,
     pub(super) recv_window: RecvWindow,
-    /// What is still to come of a body whose length the peer has announced.
+    /// Octets still to come of a body whose length the peer announced.
     pub(super) body_left: Option<u64>,
-    /// The message's head was received; informational ones do not count.
+    /// Whether the message's head was received; informational heads do not count.
     pub(super) head_received: bool,
-    /// The message's head was sent; informational ones do not count.
+    /// Whether the message's head was sent; informational heads do not count.
     pub(super) head_sent: bool,
-    /// The response has no body whatever its `content-length` says: the request was a HEAD.
+    /// Whether the request was a HEAD: the response has no body, whatever its `content-length` says.
     pub(super) is_bodiless: bool,
-    /// There is data that no window let through. While both windows are open it is in the ready queue.
+    /// Whether data waits for a window. While both windows are open, the stream is in the ready queue.
     pub(super) wants_write: bool,
 }
 
@@ -60,7 +60,8 @@ impl Stream {
         }
     }
 
-    /// Counts `octets` of body against what was announced; `end` if it ends here. Says whether they agree.
+    /// Counts `octets` of body against the announced length; `end` marks the end of the body. Returns whether they
+    /// agree.
     #[inline]
     pub(super) fn take_body(&mut self, octets: usize, end: bool) -> bool {
         let Some(left) = self.body_left else { return true };

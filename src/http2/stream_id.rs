@@ -1,45 +1,44 @@
-//! The number of a stream (RFC 9113 §5.1.1).
+//! Stream identifiers (RFC 9113 §5.1.1).
 
 use std::fmt;
 
-/// 31 bits; 0 is the connection as a whole, odd ones are opened by the client.
+/// A stream identifier of 31 bits; 0 is the connection as a whole, the client opens odd ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(u32);
 
 impl StreamId {
     /// The connection as a whole.
     pub const CONNECTION: Self = Self(0);
-    /// The first stream of a client, and the one that an upgrade from HTTP/1.1 makes (RFC 9113 §3.1 with RFC 7540
-    /// §3.2).
+    /// The client's first stream, also created by an upgrade from HTTP/1.1 (RFC 9113 §3.1 with RFC 7540 §3.2).
     pub const FIRST: Self = Self(1);
-    /// The last that there can be.
+    /// The highest possible stream id.
     pub const MAX: Self = Self(MASK);
 
-    /// From four octets of a frame; the reserved bit is ignored (RFC 9113 §4.1).
+    /// Decodes four octets of a frame; the reserved bit is ignored (RFC 9113 §4.1).
     #[must_use]
     pub const fn from_wire(octets: [u8; 4]) -> Self {
         Self(u32::from_be_bytes(octets) & MASK)
     }
 
-    /// As it stands in a frame.
+    /// Encodes the id for a frame.
     #[must_use]
     pub const fn to_wire(self) -> [u8; 4] {
         self.0.to_be_bytes()
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn value(self) -> u32 {
         self.0
     }
 
-    /// Whether a client opens streams of this number.
+    /// Whether clients open streams with this id.
     #[must_use]
     pub const fn is_of_client(self) -> bool {
         self.0 % 2 == 1
     }
 
-    /// The next of the same side.
+    /// Returns the next id of the same side.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         self.0.checked_add(2).filter(|next| *next <= MASK).map(Self)

@@ -1,4 +1,4 @@
-//! From HEADERS and CONTINUATION to requests, responses and trailers.
+//! Turns HEADERS and CONTINUATION into requests, responses and trailers.
 
 use super::{Connection, Event, Role, Shutdown, Turn};
 use crate::hpack::Decoded;
@@ -11,17 +11,17 @@ use crate::http2::stream::State;
 use crate::http2::stream_id::StreamId;
 use crate::http2::streams::StreamKey;
 
-/// A field block that has begun; only its continuation may follow (RFC 9113 §4.3).
+/// An incomplete field block; only its continuation may follow (RFC 9113 §4.3).
 #[derive(Debug)]
 pub(super) struct PendingBlock {
     start: BlockStart,
-    /// Number of CONTINUATION frames so far.
+    /// Number of CONTINUATION frames received.
     continuations: u32,
     /// At most [`limits::FIELD_BLOCK_BYTES_MAX`].
     octets: Vec<u8>,
 }
 
-/// What HEADERS says beside the block.
+/// The fields of HEADERS beside the block.
 #[derive(Clone, Copy, Debug)]
 struct BlockStart {
     stream_id: StreamId,
@@ -55,7 +55,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// `recv_frame` has seen to it that the frame is of the stream of the pending block, if there is one.
+    /// Requires a frame on the pending block's stream, if there is one; `recv_frame` has checked that.
     pub(super) fn recv_continuation<'i>(
         &mut self,
         fragment: &[u8],
@@ -78,7 +78,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// A whole field block. It is decoded whatever becomes of it, since later ones refer to its table.
+    /// Handles a whole field block. It is always decoded, since later blocks refer to its table entries.
     fn recv_field_block<'i>(
         &mut self,
         start: BlockStart,
@@ -144,7 +144,7 @@ impl Connection {
         Ok(Some(Event::Request { stream: key, head, end_stream: start.end_stream }))
     }
 
-    /// Answers with `status` alone, which says more than a reset, without bothering anybody.
+    /// Answers with `status` alone, without an event. A status tells the client more than a reset.
     #[cold]
     fn refuse_request<'i>(
         &mut self,
@@ -166,7 +166,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// A field block on a stream that is there: the response, or trailers.
+    /// Handles a field block on an open stream: the response, or trailers.
     fn recv_later_block<'i>(
         &mut self,
         key: StreamKey,
@@ -199,7 +199,7 @@ impl Connection {
             }
         } else {
             stream.head_received = true;
-            // RFC 9110 §6.4.1: these have no body, though they may say how long it would be.
+            // RFC 9110 §6.4.1: these have no body, even if they announce its length.
             let is_bodiless = stream.is_bodiless || matches!(head.status, 204 | 304);
             stream.body_left = if is_bodiless { Some(0) } else { head.content_length };
             if !stream.take_body(0, end_stream) {
@@ -212,7 +212,7 @@ impl Connection {
         Ok(Event::Response { stream: key, head, end_stream })
     }
 
-    /// The peer has sent all that it will on this stream.
+    /// Ends the peer's side of the stream.
     pub(super) fn end_remote(&mut self, key: StreamKey) {
         match self.streams.get_mut(key) {
             Some(stream) if stream.state == State::Open => stream.state = State::HalfClosedRemote,

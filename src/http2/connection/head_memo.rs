@@ -1,26 +1,27 @@
-//! The last head that was sent, to be sent again: responses of one second have the same fields more often than not, and
-//! each of them is an index into the table then. Comparing the values costs a fraction of looking them up.
+//! The last head sent, for reuse: responses within one second mostly have the same fields. Then each field is an index
+//! into the table. Comparing the values costs a fraction of looking them up.
 
 use super::SendField;
 use crate::hpack::{Indexing, NameId};
 
-/// A head and its block, which holds as long as the encoder's table does not change.
+/// A head and its block, valid while the encoder's table does not change.
 #[derive(Debug, Default)]
 pub(super) struct HeadMemo {
     status: u16,
-    /// Name and end of the value in `values`, of each field.
+    /// Name of each field, and the end of its value in `values`.
     fields: Vec<(NameId, usize)>,
     values: Vec<u8>,
     block: Vec<u8>,
-    /// What [`Encoder::changes`](crate::hpack::Encoder::changes) said.
+    /// [`Encoder::changes`](crate::hpack::Encoder::changes) when the head was kept.
     changes: u64,
 }
 
-/// Longer blocks are of heads that do not come again.
+/// Longest block kept, in octets; longer blocks belong to heads that do not recur.
 const BLOCK_BYTES_MAX: usize = 64;
 
 impl HeadMemo {
-    /// Appends the block of this head if it is the last one and the encoder has not changed since.
+    /// Appends the kept block if this head equals the last one and the encoder has not changed since. Returns whether
+    /// it did.
     #[inline]
     pub(super) fn replay(&self, status: u16, fields: &[SendField<'_>], changes: u64, out: &mut Vec<u8>) -> bool {
         if status != self.status || changes != self.changes || fields.len() != self.fields.len() {
@@ -37,9 +38,9 @@ impl HeadMemo {
         true
     }
 
-    /// Keeps a head whose encoding has not changed the encoder.
+    /// Keeps a head whose encoding did not change the encoder.
     pub(super) fn keep(&mut self, status: u16, fields: &[SendField<'_>], changes: u64, block: &[u8]) {
-        // Nothing that is a secret, and no name that would have to be compared.
+        // Keep no secret, and no name that would have to be compared.
         let is_plain = |field: &SendField<'_>| field.indexing == Indexing::Value && field.name.id != NameId::UNKNOWN;
         if block.len() > BLOCK_BYTES_MAX || !fields.iter().all(is_plain) {
             return;

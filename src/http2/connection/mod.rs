@@ -1,7 +1,7 @@
 //! One HTTP/2 connection: the protocol of [`super`] put together.
 //!
-//! This file has the type, its beginning and its end, and the main path: the bytes that come in, frame by frame, each
-//! to the handler named for its type (`recv`). What goes out is in `send`.
+//! This file has the type, its start and shutdown, and the receiving path, which gives each frame to the handler of its
+//! type (`recv`). The sending path is in `send`.
 
 mod event;
 mod field_block;
@@ -35,33 +35,36 @@ use std::collections::VecDeque;
 ///
 /// # Order of calls
 /// 1. Read from the peer into a buffer of at least [`limits::RECV_BUFFER_BYTES_MIN`] octets.
-/// 2. Call [`recv`](Self::recv) until its event is `None`, each time with what was not yet consumed; act on each event,
-///    with `send_*` and [`reset`](Self::reset) as you like. What remains unconsumed then is a part of a frame.
-/// 3. Call [`poll_writable`](Self::poll_writable) until it gives `None` or you have written enough, and send what each
-///    of these streams still has.
-/// 4. Write `out` to the peer. While much of it is left over, neither read nor call `recv`: so a peer that does not
-///    read cannot make it grow.
+/// 2. Call [`recv`](Self::recv) with the unconsumed input until its event is `None`. Act on each event with `send_*`
+///    and [`reset`](Self::reset). The input left then is a part of a frame.
+/// 3. Call [`poll_writable`](Self::poll_writable) until it returns `None` or you have written enough. Send the
+///    remaining data of each stream it names.
+/// 4. Write `out` to the peer. While much of it is unwritten, neither read nor call `recv`. So a peer that does not
+///    read cannot make `out` grow.
 /// 5. After an error, or once [`is_finished`](Self::is_finished), write `out` a last time and close.
 ///
-/// `out` always takes whole frames. `now_ms` is any clock in milliseconds that does not go back.
+/// `out` always receives whole frames. `now_ms` is any clock in milliseconds that does not go back.
 ///
 /// # Time limits
-/// They are the caller's: for the preface and the first request, a request whose end has not come (an event without
-/// `end_stream`), a field block that has not ended ([`awaits_continuation`](Self::awaits_continuation)), streams that
-/// wait for a window ([`send_data`](Self::send_data) that sent less, until `poll_writable` names the stream), an idle
-/// connection ([`stream_count`](Self::stream_count)), a request whose rest is not wanted
-/// ([`refused_since_ms`](Self::refused_since_ms)). [`reset`](Self::reset) and [`abort`](Self::abort) enforce them.
+/// The caller enforces time limits, with [`reset`](Self::reset) and [`abort`](Self::abort), on:
+/// - the preface and the first request;
+/// - an incomplete request (an event without `end_stream`);
+/// - an incomplete field block ([`awaits_continuation`](Self::awaits_continuation));
+/// - a stream that waits for a window (from a [`send_data`](Self::send_data) that sent less, until `poll_writable`
+///   names it);
+/// - an idle connection ([`stream_count`](Self::stream_count));
+/// - an answered request whose rest is unwanted ([`refused_since_ms`](Self::refused_since_ms)).
 ///
 /// # Invariants
-/// Slab and index of streams agree. Who wants to write and whose window is open is queued; who does not want to write
-/// is not. No more streams of the peer than we allow.
+/// Slab and index of streams agree. A stream that wants to write and whose window is open is queued. A stream that does
+/// not want to write is not queued. The peer has no more streams open than we allow.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
     phase: Phase,
     shutdown: Shutdown,
     config: Config,
-    /// The peer has acknowledged our settings, so the windows of new streams are what we announced.
+    /// Whether the peer has acknowledged our settings, so the windows of new streams are as announced.
     settings_acked: bool,
     decoder: Decoder,
     encoder: Encoder,
@@ -71,14 +74,14 @@ pub struct Connection {
     peer: PeerSettings,
     send_window: SendWindow,
     recv_window: RecvWindow,
-    /// The highest stream that the peer has opened.
+    /// Highest stream that the peer has opened.
     last_remote_id: StreamId,
-    /// The stream that we open next; `None` when all are used up. Always the first on a server.
+    /// The next stream that we open; `None` when all ids are used. Always the first on a server.
     next_local_id: Option<StreamId>,
-    /// Streams above this will not be served by the peer: its GOAWAY.
+    /// The peer's GOAWAY: it does not serve our streams above this.
     remote_goaway: Option<StreamId>,
     pending_block: Option<PendingBlock>,
-    /// When each request was answered before its end, oldest first; some may be over.
+    /// Requests answered before their end, oldest first, with the time in ms; some may be closed.
     refused: VecDeque<(u64, StreamKey)>,
     reset_memory: ResetMemory,
 }
@@ -91,12 +94,12 @@ enum Role {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The client's preface is not there yet.
+    /// The client's preface is awaited.
     Preface,
-    /// The preface is; SETTINGS must come first.
+    /// The preface was received; the first frame must be SETTINGS.
     FirstFrame,
     Open,
-    /// GOAWAY with an error is out: nothing counts any more.
+    /// GOAWAY with an error was sent: further input is ignored.
     Failed,
 }
 
@@ -104,13 +107,13 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shutdown {
     No,
-    /// The first is out: the peer shall open no more streams, but some may be on their way.
+    /// The first GOAWAY was sent: the peer should open no more streams, but some may be in flight.
     Announced,
-    /// The second is out: streams above this are not served.
+    /// The second GOAWAY was sent: streams above this are not served.
     Final(StreamId),
 }
 
-/// What the handlers of frames need from the caller.
+/// The caller's state for the frame handlers.
 struct Turn<'t> {
     now_ms: u64,
     fields: &'t mut FieldBuf,
@@ -118,16 +121,16 @@ struct Turn<'t> {
 }
 
 impl Connection {
-    /// The server's side of a new connection. Its SETTINGS go to `out`.
+    /// Creates the server's side of a new connection. Its SETTINGS go to `out`.
     #[must_use]
     pub fn server(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         frame::settings::encode_into(&config.of_server(), out);
         Self::new(Role::Server, config, now_ms, out)
     }
 
-    /// The server's side of a connection that was HTTP/1.1 until `Upgrade: h2c` (RFC 7540 §3.2). The request
-    /// that asked for it, which has no more body, is the stream that this gives; its response goes there. The caller
-    /// has put the 101 into `out` already.
+    /// Creates the server's side of a connection upgraded from HTTP/1.1 by `Upgrade: h2c` (RFC 7540 §3.2). The returned
+    /// stream is the upgrade request, which has no more body; its response goes there. The caller has already appended
+    /// the 101 to `out`.
     pub fn server_upgraded(
         config: Config,
         settings: &UpgradeSettings,
@@ -144,7 +147,7 @@ impl Connection {
         (connection, key)
     }
 
-    /// The client's side of a new connection. Preface and SETTINGS go to `out`.
+    /// Creates the client's side of a new connection. Preface and SETTINGS go to `out`.
     #[must_use]
     pub fn client(config: Config, now_ms: u64, out: &mut Vec<u8>) -> Self {
         out.extend_from_slice(PREFACE);
@@ -187,11 +190,11 @@ impl Connection {
         }
     }
 
-    /// Takes what the peer has sent, up to the first event. Answers that the protocol asks for, and GOAWAY if there is
-    /// an error, go to `out`.
+    /// Handles the peer's input up to the first event. Answers that the protocol requires go to `out`, as does GOAWAY
+    /// after an error.
     ///
     /// # Errors
-    /// The connection is over; all that is left is to write `out` and to close.
+    /// The connection has failed; write `out` and close.
     pub fn recv<'i>(
         &mut self,
         input: &'i [u8],
@@ -269,9 +272,9 @@ impl Connection {
         }
     }
 
-    /// Begins a graceful end: the peer is told to open no more streams, and those that it has opened go on. Once it has
-    /// surely read that, or when [`finish_shutdown`](Self::finish_shutdown) is called, later ones are ignored (RFC 9113
-    /// §6.8).
+    /// Begins a graceful shutdown: the peer is told to open no more streams, and its open streams continue. Later
+    /// streams are ignored once the peer has certainly read that, or after [`finish_shutdown`](Self::finish_shutdown)
+    /// (RFC 9113 §6.8).
     pub fn begin_shutdown(&mut self, out: &mut Vec<u8>) {
         if self.shutdown != Shutdown::No || self.phase == Phase::Failed {
             return;
@@ -290,7 +293,7 @@ impl Connection {
         Goaway { last_stream_id: self.last_remote_id, code: ErrorCode::NO_ERROR }.encode_into(out);
     }
 
-    /// Ends the connection at once: GOAWAY with `code`. All streams are over.
+    /// Ends the connection and all streams at once, with GOAWAY and `code`.
     pub fn abort(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
         if self.phase == Phase::Failed {
             return;
@@ -306,7 +309,7 @@ impl Connection {
         Goaway { last_stream_id, code }.encode_into(out);
     }
 
-    /// Whether the connection can be closed once `out` is written: it failed, or its graceful end is complete.
+    /// Whether the connection can be closed once `out` is written: it failed, or its graceful shutdown is complete.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         match self.phase {
@@ -315,19 +318,19 @@ impl Connection {
         }
     }
 
-    /// Streams that are not over.
+    /// Returns the number of streams that are not closed.
     #[must_use]
     pub fn stream_count(&self) -> usize {
         self.streams.len()
     }
 
-    /// Whether the stream is not over.
+    /// Whether the stream is not closed.
     #[must_use]
     pub fn has_stream(&self, key: StreamKey) -> bool {
         self.streams.get(key).is_some()
     }
 
-    /// Whether the peer's first SETTINGS are there: the connection works.
+    /// Whether the peer's first SETTINGS were received.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
@@ -339,13 +342,13 @@ impl Connection {
         self.settings_acked
     }
 
-    /// Whether a field block has begun and not ended: nothing else can come before it does.
+    /// Whether a field block is incomplete: no other frame may come before its end.
     #[must_use]
     pub fn awaits_continuation(&self) -> bool {
         self.pending_block.is_some()
     }
 
-    /// Client: a new stream of ours.
+    /// Client: opens a stream.
     pub(super) fn open_stream(&mut self, is_head: bool) -> Result<StreamKey, OpenError> {
         let may_open = self.role == Role::Client && self.phase != Phase::Failed && self.shutdown == Shutdown::No;
         let id = self.next_local_id.filter(|_| may_open && self.remote_goaway.is_none()).ok_or(OpenError::GoingAway)?;
@@ -369,7 +372,7 @@ impl Connection {
         Stream::new(id, state, SendWindow::new(self.peer.initial_window), recv_window)
     }
 
-    /// Whether nobody has opened this stream.
+    /// Whether the stream is idle: nobody has opened it.
     #[inline]
     fn is_idle(&self, id: StreamId) -> bool {
         match self.role {
@@ -378,13 +381,13 @@ impl Connection {
         }
     }
 
-    /// Whether frames on this stream, which is over, are no fault of the peer.
+    /// Whether frames on this closed stream are no error of the peer.
     fn is_ignored(&self, id: StreamId) -> bool {
         matches!(self.shutdown, Shutdown::Final(last) if self.role == Role::Server && id > last)
             || self.reset_memory.covers(id)
     }
 
-    /// Takes away what the peer may send, as no peer can provoke it: windows are refilled as they are used.
+    /// Sets windows too small for a peer to reach, since windows are refilled as they are used.
     #[cfg(test)]
     pub(super) fn set_recv_windows(&mut self, key: StreamKey, stream_left: u32, connection_left: u32) {
         self.recv_window = RecvWindow::new(connection_left, 0);
@@ -396,8 +399,8 @@ impl Connection {
     pub(super) fn check_invariants(&self) {
         #[cfg(debug_assertions)]
         {
-            // With very many streams only now and then, or tests with all of them would take minutes. A prime: requests
-            // are served sixteen at a time.
+            // With very many streams the check runs only sometimes, or tests with all of them would take minutes. 61 is
+            // prime: requests are served sixteen at a time.
             if self.streams.len() > 100 && !self.streams.len().is_multiple_of(61) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! One handler for each type of frame, except those that carry field blocks.
+//! One handler for each frame type, except those that carry field blocks.
 
 use super::{Connection, Event, Role, SHUTDOWN_PING, Shutdown, Turn};
 use crate::http2::error::{ConnectionError, Flood, FrameError, Initiator, Malformed, StreamError};
@@ -15,7 +15,7 @@ type Handled<'i> = Result<Option<Event<'i>>, FrameError>;
 impl Connection {
     pub(super) fn recv_data<'i>(&mut self, head: &FrameHead, payload: &'i [u8], turn: &mut Turn<'_>) -> Handled<'i> {
         let Data { data, end_stream } = Data::parse(head, payload)?;
-        // Whatever becomes of the stream, the octets came through the connection's window (RFC 9113 §6.9).
+        // The octets count for the connection's window, whatever the stream's state (RFC 9113 §6.9).
         self.recv_window.recv(payload.len()).map_err(|_| ConnectionError::FlowControl)?;
         if let Some(increment) = self.recv_window.poll_update() {
             window_update::encode_into(StreamId::CONNECTION, increment, turn.out);
@@ -37,7 +37,7 @@ impl Connection {
         if !stream.take_body(data.len(), end_stream) {
             return Err(StreamError::Malformed(Malformed::ContentLength).into());
         }
-        // A server that has answered wants no more of the request, even if the answer still waits for a window.
+        // A server that has answered wants no more of the request, even while the answer waits for a window.
         let is_wanted = self.role == Role::Client || !stream.head_sent;
         if end_stream {
             self.end_remote(key);
@@ -81,7 +81,7 @@ impl Connection {
         if self.is_idle(head.stream_id) {
             return Err(ConnectionError::StreamIdle.into());
         }
-        // Also if the stream is over: it may be so only because we were quick to answer.
+        // Count resets of closed streams too: the stream may be closed only because we answered quickly.
         self.flood_guard.count(Flood::Resets, turn.now_ms)?;
         let Some(key) = self.streams.find(head.stream_id) else { return Ok(None) };
         self.flood_guard.allow(Flood::Answers, 1);
@@ -98,7 +98,7 @@ impl Connection {
         };
         let window_delta = self.peer.apply(values, self.role == Role::Client, &mut self.encoder)?;
         if window_delta != 0 {
-            // RFC 9113 §6.9.2: of all streams, and beyond the largest window it is an error of the connection.
+            // RFC 9113 §6.9.2: the change applies to all streams; an overflow is a connection error.
             for stream in self.streams.iter_mut() {
                 stream.send_window.shift(window_delta).map_err(|_| ConnectionError::WindowOverflow)?;
             }
@@ -118,7 +118,7 @@ impl Connection {
         if self.shutdown == Shutdown::Announced && ping.payload == SHUTDOWN_PING {
             self.finish_shutdown(turn.out);
         }
-        // No other PING is ever sent of whose answer anything could be learned.
+        // No other PING is sent whose answer matters.
         Ok(None)
     }
 
@@ -141,7 +141,7 @@ impl Connection {
         }
         let key = self.streams.find(head.stream_id);
         let Some(stream) = key.and_then(|key| self.streams.get_mut(key)) else {
-            // It is over: the update crossed our end of it.
+            // The stream is closed: the update crossed our end of it.
             return match window_update::parse(head, payload) {
                 Err(FrameError::Connection(error)) => Err(error.into()),
                 _ => Ok(None),
@@ -155,13 +155,13 @@ impl Connection {
         Ok(None)
     }
 
-    /// RFC 9113 §5.5.
+    /// Ignores a frame of unknown type (RFC 9113 §5.5).
     pub(super) fn recv_unknown<'i>(&mut self, turn: &Turn<'_>) -> Handled<'i> {
         self.flood_guard.count(Flood::IgnoredFrames, turn.now_ms)?;
         Ok(None)
     }
 
-    /// Resets a stream for what the peer did on it. The stream may be over, or never have come to be.
+    /// Resets a stream because of the peer's error. The stream may be closed or may never have existed.
     #[cold]
     pub(super) fn fail_stream<'i>(
         &mut self,
@@ -169,7 +169,7 @@ impl Connection {
         error: StreamError,
         turn: &mut Turn<'_>,
     ) -> Result<Option<Event<'i>>, ConnectionError> {
-        // A peer that makes us reset costs as much as one that resets (CVE-2025-8671).
+        // A peer that makes us reset costs as much as a peer that resets (CVE-2025-8671).
         self.flood_guard.count(Flood::Resets, turn.now_ms)?;
         let code = error.code();
         rst_stream::encode_into(id, code, turn.out);

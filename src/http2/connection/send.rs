@@ -1,4 +1,4 @@
-//! What goes out: heads, bodies, trailers, resets.
+//! Sending: heads, bodies, trailers, resets.
 
 use super::Connection;
 use crate::hpack::{FieldName, Indexing};
@@ -13,22 +13,22 @@ use crate::http2::streams::StreamKey;
 /// A field to send.
 #[derive(Clone, Copy, Debug)]
 pub struct SendField<'f> {
-    /// Its name, in lower case.
+    /// The name, in lower case.
     pub name: FieldName<'f>,
-    /// Its value.
+    /// The value.
     pub value: &'f [u8],
-    /// What the compression may keep of it.
+    /// How much of the field the encoder may keep.
     pub indexing: Indexing,
 }
 
 impl<'f> SendField<'f> {
-    /// A field whose value comes again.
+    /// Creates a field whose value recurs.
     #[must_use]
     pub const fn repeated(name: FieldName<'f>, value: &'f [u8]) -> Self {
         Self { name, value, indexing: Indexing::Value }
     }
 
-    /// A field whose value is another one each time.
+    /// Creates a field whose value differs each time.
     #[must_use]
     pub const fn varying(name: FieldName<'f>, value: &'f [u8]) -> Self {
         Self { name, value, indexing: Indexing::Name }
@@ -36,10 +36,10 @@ impl<'f> SendField<'f> {
 }
 
 impl Connection {
-    /// Sends the head of a response; one with a status below 200 is followed by another.
+    /// Sends the head of a response; another follows a status below 200.
     ///
     /// # Errors
-    /// The stream is over.
+    /// The stream is closed.
     pub fn send_head(
         &mut self,
         key: StreamKey,
@@ -70,10 +70,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers, which end our side of the stream. All data must have been sent.
+    /// Sends trailers, which end our side of the stream. All data must be sent before.
     ///
     /// # Errors
-    /// The stream is over.
+    /// The stream is closed.
     pub fn send_trailers(
         &mut self,
         key: StreamKey,
@@ -91,12 +91,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends of `data` as much as the windows let through, and says how much that is; `end_stream`: nothing follows
-    /// `data`. If it is less than all, [`poll_writable`](Self::poll_writable) will name the stream when there is room
-    /// again; the rest is to be offered then.
+    /// Sends as much of `data` as the windows allow, and returns how much that is. `end_stream` says that nothing
+    /// follows `data`. If some is left, [`poll_writable`](Self::poll_writable) names the stream when there is room
+    /// again; offer the rest then.
     ///
     /// # Errors
-    /// The stream is over.
+    /// The stream is closed.
     pub fn send_data(
         &mut self,
         key: StreamKey,
@@ -116,11 +116,11 @@ impl Connection {
         }
     }
 
-    /// Like [`send_data`](Self::send_data), but for one frame of which only the head goes to `out`: as many octets as
-    /// this gives must follow it. For data that is to be written from where it is, or made in `out` itself.
+    /// Like [`send_data`](Self::send_data), but for one frame, whose head alone goes to `out`. The returned number of
+    /// octets must follow it. For data that is written from its place, or generated in `out` itself.
     ///
     /// # Errors
-    /// The stream is over.
+    /// The stream is closed.
     pub fn send_data_head(
         &mut self,
         key: StreamKey,
@@ -136,10 +136,10 @@ impl Connection {
         let is_cut_by_window = !is_all && length == room;
         stream.send_window.consume(length);
         self.send_window.consume(length);
-        // Between two such calls a stream may have been queued by a window that has opened since.
+        // A window that opened between two calls may have queued the stream.
         let was_waiting = std::mem::replace(&mut stream.wants_write, is_cut_by_window);
         if is_cut_by_window {
-            // If its own window is open the connection's is not: then it waits in line for that.
+            // If the stream's own window is open, the connection's is closed, and the stream queues for it.
             self.streams.queue_if_ready(key);
         } else if was_waiting {
             self.streams.unqueue(key);
@@ -158,8 +158,8 @@ impl Connection {
         Ok(length)
     }
 
-    /// The next stream that has sent less than it was offered and now has room. It is taken from the queue: offer its
-    /// data, or [`want_write`](Self::want_write) again.
+    /// Returns the next stream that has room again after it sent less than it was offered. The stream leaves the queue:
+    /// offer its data, or call [`want_write`](Self::want_write) again.
     pub fn poll_writable(&mut self) -> Option<StreamKey> {
         if self.send_window.is_open() { self.streams.pop_ready() } else { None }
     }
@@ -170,8 +170,7 @@ impl Connection {
         self.send_window.is_open() && self.streams.has_ready()
     }
 
-    /// Asks for the stream to be named by [`poll_writable`](Self::poll_writable) once it has room, at the end of the
-    /// queue.
+    /// Asks [`poll_writable`](Self::poll_writable) to name the stream once it has room; it joins the end of the queue.
     pub fn want_write(&mut self, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(key)
             && stream.state != State::HalfClosedLocal
@@ -182,13 +181,13 @@ impl Connection {
         self.check_invariants();
     }
 
-    /// Octets of body that the windows would let through on this stream now.
+    /// Returns how many octets of body the windows allow on this stream now.
     #[must_use]
     pub fn send_room(&self, key: StreamKey) -> usize {
         self.streams.get(key).map_or(0, |stream| stream.send_window.available().min(self.send_window.available()))
     }
 
-    /// Resets a stream. Nothing is sent if it is over already.
+    /// Resets a stream. Sends nothing if it is closed already.
     pub fn reset(&mut self, key: StreamKey, code: ErrorCode, out: &mut Vec<u8>) {
         if self.streams.get(key).is_some() {
             self.streams.remove(key);
@@ -198,9 +197,9 @@ impl Connection {
         self.check_invariants();
     }
 
-    /// The rest of a request that is answered is not wanted (RFC 9113 §8.1). What comes of it all the same goes through
-    /// the connection's window and is dropped; the stream's window is not opened again. To reset the stream at once
-    /// could destroy the answer: libcurl drops what it has not handed on when it reads the reset.
+    /// Marks the rest of an answered request as unwanted (RFC 9113 §8.1). Later data counts for the connection's window
+    /// and is dropped; the stream's window is not refilled. An immediate reset could destroy the answer: libcurl drops
+    /// data not yet handed on when it reads the reset.
     pub fn refuse_rest(&mut self, key: StreamKey, now_ms: u64) {
         if self.refused.len() >= REFUSED_MIN + 2 * self.streams.len() {
             let streams = &self.streams;
@@ -209,13 +208,14 @@ impl Connection {
         self.refused.push_back((now_ms, key));
     }
 
-    /// Milliseconds at which the first of the requests was answered whose rest is not wanted.
+    /// Returns when the oldest request with an unwanted rest was answered, in ms.
     #[must_use]
     pub fn refused_since_ms(&self) -> Option<u64> {
         self.refused.front().map(|(since_ms, _)| *since_ms)
     }
 
-    /// The stream of the first of those, to be reset, if it was answered by `until_ms`. It may be over.
+    /// Returns the oldest stream with an unwanted rest, to be reset, if it was answered by `until_ms`. It may be
+    /// closed.
     pub fn pop_refused(&mut self, until_ms: u64) -> Option<StreamKey> {
         self.refused.pop_front_if(|(since_ms, _)| *since_ms <= until_ms).map(|(_, key)| key)
     }
@@ -230,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// We have sent all that we will on this stream.
+    /// Ends our side of the stream.
     pub(in crate::http2) fn end_local(&mut self, key: StreamKey) {
         match self.streams.get_mut(key) {
             Some(stream) if stream.state == State::Open => {
@@ -245,12 +245,12 @@ impl Connection {
     }
 }
 
-/// A frame that a window cut short at less than this allows for no more WINDOW_UPDATEs: or a peer that opens its
-/// window by one octet at a time would pay with one frame for one.
+/// Frames that a window cut short below this size, in octets, allow no more WINDOW_UPDATEs. Otherwise a peer that opens
+/// its window by one octet at a time would pay one frame for one.
 const LARGE_DATA: usize = 1024;
 
-/// Streams that are over and may stand among the refused, beside as many as twice those that are open.
+/// Closed streams kept in `refused`, beside up to twice the number of open ones.
 const REFUSED_MIN: usize = 64;
 
-/// WINDOW_UPDATE frames that a DATA frame may bring however short it is: one for the stream, one for the connection.
+/// WINDOW_UPDATE frames allowed for a DATA frame of any length: one for the stream, one for the connection.
 const WINDOW_UPDATES_FOR_DATA: u32 = 2;

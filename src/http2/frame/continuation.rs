@@ -1,8 +1,8 @@
-//! CONTINUATION (RFC 9113 §6.10): the payload is a part of a field block and nothing else.
+//! CONTINUATION (RFC 9113 §6.10): the payload is only a part of a field block.
 
 use super::{END_HEADERS, FrameType, StreamId, encode_head_into};
 
-/// Appends one; `is_last` ends the field block.
+/// Appends a CONTINUATION frame; `is_last` ends the field block.
 pub(in crate::http2) fn encode_continuation_into(
     stream_id: StreamId,
     fragment: &[u8],

@@ -3,7 +3,7 @@
 use super::{END_STREAM, FrameHead, FrameType, StreamId, encode_head_into, expect_stream, strip_padding};
 use crate::http2::error::ConnectionError;
 
-/// A DATA frame. Its whole payload counts for flow control, padding too.
+/// A DATA frame. Flow control counts its whole payload, including padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http2) struct Data<'p> {
     pub(in crate::http2) data: &'p [u8],

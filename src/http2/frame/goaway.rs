@@ -3,7 +3,7 @@
 use super::{FrameHead, FrameType, StreamId, encode_head_into, expect_connection};
 use crate::http2::error::{ConnectionError, ErrorCode};
 
-/// A GOAWAY frame; the debug data is not kept.
+/// A GOAWAY frame; its debug data is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http2) struct Goaway {
     pub(in crate::http2) last_stream_id: StreamId,

@@ -1,5 +1,5 @@
-//! Frames (RFC 9113 §4 and §6): parsing a payload and appending a frame, one file for each type. Nothing here knows the
-//! state of a stream or of the connection.
+//! Frames (RFC 9113 §4 and §6): parsing payloads and appending frames, one file for each type. This module knows no
+//! stream or connection state.
 
 pub(super) mod continuation;
 pub(super) mod data;
@@ -15,7 +15,7 @@ use super::error::ConnectionError;
 use super::limits::FRAME_SIZE_MAX;
 use super::stream_id::StreamId;
 
-/// Octets before the payload of each frame.
+/// Size of a frame head, in octets.
 pub(super) const HEAD_BYTES: usize = 9;
 
 /// END_STREAM of DATA and HEADERS.
@@ -29,7 +29,7 @@ pub(super) const PADDED: u8 = 0x8;
 /// PRIORITY of HEADERS.
 pub(super) const PRIORITY: u8 = 0x20;
 
-/// What stands before each payload.
+/// The head of a frame.
 ///
 /// ```text
 ///  +-----------------------------------------------+
@@ -42,7 +42,7 @@ pub(super) const PRIORITY: u8 = 0x20;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FrameHead {
-    /// Octets of the payload.
+    /// Length of the payload, in octets.
     pub(super) length: usize,
     pub(super) frame_type: FrameType,
     /// Undefined flags are ignored.
@@ -50,7 +50,7 @@ pub(super) struct FrameHead {
     pub(super) stream_id: StreamId,
 }
 
-/// The type of a frame (RFC 9113 §6), in the order of the registry.
+/// The type of a frame (RFC 9113 §6), in registry order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameType {
     Data,
@@ -121,8 +121,8 @@ impl FrameType {
     }
 }
 
-/// The first frame of `input` and its payload; `None` if it is not all there yet. A frame that is too large is refused
-/// as soon as its head is there.
+/// Returns the first frame of `input` and its payload; `None` if it is incomplete. A frame that is too large is refused
+/// as soon as its head is complete.
 #[inline]
 pub(super) fn split_first(input: &[u8]) -> Result<Option<(FrameHead, &[u8])>, ConnectionError> {
     let Some((octets, rest)) = input.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
@@ -148,14 +148,14 @@ pub(super) fn encode_head_into(
     out.extend_from_slice(&[len2, len1, len0, frame_type.to_wire(), flags, id3, id2, id1, id0]);
 }
 
-/// The length as it stands in a frame's head.
+/// Encodes the length for a frame's head.
 #[inline]
 pub(super) fn length_to_wire(length: usize) -> [u8; 3] {
     let [low, middle, high, ..] = length.to_le_bytes();
     [high, middle, low]
 }
 
-/// The payload without its padding (RFC 9113 §6.1).
+/// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline]
 fn strip_padding<'p>(head: &FrameHead, payload: &'p [u8]) -> Result<&'p [u8], ConnectionError> {
     if !head.has(PADDED) {
@@ -166,19 +166,19 @@ fn strip_padding<'p>(head: &FrameHead, payload: &'p [u8]) -> Result<&'p [u8], Co
     Ok(rest.get(..len).unwrap_or_default())
 }
 
-/// A payload that has exactly `N` octets.
+/// Requires a payload of exactly `N` octets.
 #[inline]
 fn exactly<const N: usize>(payload: &[u8]) -> Result<&[u8; N], ConnectionError> {
     payload.try_into().map_err(|_| ConnectionError::FrameSize)
 }
 
-/// A frame that belongs to the connection as a whole.
+/// Requires a frame of the connection as a whole.
 #[inline]
 fn expect_connection(head: &FrameHead) -> Result<(), ConnectionError> {
     if head.stream_id == StreamId::CONNECTION { Ok(()) } else { Err(ConnectionError::StreamId) }
 }
 
-/// A frame that belongs to a stream.
+/// Requires a frame of a stream.
 #[inline]
 fn expect_stream(head: &FrameHead) -> Result<(), ConnectionError> {
     if head.stream_id == StreamId::CONNECTION { Err(ConnectionError::StreamId) } else { Ok(()) }

@@ -3,13 +3,13 @@
 use super::{FrameHead, FrameType, StreamId, encode_head_into, exactly, expect_stream};
 use crate::http2::error::{ConnectionError, ErrorCode};
 
-/// The code of an RST_STREAM frame.
+/// Returns the error code of an RST_STREAM frame.
 pub(in crate::http2) fn parse(head: &FrameHead, payload: &[u8]) -> Result<ErrorCode, ConnectionError> {
     expect_stream(head)?;
     Ok(ErrorCode(u32::from_be_bytes(*exactly(payload)?)))
 }
 
-/// Appends one.
+/// Appends an RST_STREAM frame.
 pub(in crate::http2) fn encode_into(stream_id: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
     encode_head_into(4, FrameType::RstStream, 0, stream_id, out);
     out.extend_from_slice(&code.0.to_be_bytes());

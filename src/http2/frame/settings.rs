@@ -3,7 +3,7 @@
 use super::{ACK, FrameHead, FrameType, StreamId, encode_head_into, expect_connection};
 use crate::http2::error::ConnectionError;
 
-/// Number of a setting and its value.
+/// Identifier and value of a setting.
 pub(in crate::http2) type Setting = (u16, u32);
 
 pub(in crate::http2) const HEADER_TABLE_SIZE: u16 = 0x1;
@@ -32,7 +32,7 @@ impl<'p> SettingsFrame<'p> {
     }
 }
 
-/// The settings of a payload, in order. What is not a whole setting at the end is left out.
+/// Iterates over the settings of a payload, in order. An incomplete setting at the end is dropped.
 pub(in crate::http2) fn iter(payload: &[u8]) -> impl Iterator<Item = Setting> {
     let (settings, _) = payload.as_chunks::<SETTING_BYTES>();
     settings

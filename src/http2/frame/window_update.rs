@@ -3,7 +3,7 @@
 use super::{FrameHead, FrameType, StreamId, encode_head_into, exactly};
 use crate::http2::error::{ConnectionError, FrameError, StreamError};
 
-/// The increment of a WINDOW_UPDATE frame, which is on a stream or on the connection.
+/// Returns the increment of a WINDOW_UPDATE frame for a stream or for the connection.
 #[inline]
 pub(in crate::http2) fn parse(head: &FrameHead, payload: &[u8]) -> Result<u32, FrameError> {
     match u32::from_be_bytes(*exactly(payload)?) & (u32::MAX >> 1) {
@@ -13,7 +13,7 @@ pub(in crate::http2) fn parse(head: &FrameHead, payload: &[u8]) -> Result<u32, F
     }
 }
 
-/// Appends one.
+/// Appends a WINDOW_UPDATE frame.
 pub(in crate::http2) fn encode_into(stream_id: StreamId, increment: u32, out: &mut Vec<u8>) {
     encode_head_into(4, FrameType::WindowUpdate, 0, stream_id, out);
     out.extend_from_slice(&increment.to_be_bytes());

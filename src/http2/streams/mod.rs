@@ -1,4 +1,4 @@
-//! All streams of a connection: found by id, named by key, and queued in the order of their turn to write.
+//! All streams of a connection: found by id, named by key, and queued for writing.
 
 mod queue;
 mod store;

@@ -1,10 +1,10 @@
-//! A first-in-first-out queue of slots, linked through an array beside the slab: no allocation for each entry, and any
-//! slot can leave from the middle.
+//! A FIFO queue of slots, linked through an array beside the slab. Entries need no allocation, and any slot can leave
+//! from the middle.
 
 /// The queue. A slot is in it at most once.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// By slot.
+    /// Indexed by slot.
     links: Vec<Link>,
     first: u32,
     last: u32,
@@ -29,12 +29,12 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Whether no slot is in it.
+    /// Whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.first == NONE
     }
 
-    /// Puts `slot` at the end, if it is not in the queue.
+    /// Appends `slot` unless it is queued.
     pub(super) fn push(&mut self, slot: u32) {
         let at = index(slot);
         if self.links.len() <= at {
@@ -52,7 +52,7 @@ impl Queue {
         self.last = slot;
     }
 
-    /// Takes the first.
+    /// Removes the first slot.
     pub(super) fn pop(&mut self) -> Option<u32> {
         let slot = self.first;
         (slot != NONE).then(|| {
@@ -61,7 +61,7 @@ impl Queue {
         })
     }
 
-    /// Takes `slot` out, if it is in the queue.
+    /// Removes `slot` if it is queued.
     pub(super) fn remove(&mut self, slot: u32) {
         let Some(link) = self.links.get_mut(index(slot)).filter(|link| link.queued) else { return };
         let Link { previous, next, .. } = std::mem::replace(link, UNLINKED);
@@ -75,13 +75,13 @@ impl Queue {
         }
     }
 
-    /// Whether `slot` is in the queue.
+    /// Whether `slot` is queued.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn contains(&self, slot: u32) -> bool {
         self.links.get(index(slot)).is_some_and(|link| link.queued)
     }
 
-    /// All slots, in order.
+    /// Iterates over all slots, in order.
     #[cfg(any(test, debug_assertions))]
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> {
         let link = |slot: u32| self.links.get(index(slot));
@@ -90,7 +90,7 @@ impl Queue {
     }
 }
 
-/// [`NONE`] is beyond any array.
+/// Converts a slot to an index; [`NONE`] is beyond any array.
 #[inline]
 fn index(slot: u32) -> usize {
     usize::try_from(slot).unwrap_or(usize::MAX)

@@ -1,4 +1,4 @@
-//! The slab of streams, its index by id, and the queue of those that may write again.
+//! The slab of streams, its index by id, and the queue of streams that can write again.
 
 use super::queue::Queue;
 use crate::http2::stream::Stream;
@@ -7,7 +7,7 @@ use slab::Slab;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Names a stream, also after it is over: a slot is reused, but not with the same id, so a stale key finds nothing.
+/// Names a stream, even after it has closed. A slot is never reused with the same id, so a stale key finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     slot: u32,
@@ -15,28 +15,28 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// A small number that no other stream of this connection has while this one is not over: for an array of what the
-    /// caller knows of its streams.
+    /// Returns a small number, unique among the connection's open streams, for arrays with the caller's state of each
+    /// stream.
     #[must_use]
     pub fn slot(self) -> usize {
         usize::try_from(self.slot).unwrap_or(usize::MAX)
     }
 
-    /// The stream's number.
+    /// Returns the stream's id.
     #[must_use]
     pub fn id(self) -> StreamId {
         self.id
     }
 }
 
-/// All streams that are not over.
+/// All streams that are not closed.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     slab: Slab<Stream>,
     slots: HashMap<StreamId, u32, BuildHasherDefault<IdHasher>>,
-    /// The stream that was found last: most frames follow one on the same stream.
+    /// The stream found last: most frames follow another frame of the same stream.
     last_found: Option<StreamKey>,
-    /// Streams that want to write and whose own window is open, or was when they came in.
+    /// Streams that want to write and whose own window is open, or was open when they were queued.
     ready: Queue,
 }
 
@@ -91,7 +91,7 @@ impl Store {
         self.slab.get_mut(key.slot()).filter(|stream| stream.id == key.id)
     }
 
-    /// All streams, in no order, for a look at the invariants.
+    /// Iterates over all streams, in no order, to check the invariants.
     #[cfg(debug_assertions)]
     pub(in crate::http2) fn iter(&self) -> impl Iterator<Item = (StreamKey, &Stream)> {
         self.slab
@@ -99,7 +99,7 @@ impl Store {
             .map(|(slot, stream)| (StreamKey { slot: u32::try_from(slot).unwrap_or(u32::MAX), id: stream.id }, stream))
     }
 
-    /// All streams, in no order, to change their windows; [`queue_ready`](Self::queue_ready) must follow.
+    /// Iterates over all streams, in no order, to change their windows; [`queue_ready`](Self::queue_ready) must follow.
     pub(in crate::http2) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream> {
         self.slab.iter_mut().map(|(_, stream)| stream)
     }
@@ -121,18 +121,18 @@ impl Store {
         }
     }
 
-    /// Takes the stream out of the queue: it wants to write no more.
+    /// Removes the stream from the queue: it no longer wants to write.
     #[inline]
     pub(in crate::http2) fn unqueue(&mut self, key: StreamKey) {
         self.ready.remove(key.slot);
     }
 
-    /// Whether a stream stands in the queue.
+    /// Whether any stream is queued.
     pub(in crate::http2) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// The first stream of the queue whose window is still open; SETTINGS may have closed it since.
+    /// Removes and returns the first queued stream whose window is still open; SETTINGS may have closed it since.
     pub(in crate::http2) fn pop_ready(&mut self) -> Option<StreamKey> {
         while let Some(slot) = self.ready.pop() {
             let stream = usize::try_from(slot).ok().and_then(|slot| self.slab.get_mut(slot));
@@ -144,7 +144,7 @@ impl Store {
         None
     }
 
-    /// See [`Connection`](crate::http2::Connection).
+    /// Checks the invariants of [`Connection`](crate::http2::Connection) that concern the store.
     #[cfg(debug_assertions)]
     pub(in crate::http2) fn check_invariants(&self) {
         assert_eq!(self.slab.len(), self.slots.len(), "slab and index agree");
@@ -161,8 +161,8 @@ impl Store {
     }
 }
 
-/// Ids are small odd numbers: one multiplication spreads them well enough, and there are too few at once for anybody to
-/// make collisions matter.
+/// Hashes ids, which are small odd numbers. One multiplication spreads them well enough, and too few exist at once for
+/// collisions to matter.
 #[derive(Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -179,7 +179,7 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u32(&mut self, value: u32) {
-        // 2^64 divided by the golden ratio. The map looks at the lowest bits and at the highest seven.
+        // 2^64 divided by the golden ratio. The map uses the lowest bits and the highest seven.
         self.0 = (self.0 ^ u64::from(value)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20);
     }
 }
