@@ -1,10 +1,9 @@
-//! Certificate authorities that vouch for the same thing, each for as long as it is valid itself.
+//! Certificate authorities of one kind, each valid for its own period.
 //!
-//! To webpki a trust anchor is a name and a key: it does not look at when it is valid, nor at what its certificate lets
-//! the key sign. Go does (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: a key that was retired with
-//! its authority vouches for nobody, and neither does the key of a client whose own certificate stands among the
-//! authorities. So each authority has a verifier of its own here, which is asked only while the authority is valid, and
-//! only for what it may certify.
+//! A trust anchor in webpki is only a name and a key. webpki ignores the anchor's validity and the usages its
+//! certificate allows. Go checks both (`crypto/x509`, `Certificate.Verify`), and so does kube-apiserver: the key of an
+//! expired authority certifies nobody. Nor does the key of a client whose own certificate is among the authorities. So
+//! each authority here has its own verifier, used only while the authority is valid, and only for what it may certify.
 
 use super::config::provider;
 use super::identity::validity;
@@ -21,7 +20,7 @@ use x509_parser::error::X509Error;
 use x509_parser::prelude::FromDer;
 use x509_parser::x509::X509Version;
 
-/// Authorities of one kind; none certifies nobody.
+/// Authorities of one kind; an empty set certifies nobody.
 #[derive(Clone, Debug, Default)]
 pub struct Authorities(Vec<Authority>);
 
@@ -33,21 +32,20 @@ struct Authority {
     verifier: Arc<dyn ClientCertVerifier>,
 }
 
-/// Whom a certificate lets its key certify.
+/// Whom the key of a certificate may certify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certifies {
-    /// Clients, by way of at most so many other authorities.
+    /// Clients, through at most `intermediates_max` other authorities.
     Clients { intermediates_max: usize },
-    /// Nobody but its own bearer, who is certified by standing among the authorities.
+    /// Only itself: the certificate is trusted because it is among the authorities.
     Itself,
     /// No clients.
     Nobody,
 }
 
 impl Certifies {
-    /// RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12, as Go reads them: a certificate before version 3 has nothing that
-    /// could say no, extended key usages bind whoever is certified below, and each authority in between counts for the
-    /// length of the path.
+    /// Reads RFC 5280 §4.2.1.3, §4.2.1.9 and §4.2.1.12 as Go does. A certificate before version 3 has no constraints.
+    /// Extended key usages bind all certificates below. Each intermediate authority counts for the path length.
     fn of(cert: &X509Certificate<'_>) -> Result<Self, X509Error> {
         let constraints = cert.basic_constraints()?.map(|extension| extension.value);
         let is_authority = match constraints {
@@ -71,11 +69,11 @@ impl Certifies {
 }
 
 impl Authorities {
-    /// These authorities.
+    /// Creates a set of these authorities.
     ///
     /// # Errors
-    /// rustls's, if one of the certificates is none or contradicts itself. One that lets its key certify nobody does no
-    /// harm.
+    /// rustls's error if a certificate is malformed or contradicts itself. A certificate that may certify nobody is
+    /// accepted.
     pub fn new(certs: Vec<CertificateDer<'static>>) -> Result<Self, rustls::Error> {
         let authority = |cert: CertificateDer<'static>| {
             let (validity, certifies) =
@@ -90,23 +88,22 @@ impl Authorities {
         certs.into_iter().map(authority).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether one of these is one of those too.
+    /// Whether the two sets share an authority.
     #[must_use]
     pub(super) fn overlap(&self, those: &Self) -> bool {
         self.0.iter().any(|one| those.0.iter().any(|other| other.cert == one.cert))
     }
 
-    /// Their subjects, from which a client chooses its certificate.
+    /// Returns the subjects, which let a client choose its certificate.
     pub(super) fn subjects(&self) -> impl Iterator<Item = DistinguishedName> {
         self.0.iter().flat_map(|authority| authority.verifier.root_hint_subjects().iter().cloned())
     }
 
-    /// Verifies a client's certificate at the time `now`, and gives the last second at which the authority that vouches
-    /// for it is valid.
+    /// Verifies a client's certificate at the time `now`, and returns the last second at which its authority is valid.
     ///
     /// # Errors
-    /// rustls's, `UnknownIssuer` if nobody who is valid now has issued it, or if more than [`INTERMEDIATES_MAX`] come
-    /// with it.
+    /// rustls's error; `UnknownIssuer` if no valid authority has issued the certificate, or if it comes with more than
+    /// [`INTERMEDIATES_MAX`] others.
     pub(super) fn verify(
         &self,
         own: &CertificateDer<'_>,
@@ -124,7 +121,7 @@ impl Authorities {
                 Certifies::Itself | Certifies::Nobody => continue,
                 Certifies::Clients { intermediates_max } => intermediates_max,
             };
-            // They come in the order of the path, the client's own authority first (RFC 5246 §7.4.2).
+            // Intermediates come in path order, the issuer of the client's certificate first (RFC 5246 §7.4.2).
             let intermediates = intermediates.get(..intermediates_max).unwrap_or(intermediates);
             match authority.verifier.verify_client_cert(own, intermediates, now) {
                 Ok(_) => return Ok(*authority.validity.end()),
@@ -135,16 +132,16 @@ impl Authorities {
     }
 }
 
-/// When a certificate is valid, and whom it lets its key certify.
+/// Reads a certificate's validity, and whom its key may certify.
 fn read(cert: &CertificateDer<'_>) -> Result<(RangeInclusive<Time>, Certifies), X509Error> {
     let (_, cert) = X509Certificate::from_der(cert)?;
     Ok((validity(&cert), Certifies::of(&cert)?))
 }
 
-/// That one authority does not know the issuer says less than what another finds wrong.
+/// Returns the more specific error: any other error says more than an unknown issuer.
 pub(super) fn graver(refusal: rustls::Error, other: rustls::Error) -> rustls::Error {
     if other == UNKNOWN_ISSUER { refusal } else { other }
 }
 
-/// What is wrong where nobody vouches.
+/// The error if no authority has issued the certificate.
 pub(super) const UNKNOWN_ISSUER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);

@@ -1,6 +1,6 @@
-//! What rustls is told: certificate and key, who may be a client, versions, ALPN, resumption.
+//! The rustls configuration: certificate and key, client authentication, versions, ALPN, resumption.
 //!
-//! The crypto provider is named here and never taken from the process, so that no other crate can exchange it.
+//! The crypto provider is chosen here, not taken from the process, so no other crate can replace it.
 
 use super::trust::Trust;
 use crate::timestamp::Time;
@@ -20,19 +20,19 @@ pub const ALPN_HTTP_2: &[u8] = b"h2";
 /// ALPN protocol ID of HTTP/1.1 (RFC 7301 §6).
 pub const ALPN_HTTP_1_1: &[u8] = b"http/1.1";
 
-/// How TLS is served, and what a client's certificate is worth. They are made together and exchanged together.
+/// TLS configuration and trust in client certificates. They are made together and replaced together.
 #[derive(Clone, Debug)]
 pub struct Secure {
-    /// For rustls.
+    /// The rustls configuration.
     pub config: Arc<ServerConfig>,
-    /// For who asks what a peer has proven.
+    /// Trust in the peers' certificates.
     pub trust: Arc<Trust>,
-    /// The last second at which the serving certificate is valid, if it says so in a way that can be read.
+    /// Last second at which the serving certificate is valid; `None` if unreadable.
     pub serving_last: Option<Time>,
 }
 
-/// What lets sessions be resumed. It outlives a reload, so that a fleet need not shake hands anew; what a resumed
-/// session's certificates are worth is found out again for each connection ([`Trust::prove`]).
+/// State for session resumption. It outlives a reload, so that a fleet does not repeat full handshakes. Each connection
+/// re-evaluates the certificates of its resumed session ([`Trust::prove`]).
 #[derive(Clone, Debug)]
 pub struct Resumption {
     tickets: Arc<dyn ProducesTickets>,
@@ -40,18 +40,18 @@ pub struct Resumption {
 }
 
 impl Resumption {
-    /// New keys and an empty memory.
+    /// Creates new ticket keys and an empty session cache.
     ///
     /// # Errors
-    /// rustls's, if there is no randomness.
+    /// rustls's error, if there is no randomness.
     pub fn new() -> Result<Self, rustls::Error> {
-        // Tickets keep nothing here, so a fleet of nodes that reconnects at once resumes without a large cache; the
-        // cache is for TLS 1.2 clients that resume by session ID.
+        // Tickets need no server state, so a fleet of nodes that reconnects at once resumes without a large cache. The
+        // cache serves TLS 1.2 clients that resume by session ID.
         Ok(Self { tickets: aws_lc_rs::Ticketer::new()?, sessions: ServerSessionMemoryCache::new(SESSION_CACHE_LEN) })
     }
 }
 
-/// A file, or what stands for one, and what is wrong with it.
+/// A file, or a name in place of one, and its error.
 #[derive(Debug)]
 pub struct TlsConfigError {
     path: PathBuf,
@@ -99,8 +99,8 @@ impl fmt::Display for TlsConfigError {
 
 impl std::error::Error for TlsConfigError {}
 
-/// The configuration of a server that asks for a client certificate, lets those without one in (who they are is
-/// decided for each request, and health checks need no identity), and refuses one that `trust` does not know.
+/// Builds the configuration of a server that requests a client certificate. Clients without one are accepted: each
+/// request decides on identity, and health checks need none. A certificate that `trust` does not know is refused.
 pub(super) fn rustls_config(
     serving: Arc<CertifiedKey>,
     trust: Arc<Trust>,
@@ -120,13 +120,13 @@ pub(super) fn rustls_config(
     config
 }
 
-/// The one crypto provider of this process.
+/// Returns the only crypto provider of this process.
 #[must_use]
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// All certificates of a PEM text, at least one. `path` is where it is from.
+/// Parses all certificates of a PEM text, at least one. `path` is its origin.
 pub(super) fn certs_of(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
     let certs = CertificateDer::pem_slice_iter(text)
         .collect::<Result<Vec<_>, _>>()
@@ -137,7 +137,7 @@ pub(super) fn certs_of(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'s
     }
 }
 
-/// The first private key of a PEM text.
+/// Parses the first private key of a PEM text.
 pub(super) fn key_of(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
     PrivateKeyDer::from_pem_slice(text).map_err(|e| match e {
         pem::Error::NoItemsFound => TlsConfigError::new(path, TlsConfigErrorCause::NoPrivateKey),

@@ -1,6 +1,5 @@
-//! What the ConfigMap `kube-system/extension-apiserver-authentication` says: kube-apiserver writes into it which
-//! authorities it takes clients from, and how its aggregator proves itself and names users (Kubernetes, "Configure the
-//! Aggregation Layer").
+//! The ConfigMap `kube-system/extension-apiserver-authentication`. In it kube-apiserver publishes its client CA, and
+//! how its aggregator proves itself and names users (Kubernetes, "Configure the Aggregation Layer").
 
 use super::config::{TlsConfigError, TlsConfigErrorCause};
 use super::trust::{FrontProxy, HeaderNames};
@@ -12,30 +11,30 @@ pub const CONFIG_MAP: &str = "extension-apiserver-authentication";
 /// Its namespace.
 pub const CONFIG_MAP_NAMESPACE: &str = "kube-system";
 
-/// Key of the PEM of the authorities of clients.
+/// Key with the client CA, in PEM.
 pub(super) const CLIENT_CA: &str = "client-ca-file";
-/// Key of the PEM of the front proxy's authorities.
+/// Key with the front proxy's authorities, in PEM.
 pub(super) const FRONT_PROXY_CA: &str = "requestheader-client-ca-file";
 
-/// How the cluster authenticates: the data of the ConfigMap. Each value is for itself; a wrong one is found when it is
-/// read.
+/// The cluster's authentication settings: the data of the ConfigMap. Each value is independent; an invalid one is found
+/// when it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterAuthentication(BTreeMap<String, String>);
 
 impl ClusterAuthentication {
-    /// What the ConfigMap with this data says.
+    /// Wraps the data of the ConfigMap.
     #[must_use]
     pub fn new(data: BTreeMap<String, String>) -> Self {
         Self(data)
     }
 
-    /// The value of a key; `None` if it is absent or empty, which says that there is none of it.
+    /// Returns the value of a key; `None` if it is absent or empty, which mean the same.
     pub(super) fn value(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Which of the front proxy's authorities' certificates may speak for others, and how. The names of field lines are
-    /// the usual ones where it names none.
+    /// Returns which certificates of the front proxy's authorities may name users, and in which field lines. Absent
+    /// field names have their usual values.
     ///
     /// # Errors
     /// A value that is no list of strings.
@@ -59,7 +58,7 @@ impl ClusterAuthentication {
     }
 }
 
-/// What stands for the path of a file where a key of the ConfigMap is meant.
+/// Names a key of the ConfigMap, in place of a file's path.
 pub(super) fn origin(key: &str) -> PathBuf {
     format!("ConfigMap {CONFIG_MAP_NAMESPACE}/{CONFIG_MAP}, {key}").into()
 }

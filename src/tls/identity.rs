@@ -1,41 +1,42 @@
-//! Who a client certificate says its bearer is, by kube-apiserver's rules for X.509 client certificates.
+//! The identity in a client certificate, by kube-apiserver's rules for X.509 client certificates.
 //!
-//! Nothing here decides whether the certificate may be believed: rustls has verified its chain before.
+//! This module does not decide whether the certificate is trusted: rustls has verified its chain before.
 
 use crate::timestamp::Time;
 use rustls_pki_types::CertificateDer;
 use std::ops::RangeInclusive;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Everybody who proved who they are.
+/// Group of all authenticated users.
 pub const GROUP_AUTHENTICATED: &str = "system:authenticated";
-/// Everybody who did not; never given together with [`GROUP_AUTHENTICATED`].
+/// Group of all unauthenticated users; never combined with [`GROUP_AUTHENTICATED`].
 pub const GROUP_UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The group that may do everything.
+/// Group with all rights.
 pub const GROUP_MASTERS: &str = "system:masters";
-/// The user name of those without credentials.
+/// User name of requests without credentials.
 pub const USER_ANONYMOUS: &str = "system:anonymous";
 
-/// A user as far as what it may do depends on it: of `user.Info` of apiserver neither the UID nor `Extra`.
+/// A user, with what authorization needs: of apiserver's `user.Info`, neither the UID nor `Extra`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Name, never empty.
+    /// User name, never empty.
     pub user: String,
-    /// Groups, in the order in which the certificate has them; one that stands twice there stands twice here.
+    /// Groups, in the certificate's order; repeated groups stay repeated.
     pub groups: Vec<String>,
 }
 
 impl Identity {
-    /// Whether it is a member of this group.
+    /// Whether the user is a member of `group`.
     #[must_use]
     pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }
 }
 
-/// The user of a verified client certificate: its Common Name, with its Organizations as groups.
+/// Returns the user of a verified client certificate: the Common Name as user, the Organizations as groups.
 ///
-/// `None` is "not authenticated": no Common Name, or a subject that cannot be read. Of several Common Names the last
+/// `None` means unauthenticated: no Common Name, or an unreadable subject. The last of several Common Names counts, as
+/// in Go's `crypto/x509/pkix`.
 /// counts, as in Go's `crypto/x509/pkix`.
 #[must_use]
 pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
@@ -43,8 +44,8 @@ pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     if !rest.is_empty() {
         return None;
     }
-    // A value in a string type that cannot be read (BMPString, TeletexString) refuses the whole certificate: leaving
-    // out a group would give its bearer another identity than its issuer meant.
+    // A value in an unreadable string type (BMPString, TeletexString) refuses the whole certificate. Without one of its
+    // groups the user would have an identity that the issuer did not intend.
     let user = cert.subject().iter_common_name().last()?.as_str().ok()?;
     if user.is_empty() {
         return None;
@@ -60,21 +61,21 @@ pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     Some(Identity { user: user.to_owned(), groups })
 }
 
-/// The Common Name of a certificate, the last one if it has several.
+/// Returns the certificate's Common Name, the last one if it has several.
 #[must_use]
 pub fn common_name_of(cert: &CertificateDer<'_>) -> Option<String> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
     Some(cert.subject().iter_common_name().last()?.as_str().ok()?.to_owned())
 }
 
-/// The first and the last second at which a certificate is valid.
+/// Returns the first and the last second of a certificate's validity.
 #[must_use]
 pub fn validity_of(cert: &CertificateDer<'_>) -> Option<RangeInclusive<Time>> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
     Some(validity(&cert))
 }
 
-/// [`validity_of`] a certificate that has been parsed.
+/// [`validity_of`] for a parsed certificate.
 pub(super) fn validity(cert: &X509Certificate<'_>) -> RangeInclusive<Time> {
     let validity = cert.validity();
     Time(validity.not_before.timestamp())..=Time(validity.not_after.timestamp())

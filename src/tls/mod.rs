@@ -1,4 +1,4 @@
-//! TLS: what it is made of and how that is kept fresh, whom it trusts, and who a peer is.
+//! TLS: its material and its reload, trust, and the identity of peers.
 
 pub mod authorities;
 pub mod config;

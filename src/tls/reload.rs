@@ -1,10 +1,9 @@
-//! Follows the files that TLS is made of, and what the cluster says of its authorities, and hands the event loop a new
-//! configuration when either changes. Connections that are open stay as they are; handshakes that begin afterwards get
-//! the new one.
+//! Watches the TLS files and the cluster's authentication settings, and gives the event loop a new configuration when
+//! either changes. Open connections keep the old one; later handshakes use the new one.
 //!
-//! A configuration has three parts: serving pair, authorities of clients, authorities of the front proxy. Each is kept
-//! as it last was right, so what is wrong with one of them holds up no change of the others; it is told at once and
-//! then every hour.
+//! A configuration has three parts: serving pair, authorities of clients, authorities of the front proxy. Each part
+//! keeps its last valid state, so an error in one part does not delay changes of the others. Errors are logged at once,
+//! then hourly.
 
 use super::authorities::Authorities;
 use super::config::{Resumption, Secure, TlsConfigError, TlsConfigErrorCause, rustls_config};
@@ -25,31 +24,31 @@ use std::thread;
 use std::time::{Duration, Instant};
 use time::OffsetDateTime;
 
-/// How often files are looked at. They are read whole: a few KiB, and neither the symbolic links of a mounted Secret
-/// nor a copied modification time can hide a change.
+/// Interval between checks of the files. They are a few KiB and read whole, so neither the symbolic links of a mounted
+/// Secret nor a copied modification time can hide a change.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How often it is told what is wrong, for as long as it is.
+/// Interval between log lines about a lasting error.
 const TELL_EVERY: Duration = Duration::from_hours(1);
 
-/// How often it is told that the serving certificate is about to expire, or has.
+/// Interval between log lines about a serving certificate that expires soon or has expired.
 const TELL_EXPIRY_EVERY: Duration = Duration::from_hours(24);
 
-/// Seconds before its end at which a serving certificate is about to expire: 30 days, or the last quarter of its time
-/// if that is less, since one that lives for days is renewed every other day.
+/// Seconds before its end from which a serving certificate counts as expiring soon: 30 days. For short validities the
+/// last quarter counts instead, since certificates that live for days are renewed every other day.
 pub(crate) const EXPIRES_SOON_SECONDS: i64 = 30 * 24 * 3600;
 const EXPIRES_SOON_PART: i64 = 4;
 
-/// What has come of looking after the files and the cluster.
+/// Outcome of a change in the files or in the cluster.
 #[derive(Clone, Debug)]
 pub enum Reload {
-    /// Other certificates, or other authorities.
+    /// New certificates or authorities.
     Done(Secure),
-    /// Certificates or authorities that are no use, so that those of before stay.
+    /// Invalid certificates or authorities; the previous ones stay.
     Failed,
 }
 
-/// What is needed to make a configuration anew, and what the present one is made of.
+/// What a new configuration is made from, and the present parts.
 #[derive(Debug)]
 pub struct Reloader {
     sources: TlsSources,
@@ -61,14 +60,14 @@ pub struct Reloader {
     expiry_told: Option<Instant>,
 }
 
-/// A part of a configuration, as it last was right.
+/// A part of a configuration in its last valid state.
 #[derive(Debug)]
 struct Part<T> {
-    /// None before the first time.
+    /// The last valid state; `None` before the first.
     right: Option<T>,
-    /// Of what was last tried, with or without success.
+    /// Fingerprint of the last input, valid or not.
     fingerprint: Option<u64>,
-    /// What is wrong with what was last tried.
+    /// Error of the last input.
     error: Option<TlsConfigError>,
     told: Option<Instant>,
 }
@@ -80,7 +79,7 @@ impl<T> Default for Part<T> {
 }
 
 impl<T> Part<T> {
-    /// Makes the part anew if something else was found than the last time. Whether it is another one now.
+    /// Makes the part again if its input has changed. Returns whether the part has changed.
     fn look<F: Hash>(
         &mut self,
         found: Result<F, TlsConfigError>,
@@ -102,7 +101,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// What is wrong, if it is time to tell.
+    /// Returns the error if it is time to log it.
     fn untold(&mut self, now: Instant) -> Option<&TlsConfigError> {
         let error = self.error.as_ref()?;
         if self.told.is_some_and(|told| now.duration_since(told) < TELL_EVERY) {
@@ -113,7 +112,7 @@ impl<T> Part<T> {
     }
 }
 
-/// A number that is another one when something else is found. Not for keeping: it differs between processes.
+/// Computes a number that changes with the input. Not for storage: it differs between processes.
 fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
     let mut hasher = DefaultHasher::new();
     found.as_ref().map_err(ToString::to_string).hash(&mut hasher);
@@ -121,10 +120,10 @@ fn fingerprint_of(found: &Result<impl Hash, TlsConfigError>) -> u64 {
 }
 
 impl Reloader {
-    /// The first configuration, and what will make the next ones.
+    /// Creates the reloader and the first configuration.
     ///
     /// # Errors
-    /// A file that cannot be read, holds nothing of use, or does not fit the others.
+    /// A file that cannot be read, has no usable content, or does not fit the others.
     pub fn new(sources: TlsSources) -> Result<(Self, Secure), TlsConfigError> {
         let rustls = |e| TlsConfigError::new(&sources.key, TlsConfigErrorCause::Rustls(e));
         let resumption = Resumption::new().map_err(rustls)?;
@@ -138,8 +137,8 @@ impl Reloader {
         Ok((reloader, secure))
     }
 
-    /// Follows on a thread of its own, until the loop is gone: files `every` so often, the cluster when it has said
-    /// something.
+    /// Watches for changes on its own thread until the event loop has ended: files at the interval `every`, the cluster
+    /// whenever it sends settings.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -186,12 +185,12 @@ impl Reloader {
         thread::Builder::new().name("certificates".to_owned()).spawn(run).map(drop)
     }
 
-    /// A new configuration, if one of its parts is another than the last time.
+    /// Returns a new configuration if a part has changed.
     fn changed(&mut self) -> Option<Secure> {
         if self.look() { self.secure() } else { None }
     }
 
-    /// Looks at everything. Whether a part is another one now.
+    /// Checks all parts. Returns whether a part has changed.
     fn look(&mut self) -> bool {
         let mut is_other = self.serving.look(self.sources.serving(), ServingPem::make);
         if let Some(found) = self.sources.clients(self.cluster.as_ref()) {
@@ -203,8 +202,8 @@ impl Reloader {
         is_other
     }
 
-    /// A configuration of the parts as they were last right; none without a serving pair. Of whose authorities nothing
-    /// right has been heard yet, nobody is trusted.
+    /// Builds a configuration from the last valid parts; `None` without a serving pair. A part without any valid
+    /// authorities yet trusts nobody.
     fn secure(&self) -> Option<Secure> {
         let serving = self.serving.right.clone()?;
         let is_complete = self.clients.right.is_some() && self.proxies.right.is_some();
@@ -225,7 +224,7 @@ impl Reloader {
         validity_of(self.serving.right.as_ref()?.cert.first()?)
     }
 
-    /// The last second of the serving certificate, if it is near or gone and that was not told for a while.
+    /// Returns the last second of the serving certificate, if it expires soon or has expired and a log line is due.
     fn expires_soon(&mut self, wall: Time, now: Instant) -> Option<Time> {
         let (first, last) = self.serving_validity()?.into_inner();
         let soon = EXPIRES_SOON_SECONDS.min(last.0.saturating_sub(first.0) / EXPIRES_SOON_PART);
@@ -252,7 +251,7 @@ impl Reloader {
         }
     }
 
-    /// What is wrong and was not told for a while.
+    /// Returns the errors that are due for a log line.
     fn untold(&mut self, now: Instant) -> impl Iterator<Item = &TlsConfigError> {
         [self.serving.untold(now), self.clients.untold(now), self.proxies.untold(now)].into_iter().flatten()
     }
@@ -297,7 +296,7 @@ mod tests {
         TlsSources { cert, key, client_ca, front_proxy, alpn: Vec::new() }
     }
 
-    /// What the certificate proves at a time at which rcgen's defaults are valid.
+    /// Evaluates the certificate at a time when rcgen's defaults are valid.
     fn proves(secure: &Secure, chain: &[CertificateDer<'_>]) -> (bool, bool) {
         let proof = secure.trust.prove(chain, Time(1_767_225_600));
         (proof.user.is_some(), proof.is_front_proxy)
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!((proves(&first, &client(&old)), proves(&first, &client(&new))), ((true, false), (false, false)));
         assert!(reloader.changed().is_none());
 
-        // A key that does not fit, and then a file that is away for a moment: told once each, and again after an hour.
+        // A key that does not fit, then a file that is briefly missing: each logged once, and again after an hour.
         let key = fs::read(dir.path().join("tls.key")).expect("read");
         let now = Instant::now();
         assert_eq!(reloader.untold(now).count(), 0);
@@ -325,7 +324,7 @@ mod tests {
         assert_eq!((reloader.untold(now).count(), reloader.untold(now).count()), (1, 0));
         assert_eq!((reloader.untold(now + TELL_EVERY).count(), reloader.untold(now + TELL_EVERY).count()), (1, 0));
 
-        // Meanwhile other authorities are taken.
+        // Other authorities are loaded meanwhile.
         fs::write(dir.path().join("ca.crt"), new.pem()).expect("written");
         let second = reloader.changed().expect("a configuration");
         assert_eq!((proves(&second, &client(&old)), proves(&second, &client(&new))), ((false, false), (true, false)));
@@ -348,7 +347,7 @@ mod tests {
         write_serving(&dir);
         let second = reloader.changed().expect("a configuration");
         assert_ne!(served(&reloader), before);
-        // Those of before are still believed.
+        // The previous authorities are still trusted.
         assert_eq!(proves(&second, &client(&own)), (true, false));
         assert_eq!(reloader.untold(Instant::now()).count(), 1);
     }
@@ -358,7 +357,7 @@ mod tests {
         const DAY: i64 = 24 * 3600;
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("ca.crt"), ca().pem()).expect("written");
-        // 2026-01-01, the last second of each; and how many days it lives, and before its end it is told.
+        // 2026-01-01, the last second of each; its validity in days, and how many days before its end the log warns.
         const LAST: Time = Time(1_767_225_600);
         for (days, soon) in [(365, 30), (90, 22), (4, 1)] {
             let key = KeyPair::generate().expect("a key");
@@ -379,7 +378,7 @@ mod tests {
         }
     }
 
-    /// A ConfigMap with these values.
+    /// Creates a ConfigMap with these values.
     fn cluster_with(client_ca: &str, front_proxy_ca: &str, allowed_names: &str) -> ClusterAuthentication {
         let values = [
             ("client-ca-file", client_ca),

@@ -1,7 +1,7 @@
-//! Where certificates, key and authorities come from, and how what is read there becomes one of the parts of a
-//! configuration: the serving pair, the authorities of clients, those of the front proxy.
+//! Sources of certificates, key and authorities, and how each becomes a part of the configuration: the serving pair,
+//! the authorities of clients, those of the front proxy.
 //!
-//! Reading and making are two steps, so that what was read can be told from what was read before without making it.
+//! Reading and making are two steps, so that new input can be compared with the previous input before anything is made.
 
 use super::authorities::Authorities;
 use super::config::{TlsConfigError, TlsConfigErrorCause, certs_of, key_of, provider};
@@ -12,16 +12,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where what TLS is made of comes from. All files are PEM.
+/// Where the TLS material comes from. All files are PEM.
 #[derive(Clone, Debug)]
 pub struct TlsSources {
     /// The serving certificate, followed by its intermediates.
     pub cert: PathBuf,
     /// Its private key: PKCS #8, PKCS #1 or SEC 1.
     pub key: PathBuf,
-    /// The authorities of clients.
+    /// The client CA file.
     pub client_ca: Option<PathBuf>,
-    /// The authorities of the front proxy.
+    /// The source of the front proxy's authorities.
     pub front_proxy: FrontProxySource,
     /// ALPN protocol IDs, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
@@ -32,16 +32,16 @@ pub struct TlsSources {
 pub enum FrontProxySource {
     /// There is no front proxy.
     None,
-    /// From a file.
+    /// A file.
     File(PathBuf, FrontProxy),
-    /// From the cluster, which is asked ([`ClusterAuthentication`]).
+    /// The cluster ([`ClusterAuthentication`]).
     Cluster {
-        /// Whether its authorities of clients are believed too.
+        /// Whether the cluster's client CA is trusted too.
         with_clients: bool,
     },
 }
 
-/// A text in PEM, and where it is from.
+/// A PEM text and its origin.
 #[derive(Hash)]
 pub(super) struct Pem {
     path: PathBuf,
@@ -54,7 +54,7 @@ impl Pem {
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// A key of the ConfigMap, if it is there.
+    /// Returns a key of the ConfigMap, if present.
     fn of_config_map(said: &ClusterAuthentication, key: &str) -> Option<Self> {
         said.value(key).map(|text| Self { path: config_map::origin(key), text: text.as_bytes().to_vec() })
     }
@@ -72,7 +72,7 @@ pub(super) struct ServingPem {
 }
 
 impl ServingPem {
-    /// What is served with.
+    /// Builds the serving pair.
     pub(super) fn make(self) -> Result<Arc<CertifiedKey>, TlsConfigError> {
         let chain = certs_of(&self.cert.path, &self.cert.text)?;
         let key = key_of(&self.key.path, &self.key.text)?;
@@ -80,12 +80,12 @@ impl ServingPem {
     }
 }
 
-/// Certificates of authorities, if there are any.
+/// The certificates of authorities, if any.
 #[derive(Hash)]
 pub(super) struct AuthoritiesPem(Option<Pem>);
 
 impl AuthoritiesPem {
-    /// The authorities.
+    /// Builds the authorities.
     pub(super) fn make(self) -> Result<Authorities, TlsConfigError> {
         let Some(pem) = self.0 else { return Ok(Authorities::default()) };
         Authorities::new(certs_of(&pem.path, &pem.text)?).map_err(pem.wrong())
@@ -98,7 +98,7 @@ impl TlsSources {
         Ok(ServingPem { cert: Pem::of_file(&self.cert)?, key: Pem::of_file(&self.key)? })
     }
 
-    /// Reads the authorities of clients; `None` until the cluster has told of them.
+    /// Reads the authorities of clients; `None` until the cluster has answered.
     pub(super) fn clients(
         &self,
         cluster: Option<&ClusterAuthentication>,
@@ -109,8 +109,8 @@ impl TlsSources {
         Some(self.client_ca.as_deref().map(Pem::of_file).transpose().map(AuthoritiesPem))
     }
 
-    /// Reads the authorities of the front proxy, and how it is known; `None` until the cluster has told of them. A
-    /// cluster that has none does not forward anything to anybody.
+    /// Reads the front proxy's authorities and configuration; `None` until the cluster has answered. A cluster without
+    /// them forwards no requests, so their absence is an error.
     pub(super) fn proxies(
         &self,
         cluster: Option<&ClusterAuthentication>,

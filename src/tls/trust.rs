@@ -1,9 +1,9 @@
-//! Whose client certificates are believed, and what one of them proves.
+//! Trust in client certificates, and what a certificate proves.
 //!
-//! There are two authorities, and they say different things. The client CA names users; a certificate of the
-//! front-proxy CA, of an allowed Common Name, lets its bearer name users in field lines. The handshake lets in who is
-//! certified by either, or shows nothing; which one it was is found out afterwards by [`Trust::prove`], since rustls
-//! does not verify again when a session is resumed.
+//! Two kinds of authorities prove different things. The client CA names users. A certificate of the front-proxy CA with
+//! an allowed Common Name lets its bearer name users in field lines. The handshake accepts a certificate of either, or
+//! none. [`Trust::prove`] then finds out which one it was, since rustls does not verify again when a session is
+//! resumed.
 
 use super::authorities::{Authorities, UNKNOWN_ISSUER, graver};
 use super::identity::{Identity, common_name_of, identity_of, validity_of};
@@ -16,40 +16,39 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The authorities of clients, and how a front proxy is known and speaks.
+/// The authorities of clients and front proxies, and the front proxy's configuration.
 #[derive(Debug)]
 pub struct Trust {
     clients: Authorities,
     front_proxy: Authorities,
-    /// Common Names of a front proxy; none is any.
+    /// Allowed Common Names of a front proxy; empty allows any.
     allowed_names: Vec<String>,
     header_names: HeaderNames,
-    /// Subjects of all authorities, from which a client chooses its certificate.
+    /// Subjects of all authorities, which let a client choose its certificate.
     subjects: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     is_complete: bool,
 }
 
-/// How a front proxy is known, and in which field lines it speaks.
+/// How a front proxy is recognised, and the field lines it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrontProxy {
-    /// Common Names that it may have; none is any.
+    /// Allowed Common Names; empty allows any.
     pub allowed_names: Vec<String>,
-    /// The names of the field lines.
+    /// Names of its field lines.
     pub header_names: HeaderNames,
 }
 
-/// The names of the field lines in which a front proxy says for whom it speaks, compared without regard to case (RFC
-/// 9110 §5.1).
+/// Names of the field lines in which a front proxy names a user, compared case-insensitively (RFC 9110 §5.1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderNames {
-    /// Of the user; the first of these names whose first line is not empty counts.
+    /// Names for the user; the first name whose first line is not empty counts.
     pub username: Vec<String>,
-    /// Of the groups; every line of every name counts.
+    /// Names for the groups; every line of every name counts.
     pub group: Vec<String>,
-    /// Of the user's UID, as with the name.
+    /// Names for the user's UID, chosen like the user name.
     pub uid: Vec<String>,
-    /// What the names of further attributes begin with; the rest of such a name is the attribute's key.
+    /// Prefixes of further attributes; the rest of the field name is the attribute's key.
     pub extra_prefix: Vec<String>,
 }
 
@@ -67,16 +66,16 @@ impl Default for HeaderNames {
 /// What a peer's certificates prove.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// Who it is, if the client CA says so.
+    /// The user, if the client CA certifies one.
     pub user: Option<Rc<Identity>>,
-    /// It may speak for others.
+    /// Whether the peer is a front proxy.
     pub is_front_proxy: bool,
-    /// From when on this must be proven again.
+    /// When the proof must be renewed.
     pub until: Time,
 }
 
 impl Trust {
-    /// Trust in these authorities. `is_complete` is whether nothing is still to be learned from the cluster.
+    /// Creates trust in these authorities. `is_complete` says that no answer of the cluster is missing.
     #[must_use]
     pub fn new(clients: Authorities, proxies: Authorities, front_proxy: FrontProxy, is_complete: bool) -> Self {
         Self {
@@ -90,25 +89,25 @@ impl Trust {
         }
     }
 
-    /// Trust in no authority, for a server without TLS.
+    /// Creates trust in no authority, for a server without TLS.
     #[must_use]
     pub fn none() -> Self {
         Self::new(Authorities::default(), Authorities::default(), FrontProxy::default(), true)
     }
 
-    /// Whether all is known that is to be known; before that the server is not ready.
+    /// Whether all answers of the cluster have arrived; the server is not ready before.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// The field lines in which a front proxy speaks.
+    /// Returns the names of the front proxy's field lines.
     #[must_use]
     pub fn header_names(&self) -> &HeaderNames {
         &self.header_names
     }
 
-    /// What a chain proves at the time `now`; the peer's own certificate is first.
+    /// Evaluates a chain at the time `now`; the peer's own certificate is first.
     #[must_use]
     pub fn prove(&self, chain: &[CertificateDer<'_>], now: Time) -> Proof {
         let Some((own, intermediates)) = chain.split_first() else {
@@ -118,10 +117,10 @@ impl Trust {
         let vouched = |authorities: &Authorities| authorities.verify(own, intermediates, at).ok();
         let proxy_last = vouched(&self.front_proxy).filter(|_| self.is_allowed(own));
         let user = vouched(&self.clients).and_then(|last| Some((Rc::new(identity_of(own)?), last)));
-        // What is refused stays refused for as long as the trust is the same: time does not mend certificates, except
-        // one that is not valid yet, whose bearer may come again.
+        // A refusal holds while the trust is unchanged, since time does not mend certificates. The exception is a
+        // certificate that is not valid yet: its bearer may reconnect.
         let authorities_last = proxy_last.into_iter().chain(user.as_ref().map(|(_, last)| *last)).min();
-        // What has ended was of no use to this proof.
+        // An expired certificate did not contribute to this proof.
         let lasts = chain.iter().filter_map(validity_of).map(|validity| *validity.end()).filter(|last| *last >= now);
         let last = authorities_last.map(|last| lasts.fold(last, Time::min));
         Proof {
@@ -141,7 +140,8 @@ impl ClientCertVerifier for Trust {
         &self.subjects
     }
 
-    /// Who shows nothing comes in: health checks need no identity, and who is asked for one is told with each request.
+    /// Clients without a certificate are accepted: health checks need no identity, and each request that needs one says
+    /// so.
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -200,7 +200,7 @@ mod tests {
             Self::valid(name, 2000..2100)
         }
 
-        /// One that is valid from the first day of one year to the first of another.
+        /// Creates an authority valid from the first day of one year to the first day of another.
         fn valid(name: &str, years: Range<i32>) -> Self {
             let mut params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             params.not_before = date_time_ymd(years.start, 1, 1);
@@ -219,7 +219,7 @@ mod tests {
             Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a CA"))
         }
 
-        /// Another authority that this one has certified.
+        /// Creates another authority, certified by this one.
         fn below(&self, name: &str) -> Self {
             let params = Self::params(name, IsCa::Ca(BasicConstraints::Unconstrained));
             Self(CertifiedIssuer::signed_by(params, KeyPair::generate().expect("a key"), &self.0).expect("a CA"))
@@ -270,11 +270,11 @@ mod tests {
         }
         let strict = trust(clients.roots(), proxies.roots(), &["aggregator"]);
         assert_eq!(found(&strict, &proxy, NOW), (None, false));
-        // The right name of the wrong authority.
+        // The right name, but certified by the wrong authority.
         assert_eq!(found(&strict, &clients.leaf("aggregator"), NOW), (Some("aggregator".into()), false));
     }
 
-    /// As kube-apiserver reads such a list of names.
+    /// kube-apiserver's reading of such a list of names.
     #[test]
     fn a_name_that_is_empty_is_not_any() {
         let (clients, proxies) = (Ca::new("clients"), Ca::new("proxies"));
@@ -318,7 +318,7 @@ mod tests {
         assert!(trust.prove(&chain, LAST).user.is_some());
         assert!(trust.prove(&chain, Time(LAST.0 + 1)).user.is_none());
         assert!(trust.prove(&[], NOW).user.is_none());
-        // One that ends sooner bounds it, but not one that has ended: the proof would have to be made again each time.
+        // A shorter validity bounds the proof. An expired one does not, or the proof would be renewed each time.
         let (soon, ended) = (Ca::valid("soon", 2000..2027), Ca::valid("ended", 2000..2020));
         for (other, until) in [(&soon, Time(1_798_761_600)), (&ended, Time(LAST.0 + 1))] {
             let chain = [clients.leaf("alice"), other.0.der().clone()];
@@ -355,8 +355,8 @@ mod tests {
         }
     }
 
-    /// As Go has it (`crypto/x509`, `Certificate.Verify`): one whose own certificate stands among the authorities
-    /// cannot make certificates for that.
+    /// Like Go (`crypto/x509`, `Certificate.Verify`): a client whose own certificate is among the authorities cannot
+    /// issue certificates because of that.
     #[test]
     fn a_key_certifies_whom_its_certificate_lets_it() {
         use rcgen::ExtendedKeyUsagePurpose::{Any, ClientAuth, ServerAuth};
@@ -384,7 +384,7 @@ mod tests {
                 let proven = (certifies.then(|| "front-proxy-client".into()), certifies);
                 assert_eq!(found(&trust, &leaf, NOW), proven, "{what}");
                 if !certifies {
-                    // Its own bearer is certified by its standing there.
+                    // The bearer is trusted, since its certificate is among the authorities.
                     let itself = (is_for_clients.then(|| "pinned".into()), is_for_clients);
                     assert_eq!(found(&trust, pinned.0.der(), NOW), itself, "{what}");
                 }
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_proof_ends_with_the_authority() {
-        // 2027-01-01 is the last second of the one, and the other outlives the leaf.
+        // 2027-01-01 is the last second of one authority; the other outlives the leaf.
         const LAST_OF_CA: Time = Time(1_798_761_600);
         let (soon, late) = (Ca::valid("soon", 2020..2027), Ca::new("late"));
         let leaf = soon.leaf("a");
