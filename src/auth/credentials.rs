@@ -1,8 +1,8 @@
-//! What a connection has proven of its peer, and so whose each of its requests is.
+//! What a connection has proven about its peer, and hence the caller of each request.
 //!
-//! The proof is made once and made again when it runs out or when what is trusted changes, so an authority that is
-//! withdrawn, a certificate that expires and a resumed session are treated as kube-apiserver treats them, which looks
-//! at the chain with every request. Invariant: field lines are believed from a proven front proxy and from nobody else.
+//! The proof is renewed when it expires or when the trust changes. So withdrawn authorities, expired certificates and
+//! resumed sessions are treated as in kube-apiserver, which checks the chain on every request. Invariant: field lines
+//! are believed only from a proven front proxy.
 
 use super::request_header::{self, Unnamed};
 use super::{Caller, has_rights};
@@ -17,19 +17,19 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What is known of a connection's peer.
+/// The credentials of a connection's peer.
 pub struct Credentials {
     kind: Kind,
-    /// For whom the front proxy spoke last: memory that the next request uses again.
+    /// User whom the front proxy named last: its memory is reused by the next request.
     spoken_for: Cell<Option<Rc<Identity>>>,
 }
 
 enum Kind {
-    /// Cleartext: on loopback, all rights.
+    /// Cleartext on loopback: full rights.
     Insecure,
-    /// TLS, and nothing was proven yet.
+    /// TLS without a proof yet.
     Unproven,
-    /// TLS, and this is what the peer's certificates prove to one who trusts so.
+    /// TLS, with the proof of the peer's certificates under this trust.
     Proven { trust: Arc<Trust>, proof: Proof, is_anonymous: bool },
 }
 
@@ -41,20 +41,20 @@ impl Kind {
 }
 
 impl Credentials {
-    /// Those of somebody on the cleartext port.
+    /// Creates credentials of a peer on the cleartext port.
     #[must_use]
     pub fn insecure() -> Self {
         Self { kind: Kind::Insecure, spoken_for: Cell::default() }
     }
 
-    /// Those of somebody whose handshake goes on.
+    /// Creates credentials of a peer during its handshake.
     #[must_use]
     pub fn unproven() -> Self {
         Self { kind: Kind::Unproven, spoken_for: Cell::default() }
     }
 
-    /// Looks at the certificates again if what is known of them is out of date. To be called before requests are
-    /// served; `chain` is the peer's, its own first, empty if it has none.
+    /// Evaluates the certificates again if the proof is out of date. Call it before serving requests; `chain` is the
+    /// peer's chain, its own certificate first, or empty.
     pub fn refresh(&mut self, trust: &Arc<Trust>, chain: &[CertificateDer<'_>], now: Now) {
         match &self.kind {
             Kind::Insecure => return,
@@ -65,21 +65,21 @@ impl Credentials {
         self.kind = Kind::proven(Arc::clone(trust), proof);
     }
 
-    /// Whether the peer needs no proof, being on the cleartext port.
+    /// Whether the peer is on the cleartext port and needs no proof.
     #[must_use]
     pub fn is_insecure(&self) -> bool {
         matches!(self.kind, Kind::Insecure)
     }
 
-    /// Whether the peer is a front proxy, which speaks for everybody.
+    /// Whether the peer is a front proxy, which may name any user.
     #[must_use]
     pub fn is_front_proxy(&self) -> bool {
         matches!(&self.kind, Kind::Proven { proof, .. } if proof.is_front_proxy)
     }
 
-    /// Whether the peer is anonymous: it has proven nothing that counts, or nothing yet. Somebody who may do no more
-    /// than the anonymous is treated as one, since many can have a certificate of a cluster's authority. A front proxy
-    /// is not, also where a request of its names no user and so is [`Caller::Anonymous`]'s.
+    /// Whether the peer is anonymous: it has proven no identity with rights, or none yet. A user without more rights
+    /// than the anonymous counts as anonymous, since a cluster's CA may issue many certificates. A front proxy never
+    /// counts as one, even if a request of it names no user and so is [`Caller::Anonymous`]'s.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {
         match &self.kind {
@@ -89,11 +89,11 @@ impl Credentials {
         }
     }
 
-    /// Whose a request with these field lines is.
+    /// Determines the caller of a request with these field lines.
     ///
     /// # Errors
-    /// [`ApiError::Unauthorized`] if they name somebody and the peer is not one to do so: an attack, or an aggregator
-    /// that is set up wrongly. kube-apiserver ignores such lines; being refused is seen sooner.
+    /// [`ApiError::Unauthorized`] if the lines name a user and the peer may not: an attack or a misconfigured
+    /// aggregator. kube-apiserver ignores such lines; a refusal is noticed sooner.
     pub fn caller(&self, fields: &dyn FieldLines) -> Result<Caller, ApiError> {
         let (trust, proof) = match &self.kind {
             Kind::Insecure => return Ok(Caller::Insecure),
@@ -102,7 +102,7 @@ impl Credentials {
         };
         if proof.is_front_proxy {
             let mut identity = self.spoken_for.take().unwrap_or_default();
-            // Somebody who still holds the last one keeps it.
+            // If somebody still holds the last identity, take a new one.
             if Rc::get_mut(&mut identity).is_none() {
                 identity = Rc::default();
             }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(user(&EVE), Ok(("eve".into(), vec![])));
         assert_eq!(user(&GROUP), Err(ApiError::Unauthorized));
         assert_eq!(user(&BOB), Ok(("bob".into(), vec!["dev".into()])));
-        // Without a word about whom it speaks for it is what its certificate makes it, which is anonymous here.
+        // Without a named user the caller is the certificate's own user, which is anonymous here.
         assert!(matches!(proxy.caller(&PLAIN), Ok(Caller::Anonymous)));
     }
 

@@ -1,11 +1,11 @@
-//! Who a caller is, and what it may do.
+//! Authentication and authorization of callers.
 //!
-//! What the front proxy forwards was authorized by kube-apiserver, whose admission it has passed by; so only
-//! [NodeRestriction](node) is left to be kept here. Who comes directly is looked at more closely: the table holds what
-//! keeps a cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters`
-//! may do everything, a node its own heartbeat, members of `system:monitoring` read the metrics, as they may by the
-//! RBAC of every cluster; anybody else nothing. The words are kube-apiserver's (`endpoints/filters/authorization.go`,
-//! `plugin/pkg/admission/noderestriction`).
+//! kube-apiserver has authorized the requests that its front proxy forwards, but its admission did not run. So only
+//! [NodeRestriction](node) remains to be checked for them. Direct callers are checked more strictly: the Leases keep a
+//! cluster's nodes alive, so a certificate of the right authority is not enough. Members of `system:masters` may do
+//! everything, and a node may use its own heartbeat. Members of `system:monitoring` may read the metrics, as RBAC
+//! allows in every cluster. Anybody else has no rights. The messages are kube-apiserver's
+//! (`endpoints/filters/authorization.go`, `plugin/pkg/admission/noderestriction`).
 
 mod credentials;
 mod node;
@@ -23,29 +23,28 @@ use crate::verb::Verb;
 use node::{ONLY_OWN_NAME, node_name, only_namespace};
 use std::rc::Rc;
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Somebody of whom nothing is proven; it may ask for health and version.
+    /// Nothing is proven; the caller may read only health and version.
     Anonymous,
-    /// Somebody on the cleartext port, which is on loopback and gives full rights.
+    /// A caller on the cleartext port, which is on loopback and grants full rights.
     Insecure,
-    /// Somebody for whom the front proxy speaks; kube-apiserver has authorized the request.
+    /// A user named by the front proxy; kube-apiserver has authorized the request.
     Proxied(Rc<Identity>),
     /// The bearer of a verified certificate.
     User(Rc<Identity>),
 }
 
-/// Who may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of the same
-/// name).
+/// Group that may read `/metrics` in every cluster (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`, ClusterRole of
+/// the same name).
 const GROUP_MONITORING: &str = "system:monitoring";
 
-/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is what it wants there of a
-/// resource.
+/// Checks that `caller` may send `method` to `path`, which leads to `route`; `verb` is the verb on the resource.
 ///
 /// # Errors
-/// [`ApiError::Unauthorized`] for the anonymous; for others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`]
-/// where the route is not one of Leases.
+/// [`ApiError::Unauthorized`] for anonymous callers. For others [`ApiError::Forbidden`], or [`ApiError::ForbiddenPath`]
+/// if the route is not one of Leases.
 pub fn authorize(
     caller: &Caller,
     method: Method,
@@ -84,13 +83,13 @@ pub fn authorize(
     Err(forbidden(identity, verb, namespace, name, &why))
 }
 
-/// Whether somebody who comes directly may do more than the anonymous: what [`authorize`] looks for.
+/// Whether a direct caller may do more than the anonymous, by the rules of [`authorize`].
 fn has_rights(identity: &Identity) -> bool {
     identity.is_in(GROUP_MASTERS) || identity.is_in(GROUP_MONITORING) || node_name(identity).is_some()
 }
 
-/// Checks that `caller` may write the Lease of the hand-over, if the request is about it. The Lease decides for the
-/// whole cluster who may write, so the right to write Leases in its namespace is not enough.
+/// Checks that `caller` may write the hand-over Lease, if the request concerns it. That Lease decides who may write in
+/// the whole cluster, so the right to write Leases in its namespace is not enough.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
@@ -110,7 +109,7 @@ fn admit_handover(caller: &Caller, route: &Route<'_>, verb: Option<Verb>) -> Res
     }
 }
 
-/// Checks that `caller` may create a Lease of this name; `generate_name` is what it is called until it has one.
+/// Checks that `caller` may create a Lease of this name; `generate_name` is its name prefix until it has one.
 ///
 /// # Errors
 /// [`ApiError::Forbidden`].
@@ -125,8 +124,8 @@ pub fn authorize_create(caller: &Caller, namespace: &str, name: &str, generate_n
     }
 }
 
-/// Why a node that comes directly may not do it (`plugin/pkg/auth/authorizer/node`, `authorizeLease`). The name of a
-/// Lease to be created stands in its body; [`authorize_create`] looks at it.
+/// Returns why a direct node may not do this (`plugin/pkg/auth/authorizer/node`, `authorizeLease`). A creation has the
+/// name in its body; [`authorize_create`] checks it.
 fn node_refusal(node: &str, verb: Verb, namespace: Option<&str>, name: &str) -> Option<String> {
     if !matches!(verb, Verb::Create | Verb::Delete | Verb::Get | Verb::Patch | Verb::Update) {
         return Some("can only get, create, update, patch, or delete a node lease".to_owned());

@@ -1,8 +1,8 @@
-//! NodeRestriction: a node changes its own heartbeat and no other Lease.
+//! NodeRestriction: a node writes its own heartbeat and no other Lease.
 //!
-//! kube-apiserver's admission does not run for what its aggregator forwards, so this plugin's rules are kept here,
-//! whichever way a node comes (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`). Reading is not
-//! admission's business.
+//! kube-apiserver's admission does not run for requests that its aggregator forwards. So this module applies the
+//! plugin's rules to nodes, forwarded or direct (`plugin/pkg/admission/noderestriction`, `pkg/auth/nodeidentifier`).
+//! Admission does not concern reads.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
@@ -16,24 +16,24 @@ const GROUP_NODES: &str = "system:nodes";
 /// Prefix of a node's user name.
 const NODE_USER_PREFIX: &str = "system:node:";
 
-/// The node that somebody is, if it is one; empty if it does not say which.
+/// Returns the node's name if the user is a node; empty if the name is missing.
 pub(super) fn node_name(identity: &Identity) -> Option<&str> {
     let name = identity.user.strip_prefix(NODE_USER_PREFIX)?;
     identity.is_in(GROUP_NODES).then_some(name)
 }
 
-/// Checks that a node may change what stands in the path.
+/// Checks that a node may change the object named in the path.
 pub(super) fn admit_change(identity: &Identity, verb: Option<Verb>, route: &Route<'_>) -> Result<(), ApiError> {
     let is_change = verb.is_some_and(Verb::changes);
     match route {
         Route::Lease { namespace, name } if is_change => admit(identity, namespace, name, name),
-        // A deletion of a collection has no name: NodeRestriction refuses it whatever it would delete.
+        // A deletecollection has no name: NodeRestriction refuses it whatever it would delete.
         Route::Namespace(namespace) if is_change => admit(identity, namespace, "", UNKNOWN),
         _ => Ok(()),
     }
 }
 
-/// Checks that a node may create a Lease of this name; `generate_name` is what is shown if there is none yet.
+/// Checks that a node may create a Lease of this name; `generate_name` is shown while there is none.
 pub(super) fn admit_create(
     identity: &Identity,
     namespace: &str,
@@ -64,15 +64,15 @@ fn refusal(identity: &Identity, node: &str, namespace: &str, shown: &str) -> Api
     ApiError::Forbidden { name: shown.to_owned(), message }
 }
 
-/// The words of admission and of the node authorizer about a Lease in another namespace.
+/// Message of admission and of the node authorizer for a Lease in another namespace.
 pub(super) fn only_namespace() -> String {
     format!("can only access leases in the \"{NODE_LEASE_NAMESPACE}\" system namespace")
 }
 
-/// The words of both about another node's Lease.
+/// Message of both for another node's Lease.
 pub(super) const ONLY_OWN_NAME: &str = "can only access node lease with the same name as the requesting node";
 
-/// What admission calls an object that has no name (apiserver `admission/errors.go`).
+/// Admission's name for an object without a name (apiserver `admission/errors.go`).
 const UNKNOWN: &str = "Unknown";
 
 #[cfg(test)]

@@ -1,33 +1,33 @@
-//! Users named in field lines by the front proxy: what the lines say.
+//! Users named by the front proxy in field lines.
 //!
-//! kube-apiserver's aggregator proves itself with the front-proxy certificate and names in `X-Remote-*` for whom it
-//! speaks (Kubernetes, "Configure the Aggregation Layer"). Whether the peer may do so is not decided here.
+//! kube-apiserver's aggregator proves itself with the front-proxy certificate and names the user in `X-Remote-*`
+//! (Kubernetes, "Configure the Aggregation Layer"). The caller of this module decides whether the peer may do so.
 
 use crate::http::FieldLines;
 use crate::tls::identity::Identity;
 use crate::tls::trust::HeaderNames;
 
-/// Why field lines name nobody.
+/// Why field lines name no user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unnamed {
-    /// They say nothing of a user.
+    /// No field line names a user.
     Absent,
-    /// They say something, and no user that could be told from others: no name, or bytes that are no text.
+    /// The lines name no user for certain: the name is missing, or some bytes are not UTF-8.
     Unreadable,
 }
 
-/// What a field line is about.
+/// The meaning of a field line.
 enum Role {
-    /// User, by the name at this position.
+    /// The user, with the position of the matching name.
     Username(usize),
-    /// Group.
+    /// A group.
     Group,
-    /// UID or a further attribute, of which nothing here depends.
+    /// The UID or a further attribute, which are not used here.
     Other,
 }
 
-/// Whether a request claims to be somebody's, or something about who sends it. So does one that asks to be taken for
-/// somebody else's (Kubernetes, "User impersonation"): served as its sender's own it could do more than was asked for.
+/// Whether the field lines claim a user or an attribute of one. Impersonation is such a claim too (Kubernetes, "User
+/// impersonation"): served under the sender's own name, the request could do more than was asked for.
 pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     let mut found = false;
     fields.for_each(&mut |name, _| {
@@ -36,11 +36,11 @@ pub(super) fn is_claim(names: &HeaderNames, fields: &dyn FieldLines) -> bool {
     found
 }
 
-/// Writes into `identity`, whose memory is used again, whom the field lines name. Of more than 64 names for a user the
-/// last ones say nothing.
+/// Reads the user named by the field lines into `identity`, whose memory is reused. Names for a user beyond the 64th
+/// are ignored.
 ///
 /// # Errors
-/// [`Unnamed`]; `identity` is nobody's then.
+/// [`Unnamed`]; `identity` then names no user.
 pub(super) fn read(names: &HeaderNames, fields: &dyn FieldLines, identity: &mut Identity) -> Result<(), Unnamed> {
     let mut reading = Reading { is_claim: false, is_text: true, username: FirstLines::default(), groups: 0 };
     identity.user.clear();
@@ -65,7 +65,7 @@ fn role_of(names: &HeaderNames, name: &[u8]) -> Option<Role> {
     if position(&names.group).is_some() {
         return Some(Role::Group);
     }
-    // One that is empty, as a ConfigMap may have it, would make every field a claim.
+    // An empty prefix, which a ConfigMap may contain, would make every field a claim.
     let is_extra = |prefix: &String| !prefix.is_empty() && has_prefix(name, prefix.as_bytes());
     (position(&names.uid).is_some() || names.extra_prefix.iter().any(is_extra)).then_some(Role::Other)
 }
@@ -74,12 +74,12 @@ fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.split_at_checked(prefix.len()).is_some_and(|(head, _)| head.eq_ignore_ascii_case(prefix))
 }
 
-/// What has been read of the field lines of one request.
+/// State of reading one request's field lines.
 struct Reading {
     is_claim: bool,
     is_text: bool,
     username: FirstLines,
-    /// How many of the identity's are of this request.
+    /// Number of groups of this request at the front of the identity's.
     groups: usize,
 }
 
@@ -98,19 +98,19 @@ impl Reading {
     }
 }
 
-/// Of some names, of which one value is wanted, those that have had a line.
+/// Which of several field names have had a line, when one value is wanted.
 #[derive(Default)]
 struct FirstLines {
-    /// A bit for each name; one that has none is not looked at.
+    /// A bit for each name; names beyond 64 are ignored.
     seen: u64,
-    /// The position of the name that the value is from.
+    /// Position of the name whose value was taken.
     taken: Option<usize>,
 }
 
 impl FirstLines {
-    /// Keeps the value of the name that stands first in the configuration, and of its lines the first, whatever it
-    /// says: if it is empty the next name has its turn and not the next line (apiserver `headerrequest`, `headerValue`,
-    /// and Go's `Header.Get`).
+    /// Keeps the value of the name that comes first in the configuration. Only the first line of a name counts: if it
+    /// is empty, the next name is tried, not the next line (apiserver `headerrequest`, `headerValue`, and Go's
+    /// `Header.Get`).
     fn take(&mut self, at: usize, value: &str, own: &mut String) {
         let Some(bit) = u32::try_from(at).ok().and_then(|at| 1_u64.checked_shl(at)) else { return };
         let is_first = self.seen & bit == 0;
@@ -123,7 +123,7 @@ impl FirstLines {
     }
 }
 
-/// The string at `at`, emptied; a new one if there is none.
+/// Returns the string at `at`, cleared; appends a new one if there is none.
 fn refill(strings: &mut Vec<String>, at: usize) -> &mut String {
     if at >= strings.len() {
         strings.push(String::new());
@@ -181,7 +181,7 @@ pub(crate) mod tests {
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"a"), ("x-a", b"c"), ("x-b", b"d")]).as_deref(), Ok("a"));
         assert_eq!(user(&[("x-b", b"b"), ("x-a", b"")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-a", b"")]), Err(Unnamed::Unreadable));
-        // An empty first line is the first one.
+        // An empty first line still counts as the first.
         assert_eq!(user(&[("x-a", b""), ("x-a", b"a")]), Err(Unnamed::Unreadable));
         assert_eq!(user(&[("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]).as_deref(), Ok("b"));
         assert_eq!(user(&[("x-b", b""), ("x-a", b""), ("x-b", b"b"), ("x-a", b"a")]), Err(Unnamed::Unreadable));
