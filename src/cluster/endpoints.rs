@@ -1,9 +1,9 @@
-//! Keeps the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
+//! Maintains the EndpointSlices of a Service, as kube-apiserver's lease reconciler does for the Service `kubernetes`
 //! (Kubernetes, "EndpointSlices", "Management").
 //!
-//! Every replica does so, from the same Leases, and looks whether the slices are right every ten seconds. A slice is
-//! only replaced in the state in which it was read, so a replica that is late does not undo what another has done
-//! since. The slices are right without kube-controller-manager, which cannot lead while Leases cannot be had.
+//! Every replica does this from the same Leases, and checks the slices every ten seconds. It replaces a slice only in
+//! the state it has read, so a late replica does not undo another's change. The slices do not depend on
+//! kube-controller-manager, which cannot lead while Leases are unavailable.
 
 use super::Followed;
 use super::follow::{PAUSE_MAX, PAUSE_MIN, told};
@@ -19,24 +19,24 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Label that says whose slices they are.
+/// Label that marks our slices.
 const MANAGED_BY: (&str, &str) = ("endpointslice.kubernetes.io/managed-by", "coordination-apiserver");
 /// Label with the name of the Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 /// Name of the Service's port.
 const PORT_NAME: &str = "https";
-/// Statuses of a slice that is no longer as it was read.
+/// Codes for a slice that has changed since it was read.
 const CONFLICT: u16 = 409;
 const NOT_FOUND: u16 = 404;
-/// Time between two looks at slices that were right.
+/// Interval between checks of correct slices.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// A Service by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
-    /// Its namespace.
+    /// The namespace of the Service.
     pub namespace: String,
-    /// Its name in there.
+    /// The name within the namespace.
     pub name: String,
 }
 
@@ -67,23 +67,23 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// Where replicas serve, as said at one time.
+/// Endpoints of the replicas, as set at one time.
 #[derive(Clone, Debug, Default)]
 struct Said {
-    /// Number of times that something else was said.
+    /// Number of changes of the endpoints.
     generation: u64,
     endpoints: Vec<SocketAddr>,
 }
 
-/// The loop's end of the endpoints: where replicas serve.
+/// The event loop's end of the endpoints channel.
 #[derive(Clone, Debug)]
 pub struct EndpointsSender(watch::Sender<Said>);
 
-/// The cluster thread's end of the endpoints.
+/// The cluster thread's end of the endpoints channel.
 #[derive(Debug)]
 pub struct EndpointsReceiver(watch::Receiver<Said>);
 
-/// Both ends. The slices are left alone until the loop has named the first endpoint.
+/// Creates both ends. The slices stay untouched until the loop sets the first endpoint.
 #[must_use]
 pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
     let (sender, receiver) = watch::channel(Said::default());
@@ -91,7 +91,7 @@ pub fn endpoints() -> (EndpointsSender, EndpointsReceiver) {
 }
 
 impl EndpointsSender {
-    /// Says where replicas serve, in order. Never waits. The generation in which it was said first.
+    /// Sets the endpoints of the replicas, in order. Never blocks. Returns the generation of these endpoints.
     pub fn set(&self, endpoints: Vec<SocketAddr>) -> u64 {
         self.0.send_if_modified(|said| {
             let is_other = said.endpoints != endpoints;
@@ -104,9 +104,9 @@ impl EndpointsSender {
     }
 }
 
-/// Keeps the slices of `service` for as long as somebody says where replicas serve. Without any endpoint it leaves the
-/// slices alone: this replica does not know who lives, or it was the last, whose address may be right again soon. Tells
-/// `published` which generation the slices hold.
+/// Maintains the slices of `service` while the sender exists. Without endpoints the slices stay untouched. Then this
+/// replica does not know who is alive, or it was the last one, and its address may soon be right again. Reports the
+/// generation that the slices hold to `published`.
 pub(super) async fn keep_endpoints(
     client: Client,
     service: &ServiceName,
@@ -147,7 +147,7 @@ pub(super) async fn keep_endpoints(
     }
 }
 
-/// Makes the slices hold exactly `wanted`.
+/// Changes the slices to hold exactly `wanted`.
 async fn reconcile(api: &Api<EndpointSlice>, service: &ServiceName, wanted: &[SocketAddr]) -> Result<(), kube::Error> {
     let labels = format!("{}={},{SERVICE_LABEL}={}", MANAGED_BY.0, MANAGED_BY.1, service.name);
     let found = api.list(&ListParams::default().labels(&labels)).await?;
@@ -170,18 +170,19 @@ async fn reconcile(api: &Api<EndpointSlice>, service: &ServiceName, wanted: &[So
     Ok(())
 }
 
-/// What is to be done to a slice.
+/// A change of one slice.
 #[derive(Debug, PartialEq)]
 enum Step {
     Create(EndpointSlice),
-    /// In the state with the slice's `resourceVersion`.
+    /// Replaces the slice at its `resourceVersion`.
     Replace(EndpointSlice),
-    /// In the state with the slice's `resourceVersion`.
+    /// Deletes the slice at its `resourceVersion`.
     Delete(EndpointSlice),
 }
 
-/// What makes the slices `found` hold exactly `wanted`. All endpoints of a slice have one port and one family, so there
-/// is a slice for each pair of them. Slices with endpoints come before slices without, so that there always is one.
+/// Plans the changes after which the slices `found` hold exactly `wanted`. All endpoints of a slice share one port and
+/// one address family, so each pair has a slice. Slices with endpoints come before deletions, so that some slice always
+/// exists.
 fn plan(service: &ServiceName, found: Vec<EndpointSlice>, wanted: &[SocketAddr]) -> Vec<Step> {
     let mut groups: BTreeMap<String, Vec<SocketAddr>> = BTreeMap::new();
     for endpoint in wanted {
@@ -206,7 +207,7 @@ fn is_right(known: &EndpointSlice, wanted: &EndpointSlice) -> bool {
     known.endpoints == wanted.endpoints && known.ports == wanted.ports
 }
 
-/// The slice of these endpoints, which have one port and one family.
+/// Builds the slice of these endpoints, which share one port and one address family.
 fn slice(service: &ServiceName, name: &str, endpoints: &[SocketAddr]) -> EndpointSlice {
     let conditions = EndpointConditions { ready: Some(true), serving: None, terminating: None };
     let endpoint = |address: &SocketAddr| Endpoint {
@@ -252,7 +253,7 @@ mod tests {
         texts.iter().map(|text| text.parse().expect("an address")).collect()
     }
 
-    /// What the cluster holds after the plan.
+    /// Applies the plan and returns the slices that the cluster then holds.
     fn applied(found: Vec<EndpointSlice>, wanted: &[&str]) -> (Vec<EndpointSlice>, usize) {
         let mut held: BTreeMap<_, _> = found.iter().map(|slice| (slice.name_any(), slice.clone())).collect();
         let steps = plan(&service(), found, &addresses(wanted));

@@ -1,4 +1,4 @@
-//! List, then watch, for ever: every state of some objects, in order, through every failure in between (Kubernetes API
+//! Lists and then watches for ever: every state of some objects, in order, through all failures (Kubernetes API
 //! concepts, "Efficient detection of changes").
 
 use super::Followed;
@@ -12,33 +12,33 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// What was seen.
+/// A change seen by the list or the watch.
 #[derive(Debug)]
 pub(super) enum Seen<K> {
-    /// These are all.
+    /// All objects, from a list.
     All(Vec<K>),
-    /// One is there, new or changed.
+    /// An object that was added or modified.
     Present(K),
-    /// One is gone.
+    /// An object that was deleted.
     Gone(K),
 }
 
-/// Seconds after which the server ends a watch; a new one goes on where it ended, at the price of a request. So that
-/// is the longest time for which a connection over which something comes is silent.
+/// Timeout of a watch, in seconds; the next watch continues where it ended, at the cost of one request. So a working
+/// connection is silent no longer than this.
 const WATCH_SECONDS: u32 = 50;
-/// How long the peer may be silent before the connection is taken for dead: while it is and nobody knows, namespaces
-/// that are made are unknown here. As long as kube-apiserver takes at the most for a list (`--request-timeout`).
+/// Longest silence before the connection is taken for dead. Until then new namespaces may go unnoticed. This is
+/// kube-apiserver's longest time for a list (`--request-timeout`).
 pub(super) const READ_MAX: Duration = Duration::from_secs(60);
 const _: () = assert!((WATCH_SECONDS as u64) < READ_MAX.as_secs(), "a quiet watch is no dead connection");
-/// A watch that ends sooner was not ended by its time.
+/// A watch that ends sooner did not end by its timeout.
 const WATCH_MIN: Duration = Duration::from_secs(1);
-/// Pause after a first failure; each further one doubles it.
+/// Pause after the first failure; each further failure doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_millis(250);
 const _: () = assert!(PAUSE_MIN.as_millis() * 3 / 2 < NAMESPACE_WAIT_MS as u128, "a creation waits for one failure");
 /// The longest pause.
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Hands everything that is seen to `apply`, until it says `false`.
+/// Passes every change to `apply`, until it returns `false`.
 pub(super) async fn follow<K>(
     api: Api<K>,
     fields: Option<&str>,
@@ -66,13 +66,13 @@ pub(super) async fn follow<K>(
         if has_listed {
             pause = PAUSE_MIN;
         }
-        // Spread, so that many servers do not come back at one moment.
+        // Jitter, so that many servers do not return at once.
         tokio::time::sleep(pause.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
 }
 
-/// An error with what is behind it, which is where the reason stands.
+/// Formats an error with its sources, which contain the reason.
 #[must_use]
 pub fn told(error: &dyn Error) -> String {
     let (mut told, mut source) = (error.to_string(), error.source());
@@ -86,9 +86,9 @@ pub fn told(error: &dyn Error) -> String {
 
 /// Why following ended without an error.
 enum End {
-    /// The version to go on from is no longer known: list again.
+    /// The resourceVersion has expired: list again.
     Expired,
-    /// Nobody wants to know any more.
+    /// `apply` wants no more changes.
     Unwanted,
 }
 
@@ -114,7 +114,7 @@ where
     loop {
         let begun = Instant::now();
         let mut events = pin!(api.watch(&watch, &version).await?);
-        // At least this comes every WATCH_SECONDS.
+        // This happens at least every `WATCH_SECONDS`.
         followed.hear();
         while let Some(event) = events.try_next().await? {
             let seen = match event {
@@ -137,13 +137,13 @@ where
                 return Ok(End::Unwanted);
             }
         }
-        // A server that ends every watch at once must not be asked in a tight loop. Else there is no pause, in which
-        // objects that are made would be unknown here.
+        // A server that ends every watch at once must not be asked in a tight loop. In all other cases there is no
+        // pause, since objects created in it would be unknown here.
         if begun.elapsed() < WATCH_MIN {
             tokio::time::sleep(PAUSE_MIN).await;
         }
     }
 }
 
-/// 410 Expired.
+/// Code of a 410 Expired.
 const STATUS_GONE: u16 = 410;

@@ -1,45 +1,46 @@
-//! When the cluster last told of what is followed: stamped by the thread that asks, read by the loop for `/metrics`.
+//! When the cluster last reported on a followed resource. The cluster thread writes the time, the event loop reads it
+//! for `/metrics`.
 
 use crate::clock::wall_micros;
 use crate::tls::config_map::CONFIG_MAP;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that is followed. All copies are the same.
+/// A followed resource. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct Followed {
     /// Its name in the log and in `/metrics`.
     pub what: &'static str,
-    /// Seconds since 1970; 0 for never.
+    /// Time of the last answer, in seconds since 1970; 0 for never.
     last_heard: Arc<AtomicU64>,
 }
 
 impl Followed {
-    /// How the cluster authenticates.
+    /// Creates the state for the cluster's authentication settings.
     #[must_use]
     pub fn authentication() -> Self {
         Self { what: CONFIG_MAP, last_heard: Arc::default() }
     }
 
-    /// Which namespaces there are.
+    /// Creates the state for the namespaces.
     #[must_use]
     pub fn namespaces() -> Self {
         Self { what: "namespaces", last_heard: Arc::default() }
     }
 
-    /// Where the Service of this server leads to.
+    /// Creates the state for the EndpointSlices of this server's Service.
     #[must_use]
     pub fn endpoints() -> Self {
         Self { what: "endpointslices", last_heard: Arc::default() }
     }
 
-    /// When the cluster last answered, in seconds since 1970; 0 if it never did.
+    /// Returns when the cluster last answered, in seconds since 1970; 0 for never.
     #[must_use]
     pub fn last_heard(&self) -> u64 {
         self.last_heard.load(Ordering::Relaxed)
     }
 
-    /// It has just answered.
+    /// Records an answer just received.
     pub(super) fn hear(&self) {
         self.last_heard.store(wall_micros() / 1_000_000, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! What the server learns from the cluster that it serves: how kube-apiserver's aggregator proves itself, and which
-//! namespaces there are. And what the server says there: where its replicas serve.
+//! Communication with the served cluster. The server reads how kube-apiserver's aggregator proves itself and which
+//! namespaces exist. It publishes the endpoints of its replicas.
 //!
-//! A thread of its own asks kube-apiserver, waits and asks again; the event loop only ever takes a finished answer out
-//! of a queue (`updates`), so the cluster can be slow or away without a renewal noticing.
+//! A separate thread makes all requests to kube-apiserver. The event loop only takes finished answers from a queue
+//! (`updates`), so a slow or absent cluster does not delay renewals.
 
 mod endpoints;
 mod follow;
@@ -30,7 +30,7 @@ use std::sync::mpsc;
 use std::thread;
 use tokio::runtime::{self, Runtime};
 
-/// A way to the cluster's kube-apiserver, not yet used.
+/// A client of the cluster's kube-apiserver, not used yet.
 pub struct Cluster {
     runtime: Runtime,
     client: Client,
@@ -38,20 +38,20 @@ pub struct Cluster {
     server: String,
 }
 
-/// The Service whose EndpointSlices are to be kept.
+/// The Service whose EndpointSlices are maintained.
 #[derive(Debug)]
 pub struct PublishedEndpoints {
-    /// Stamped when the slices were right.
+    /// Updated whenever the slices were correct.
     pub followed: Followed,
     /// The Service.
     pub service: ServiceName,
-    /// Where replicas serve.
+    /// The endpoints of the replicas.
     pub endpoints: EndpointsReceiver,
-    /// Hears which generation of the endpoints the slices hold.
+    /// Receives the generation of the endpoints that the slices hold.
     pub published: UpdateSender<u64>,
 }
 
-/// Why there is no way to the cluster.
+/// Why the cluster's configuration is unusable.
 #[derive(Debug)]
 pub struct ClusterError {
     kubeconfig: Option<PathBuf>,
@@ -76,11 +76,10 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// A way to the cluster by a kubeconfig, or by the service account of the pod that this runs in. Nothing is asked
-    /// yet.
+    /// Configures access to the cluster by a kubeconfig, or by the service account of this pod. Sends no request yet.
     ///
     /// # Errors
-    /// What is configured makes no sense, or nothing is.
+    /// The configuration is invalid or missing.
     pub fn configured(kubeconfig: Option<&Path>) -> Result<Self, ClusterError> {
         let error = |cause: &dyn fmt::Display| ClusterError {
             kubeconfig: kubeconfig.map(Path::to_owned),
@@ -94,7 +93,7 @@ impl Cluster {
         let server = config.cluster_url.to_string();
         config.read_timeout = Some(READ_MAX);
         config.reset_reader_on_write = true;
-        // It would sleep for minutes after some refusals, without a word; `follow` has pauses of its own.
+        // The client would silently sleep for minutes after some refusals; `follow` has its own pauses.
         config.default_retry = false;
         let client = {
             let _entered = runtime.enter();
@@ -103,8 +102,8 @@ impl Cluster {
         Ok(Self { runtime, client, server })
     }
 
-    /// Follows, on a thread of its own and for as long as somebody listens, how the cluster authenticates and which
-    /// namespaces it has, and keeps the EndpointSlices of a Service.
+    /// Starts a thread that follows the cluster's authentication settings and namespaces, and maintains the
+    /// EndpointSlices of a Service. Each task ends with its receiver.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -138,18 +137,18 @@ impl Cluster {
     }
 }
 
-/// How to reach a cluster, by a kubeconfig.
+/// Reads a kubeconfig.
 ///
 /// # Errors
-/// What is wrong with the file.
+/// A description of the error in the file.
 pub async fn read_config(kubeconfig: &Path) -> Result<Config, String> {
     let file = Kubeconfig::read_from(kubeconfig).map_err(|error| unquoted(&error))?;
     let options = KubeConfigOptions::default();
     Config::from_custom_kubeconfig(file, &options).await.map_err(|error| error.to_string())
 }
 
-/// What is wrong with a kubeconfig, without a word of what stands in it: the parser shows the lines around a mistake,
-/// and names values that it did not expect, which may be keys and tokens.
+/// Describes a kubeconfig error without quoting the file. The parser's message shows the lines around an error and
+/// unexpected values, which may be keys and tokens.
 fn unquoted(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return error.to_string() };
     match error.location() {
@@ -167,7 +166,7 @@ async fn follow_authentication(client: Client, followed: &Followed, sender: mpsc
             Seen::Present(config_map) => Some(config_map),
             Seen::Gone(_) => None,
         };
-        // It is written anew by kube-apiserver when it is missing; until then what was known holds.
+        // kube-apiserver writes a missing ConfigMap again; until then the last settings stay valid.
         let Some(config_map) = config_map else {
             tracing::warn!(namespace = CONFIG_MAP_NAMESPACE, name = CONFIG_MAP, "the ConfigMap is not there");
             return true;
@@ -193,8 +192,8 @@ async fn follow_namespaces(client: Client, followed: &Followed, sender: UpdateSe
     .await;
 }
 
-/// A namespace is terminating from its deletion on; kube-apiserver sets phase and timestamp in one step
-/// (`pkg/registry/core/namespace/storage`), so the metadata say it.
+/// A namespace terminates from its deletion on. kube-apiserver sets phase and timestamp in one step
+/// (`pkg/registry/core/namespace/storage`), so the metadata suffices.
 fn named(namespace: PartialObjectMeta<Namespace>) -> (CompactString, NamespacePhase) {
     let metadata = namespace.metadata;
     let phase = match metadata.deletion_timestamp {
@@ -212,7 +211,7 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
-    /// Goal: a kube-apiserver that refuses for now is asked again soon, whatever it says of when.
+    /// Goal: a kube-apiserver that refuses is soon asked again, whatever its `Retry-After` says.
     #[test]
     fn what_is_refused_is_asked_again_after_a_pause_of_ours() {
         const REFUSED: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n";

@@ -1,68 +1,68 @@
-//! Which namespaces exist and which are going away, as far as the cluster has told: what NamespaceLifecycle would ask.
+//! The cluster's existing and terminating namespaces, as needed for NamespaceLifecycle.
 //!
-//! That admission plugin does not run for what the aggregator forwards, so the part of it that concerns a creation is
-//! kept here (apiserver `admission/plugin/namespace/lifecycle`). Before the first list has come nothing is known and
-//! every namespace is taken to exist: a node must be able to renew while the cluster starts, and the server tells by
-//! `/readyz` that it is not ready. A change reaches this table some milliseconds after it was made.
+//! That admission plugin does not run for requests that the aggregator forwards. So this module applies its rules for
+//! creations (apiserver `admission/plugin/namespace/lifecycle`). Until the first list every namespace counts as
+//! existing: nodes must renew while the cluster starts, and `/readyz` reports that the server is not ready. Changes
+//! arrive here some milliseconds after they were made.
 
 use crate::api_error::ApiError;
 use crate::resource::NODE_LEASE_NAMESPACE;
 use compact_str::CompactString;
 use hashbrown::HashMap;
 
-/// What is known of the cluster's namespaces.
+/// The known namespaces of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Namespaces(State);
 
 #[derive(Clone, Debug, Default)]
 enum State {
-    /// Nobody watches them: all exist.
+    /// Namespaces are not watched: all count as existing.
     #[default]
     Unwatched,
-    /// The first list has not come: all exist, so far.
+    /// The first list is awaited: all count as existing.
     Awaited,
-    /// These exist, and nothing else but [`SYSTEM_NAMESPACES`].
+    /// These exist, and [`SYSTEM_NAMESPACES`].
     Known(HashMap<CompactString, NamespacePhase, foldhash::fast::RandomState>),
 }
 
 /// `status.phase` of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespacePhase {
-    /// It takes new objects.
+    /// The namespace accepts new objects.
     Active,
-    /// It is being deleted, and first what is in it.
+    /// The namespace is being deleted, its content first.
     Terminating,
 }
 
-/// What the watch of the namespaces has seen.
+/// A change seen by the namespace watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamespaceChange {
-    /// These are all.
+    /// All namespaces, from a list.
     All(Vec<(CompactString, NamespacePhase)>),
-    /// One is there, and how.
+    /// A namespace that exists, with its phase.
     Present(CompactString, NamespacePhase),
-    /// One is gone.
+    /// A namespace that was deleted.
     Gone(CompactString),
 }
 
-/// Namespaces that kube-apiserver makes itself, again and again; they exist before they do, so that a node's first
-/// heartbeat in a new cluster is not refused (`pkg/controlplane/controller/systemnamespaces`).
+/// Namespaces that kube-apiserver creates and restores. They always count as existing, so that a node's first heartbeat
+/// in a new cluster is not refused (`pkg/controlplane/controller/systemnamespaces`).
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", NODE_LEASE_NAMESPACE, "kube-public", "kube-system"];
 
 impl Namespaces {
-    /// Namespaces that are about to be watched.
+    /// Creates the state before the first list of a watch.
     #[must_use]
     pub fn awaited() -> Self {
         Self(State::Awaited)
     }
 
-    /// Whether the first list has still to come.
+    /// Whether the first list is awaited.
     #[must_use]
     pub fn is_awaited(&self) -> bool {
         matches!(self.0, State::Awaited)
     }
 
-    /// Takes note of a change.
+    /// Applies a change.
     pub fn apply(&mut self, change: NamespaceChange) {
         match (change, &mut self.0) {
             (NamespaceChange::All(all), state) => *state = State::Known(all.into_iter().collect()),
@@ -72,12 +72,12 @@ impl Namespaces {
             (NamespaceChange::Gone(name), State::Known(known)) => {
                 known.remove(&name);
             }
-            // Before the list that they build on there is nothing to change.
+            // A change before the first list has nothing to apply to.
             (_, State::Awaited | State::Unwatched) => {}
         }
     }
 
-    /// Whether the cluster has told of other namespaces and not of this one.
+    /// Whether the namespace is missing from the cluster's list.
     #[must_use]
     pub fn is_unknown(&self, namespace: &str) -> bool {
         matches!(&self.0, State::Known(known) if !known.contains_key(namespace))
