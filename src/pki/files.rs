@@ -1,30 +1,30 @@
-//! Files that are there whole or not at all, and a lock between processes.
+//! Atomic file writes, and a lock between processes.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Certificates: everybody may read them.
+/// Mode of certificates: everybody may read them.
 pub(super) const MODE_PUBLIC: u32 = 0o644;
-/// Keys, and what has a key in it: for the owner only.
+/// Mode of keys, and of files that contain one: owner only.
 pub(super) const MODE_SECRET: u32 = 0o600;
-/// The folder, whose every file is for the owner.
+/// Mode of the folder: owner only.
 const MODE_FOLDER: u32 = 0o700;
 
-/// Makes the folder, and those above it, if it is not there. One that is there keeps its mode.
+/// Creates the folder and its parents if missing. An existing folder keeps its mode.
 pub(super) fn make_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(MODE_FOLDER).create(dir)
 }
 
-/// The right to change a folder, until it is dropped.
+/// The exclusive right to change a folder, until it is dropped.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     _file: File,
 }
 
 impl FolderLock {
-    /// Waits for it. It is held for some milliseconds only, and the kernel takes it from a process that dies.
+    /// Waits for the lock. It is held for milliseconds only, and the kernel releases it if its process dies.
     pub(super) fn take(dir: &Path) -> io::Result<Self> {
         let path = dir.join(".lock");
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(path)?;
@@ -33,14 +33,14 @@ impl FolderLock {
     }
 }
 
-/// The right to a file of the folder for as long as a process lives, or until it is dropped.
+/// The exclusive right to a file of the folder, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct FileClaim {
     _file: File,
 }
 
 impl FileClaim {
-    /// Claims the file for which `lock` stands; `None` if another process has claimed it, or this one already.
+    /// Claims the file that `lock` stands for; `None` if another process or this one has claimed it already.
     pub(super) fn try_take(lock: &Path) -> io::Result<Option<Self>> {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(MODE_SECRET).open(lock)?;
         match file.try_lock() {
@@ -51,14 +51,14 @@ impl FileClaim {
     }
 }
 
-/// Puts a file in its place in one step, so that a reader, or a start after a crash, never sees half of it. The caller
-/// holds the [`FolderLock`].
+/// Writes a file in one atomic step, so no reader, and no start after a crash, sees half of it. The caller holds the
+/// [`FolderLock`].
 pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    // Left by a process that died; nobody else is at work under the lock. `create_new` makes the mode certain.
+    // A file left by a process that died; under the lock nobody else writes. `create_new` guarantees the mode.
     match fs::remove_file(&temporary) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -76,7 +76,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()
     written
 }
 
-/// Whether anybody but the owner may read or write the file.
+/// Whether anybody but the owner may access the file.
 pub(super) fn is_open_to_others(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
 }

@@ -1,4 +1,4 @@
-//! Certificates: making them with rcgen, and judging them with the same verifier that a peer uses.
+//! Certificates: issued with rcgen, and verified with the verifier that a peer uses.
 
 use crate::tls::config::provider;
 use crate::tls::identity::GROUP_MASTERS;
@@ -18,24 +18,24 @@ use std::sync::Arc;
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// How long before its end a certificate is renewed: when the log begins to tell that it is about to. Certificates are
-/// looked at when the server starts.
+/// How long before its end a certificate is renewed: when the log begins to warn. Certificates are checked when the
+/// server starts.
 pub(super) const RENEW_BEFORE: Duration = Duration::seconds(EXPIRES_SOON_SECONDS);
 const AUTHORITY_VALIDITY: Duration = Duration::days(3650);
 const LEAF_VALIDITY: Duration = Duration::days(365);
-/// A peer whose clock is behind by less than this takes a new certificate.
+/// A peer whose clock is late by less than this accepts a new certificate.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// A certificate that is not an authority's.
+/// A certificate that belongs to no authority.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Leaf<'a> {
-    /// The server's, good for these names.
+    /// A serving certificate for these names.
     Serving(&'a [ServerName<'static>]),
-    /// A client's that may do everything.
+    /// A client certificate with all rights.
     Admin,
 }
 
-/// What a certificate says that matters here.
+/// The relevant facts of a certificate.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     pub(super) is_ca: bool,
@@ -45,13 +45,13 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Whether `key` is the key of the certificate.
+    /// Whether `key` belongs to the certificate.
     pub(super) fn is_of(&self, key: &KeyPair) -> bool {
         key.subject_public_key_info() == self.public_key_info
     }
 }
 
-/// What a certificate says; `None` if it is none.
+/// Reads the facts of a certificate; `None` if it is malformed.
 pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     let (_, cert) = X509Certificate::from_der(cert).ok()?;
     let time = |at: x509_parser::time::ASN1Time| OffsetDateTime::from_unix_timestamp(at.timestamp()).ok();
@@ -63,19 +63,19 @@ pub(super) fn facts_of(cert: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// What is to be done about a certificate of the authority.
+/// What to do about a certificate of the authority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// Keep it.
     Good,
-    /// It ends within [`RENEW_BEFORE`], or has.
+    /// Renew it: it ends within [`RENEW_BEFORE`], or has expired.
     Expiring,
-    /// It lacks a name.
+    /// Renew it: it lacks a name.
     OtherNames,
 }
 
-/// Judges `chain`, whose first certificate has `facts`, as a peer that trusts `ca` would; the error is why it would
-/// not.
+/// Judges `chain`, whose first certificate has `facts`, like a peer that trusts `ca`. The error is the reason for which
+/// the peer would refuse it.
 pub(super) fn judge(
     leaf: &Leaf<'_>,
     chain: &[CertificateDer<'static>],
@@ -90,8 +90,8 @@ pub(super) fn judge(
     roots.add(ca.clone())?;
     let roots = Arc::new(roots);
     let unfit = |e: rustls::server::VerifierBuilderError| rustls::Error::General(e.to_string());
-    // At a time when the certificate surely held: one that has expired must still be told from one that is not ours,
-    // and only ours is renewed.
+    // Verify at a time when the certificate was valid. An expired certificate must differ from a foreign one, since
+    // only ours is renewed.
     let seconds = u64::try_from(facts.not_before.unix_timestamp()).unwrap_or_default();
     let then = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
     let mut lacks_name = false;
@@ -120,8 +120,8 @@ pub(super) fn judge(
     })
 }
 
-/// A certificate for a new authority, in PEM. Its name is derived from its key, so that two authorities of this program
-/// are never taken for each other, and one made again for the same key is the same.
+/// Issues a certificate for a new authority, in PEM. Its name is derived from its key. So two authorities of this
+/// program never share a name, and the same key gives the same name.
 pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     let now = OffsetDateTime::now_utc();
     let mut params = CertificateParams::default();
@@ -138,7 +138,7 @@ pub(super) fn new_authority(key: &KeyPair) -> Result<String, rcgen::Error> {
     Ok(params.self_signed(key)?.pem())
 }
 
-/// An authority that can issue.
+/// An authority that can issue certificates.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     not_after: OffsetDateTime,
@@ -150,7 +150,7 @@ impl Authority {
         Ok(Self { issuer: Issuer::from_ca_cert_der(cert, key)?, not_after: facts.not_after })
     }
 
-    /// A certificate for `key`, which never outlives its authority.
+    /// Issues a certificate for `key`, which never outlives its authority.
     pub(super) fn issue(
         &self,
         leaf: &Leaf<'_>,

@@ -1,4 +1,4 @@
-//! The kubeconfig of the admin: everything in it by value, so that the one file can be copied to where kubectl is.
+//! The admin's kubeconfig, with all data inline, so that the one file can be copied to where kubectl runs.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,12 +9,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// What stands in it.
+/// Content of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admin<'a> {
     /// Where the server listens.
     pub(super) addr: SocketAddr,
-    /// Certificates by which the server is known: its authority's, or its own.
+    /// Certificates to verify the server with: its authority's, or its own.
     pub(super) trusted: &'a [CertificateDer<'static>],
     /// The client certificate.
     pub(super) cert_pem: &'a [u8],
@@ -22,7 +22,7 @@ pub(super) struct Admin<'a> {
     pub(super) key_pem: &'a [u8],
 }
 
-/// The file. All values are base64, addresses or DNS names, so nothing in the YAML needs quoting.
+/// Renders the file. All values are base64, addresses or DNS names, so nothing in the YAML needs quoting.
 pub(super) fn render(admin: &Admin<'_>) -> String {
     let addr = reachable(admin.addr);
     let trusted: String = admin.trusted.iter().map(|cert| pem(cert)).collect();
@@ -54,7 +54,7 @@ current-context: admin@coordination-apiserver
     )
 }
 
-/// An address under which this host reaches a server that listens at `addr`.
+/// Returns an address at which this host reaches a server that listens at `addr`.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -64,8 +64,8 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, addr.port())
 }
 
-/// The name by which a user's own serving certificate is to be checked, if it is not good for the address. An
-/// authority's certificate needs none: what it issues here is good for the address.
+/// Returns the name to verify a user's own serving certificate by, if it is not valid for the address. An authority's
+/// certificate needs none: it issues certificates for the address here.
 fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> {
     let (_, parsed) = X509Certificate::from_der(cert).ok()?;
     if parsed.is_ca() || verify_server_name(&ParsedCertificate::try_from(cert).ok()?, &ServerName::from(ip)).is_ok() {
@@ -73,13 +73,13 @@ fn name_to_expect(cert: &CertificateDer<'static>, ip: IpAddr) -> Option<String> 
     }
     let names = parsed.subject_alternative_name().ok()??;
     names.value.general_names.iter().find_map(|name| match name {
-        // One that DNS would take: no wildcard, and nothing that could be more than a word of YAML.
+        // A valid DNS name only: no wildcard, and nothing that could be more than a YAML word.
         GeneralName::DNSName(name) if rustls_pki_types::DnsName::try_from(*name).is_ok() => Some((*name).to_owned()),
         _ => None,
     })
 }
 
-/// RFC 7468 §5.
+/// Encodes a certificate in PEM (RFC 7468 §5).
 fn pem(cert: &CertificateDer<'_>) -> String {
     let base64 = BASE64_STANDARD.encode(cert);
     let mut out = String::with_capacity(base64.len() + base64.len() / 64 + 64);

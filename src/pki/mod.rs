@@ -1,5 +1,5 @@
-//! The server's own certificates: when it starts, what is missing in the certificate folder is made and what is about
-//! to expire renewed.
+//! The server's own certificates. At start it creates missing files in the certificate folder and renews certificates
+//! that expire soon.
 //!
 //! ```text
 //! ca.crt         ca.key          the authority, 10 years; signs the other two
@@ -9,12 +9,12 @@
 //! .lock                          held while anything here is read or written
 //! ```
 //!
-//! `ca.key` is kept, owner-only as every key here, because without it neither of the others can be renewed or follow a
-//! change of address. Who wants it elsewhere takes it away; it is only asked for when something must be signed.
+//! `ca.key` stays in the folder, readable by its owner only, like every key here. Without it neither certificate can be
+//! renewed or follow a change of address. Operators may move it away; it is needed only to sign.
 //!
-//! The invariant: no key and no certificate that this module did not make is ever overwritten. A renewal keeps the key,
-//! so it replaces one file, in one step; a key is written before its certificate, so what a crash leaves behind is at
-//! worst a key without a certificate, for which the next start makes one.
+//! Invariant: no key or certificate that this module did not make is ever overwritten. A renewal keeps the key, so it
+//! replaces one file in one step. A key is written before its certificate. So a crash leaves at worst a key without a
+//! certificate, which the next start issues.
 
 mod files;
 mod issue;
@@ -31,11 +31,11 @@ use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
 use tracing::{info, warn};
 
-/// Where the certificates are if the user names no folder: `coordination-apiserver` in the state folder of the XDG Base
-/// Directory Specification.
+/// Returns the default certificate folder: `coordination-apiserver` in the state folder of the XDG Base Directory
+/// Specification.
 ///
 /// # Errors
-/// The user has no home folder; there is no fallback, since a shared folder such as `/tmp` is no place for keys.
+/// The user has no home folder. There is no fallback: a shared folder such as `/tmp` is no place for keys.
 pub fn default_cert_dir() -> io::Result<PathBuf> {
     use etcetera::BaseStrategy;
     etcetera::choose_base_strategy()
@@ -46,13 +46,13 @@ pub fn default_cert_dir() -> io::Result<PathBuf> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the user has no home folder: name one with --cert-dir"))
 }
 
-/// The names that the serving certificate must be good for: this host under its own name and under loopback's, and the
-/// address on which it is served unless that is every interface.
+/// Returns the names that the serving certificate must cover: the host name, loopback, and the bind address unless it
+/// is unspecified.
 #[must_use]
 pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     let dns = ["localhost".to_owned(), host].into_iter().filter_map(|name| {
-        // A host name that DNS would not take cannot stand in a certificate.
+        // A host name that is no DNS name cannot be in a certificate.
         rustls_pki_types::DnsName::try_from(name).ok().map(ServerName::DnsName)
     });
     let loopback = [IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])];
@@ -66,7 +66,7 @@ pub fn serving_names(bind_address: IpAddr) -> Vec<ServerName<'static>> {
     names
 }
 
-/// A certificate folder in which everything is present: authority, serving certificate for `names`, admin certificate.
+/// Ensures a complete certificate folder: authority, serving certificate for `names`, admin certificate.
 ///
 /// # Errors
 /// See [`CertDir::open`].
@@ -77,18 +77,18 @@ pub fn ensure_cert_dir(dir: &Path, names: &[ServerName<'static>]) -> Result<Cert
     Ok(certs)
 }
 
-/// A certificate folder with a certificate authority in it.
+/// A certificate folder with a certificate authority.
 #[derive(Clone, Debug)]
 pub struct CertDir {
     dir: PathBuf,
 }
 
 impl CertDir {
-    /// Opens a folder; makes it and the authority if they are not there.
+    /// Opens a folder; creates the folder and the authority if missing.
     ///
     /// # Errors
-    /// What is there cannot be read, makes no sense or does not fit together; it is never overwritten. Or what is not
-    /// there cannot be written.
+    /// Existing files are unreadable, invalid or contradictory; they are never overwritten. Or missing files cannot be
+    /// written.
     pub fn open(dir: &Path) -> Result<Self, PkiError> {
         files::make_folder(dir).map_err(|e| PkiError::new(dir, Cause::Folder(e)))?;
         let certs = Self { dir: dir.to_owned() };
@@ -107,8 +107,7 @@ impl CertDir {
         Ok(certs)
     }
 
-    /// Makes the serving certificate if it is not there, or renews it if it is not good for all of `names` or expires
-    /// soon.
+    /// Issues the serving certificate if it is missing. Renews it if it does not cover all of `names` or expires soon.
     ///
     /// # Errors
     /// As [`CertDir::open`].
@@ -116,7 +115,7 @@ impl CertDir {
         self.ensure_leaf("apiserver", &Leaf::Serving(names))
     }
 
-    /// Makes the admin's client certificate if it is not there, or renews it if it expires soon.
+    /// Issues the admin's client certificate if it is missing. Renews it if it expires soon.
     ///
     /// # Errors
     /// As [`CertDir::open`].
@@ -124,11 +123,11 @@ impl CertDir {
         self.ensure_leaf("admin", &Leaf::Admin)
     }
 
-    /// Writes a kubeconfig of the admin for the server that really listens at `addr`. `serving_cert` is the user's own
-    /// serving certificate, if it is not the one in this folder; the file then trusts just that.
+    /// Writes the admin's kubeconfig for a server that actually listens at `addr`. `serving_cert` is the user's own
+    /// serving certificate, if the one in this folder is not used; the file then trusts only that.
     ///
-    /// The file is `admin.kubeconfig`, unless another server that shares the folder has it. Then `addr` is part of the
-    /// file's name.
+    /// The file is `admin.kubeconfig`, unless another server that shares the folder has claimed it. Then `addr` is part
+    /// of the file name.
     ///
     /// # Errors
     /// A file cannot be read or written.
@@ -153,31 +152,31 @@ impl CertDir {
         Ok(AdminKubeconfig { path, _claim: claim })
     }
 
-    /// The authority's certificate.
+    /// Returns the path of the authority's certificate.
     #[must_use]
     pub fn ca_cert(&self) -> PathBuf {
         self.path("ca.crt")
     }
 
-    /// The serving certificate.
+    /// Returns the path of the serving certificate.
     #[must_use]
     pub fn serving_cert(&self) -> PathBuf {
         self.path("apiserver.crt")
     }
 
-    /// The key of the serving certificate.
+    /// Returns the path of the serving certificate's key.
     #[must_use]
     pub fn serving_key(&self) -> PathBuf {
         self.path("apiserver.key")
     }
 
-    /// The admin's client certificate.
+    /// Returns the path of the admin's client certificate.
     #[must_use]
     pub fn admin_cert(&self) -> PathBuf {
         self.path("admin.crt")
     }
 
-    /// The key of the admin's client certificate.
+    /// Returns the path of the key of the admin's client certificate.
     #[must_use]
     pub fn admin_key(&self) -> PathBuf {
         self.path("admin.key")
@@ -277,8 +276,8 @@ impl CertDir {
         let sign_error = |e| PkiError::new(&cert_path, Cause::Sign(e));
         let authority = Authority::new(ca, ca_key).map_err(|e| PkiError::new(&self.ca_cert(), Cause::Sign(e)))?;
         let cert = authority.issue(leaf, &key, now).map_err(sign_error)?;
-        // rcgen writes the issuer's name anew. A subject that it does not carry over exactly would make a certificate
-        // that nobody can verify, and every start would make another.
+        // rcgen encodes the issuer's name again. If the subject is not carried over exactly, nobody can verify the
+        // certificate, and every start would issue another.
         let facts = issue::facts_of(cert.der()).ok_or_else(|| PkiError::new(&cert_path, Cause::NotACertificate))?;
         issue::judge(leaf, &[cert.der().clone()], ca, &facts, now)
             .map_err(|e| PkiError::new(&self.ca_cert(), Cause::CannotIssue(e)))?;
@@ -288,7 +287,7 @@ impl CertDir {
     }
 }
 
-/// A kubeconfig of the admin. While it lives, no other server overwrites the file.
+/// The admin's kubeconfig. Until it is dropped, no other server overwrites the file.
 #[derive(Debug)]
 pub struct AdminKubeconfig {
     path: PathBuf,
@@ -296,19 +295,19 @@ pub struct AdminKubeconfig {
 }
 
 impl AdminKubeconfig {
-    /// Where the file is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// An address as part of a file's name: without colons, at which `KUBECONFIG` is divided, and without brackets.
+/// Formats an address for a file name: without colons, which separate paths in `KUBECONFIG`, and without brackets.
 fn file_name_of(addr: SocketAddr) -> String {
     addr.to_string().replace(['[', ']'], "").replace(':', "-")
 }
 
-/// A file of the certificate folder, and what is wrong with it.
+/// A file of the certificate folder, and its error.
 #[derive(Debug)]
 pub struct PkiError {
     path: PathBuf,
@@ -339,7 +338,7 @@ impl PkiError {
         Self { path: path.to_owned(), cause }
     }
 
-    /// Whether the folder itself cannot be had, which is a matter of how it was named.
+    /// Whether the folder itself is unusable, which is an error in its name.
     #[must_use]
     pub fn is_of_folder(&self) -> bool {
         matches!(self.cause, Cause::Folder(_) | Cause::Lock(_))
