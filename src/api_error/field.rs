@@ -1,71 +1,71 @@
-//! What is wrong with one field (`field.Error` of apimachinery).
+//! An error of one field (`field.Error` of apimachinery).
 
 use crate::go::quote::go_quoted;
 
-/// One complaint about one field.
+/// One error of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Path as kube-apiserver writes it: `metadata.labels`, `spec.leaseDurationSeconds`.
+    /// The path in kube-apiserver's form: `metadata.labels`, `spec.leaseDurationSeconds`.
     pub field: String,
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
 }
 
-/// The kinds of [`FieldError`], each with what its message needs. `value` is already in its Go form: quoted if it is a
+/// The kinds of [`FieldError`], each with the data of its message. `value` is already in its Go form: quoted if it is a
 /// string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// The value stands twice.
+    /// The value is repeated.
     Duplicate {
         /// The value, in its Go form.
         value: String,
     },
-    /// The value may not be set now.
+    /// The value may not be set.
     Forbidden {
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// The value is malformed.
     Invalid {
         /// The value, in its Go form.
         value: String,
-        /// Why.
+        /// The reason.
         detail: String,
     },
-    /// The value is not one of a list.
+    /// The value is not one of the supported values.
     NotSupported {
         /// The value, in its Go form.
         value: String,
-        /// What would be, in the order to print.
+        /// The supported values, in print order.
         supported: Vec<String>,
     },
     /// The value is missing.
     Required {
-        /// Why.
+        /// The reason.
         detail: String,
     },
     /// The value has too many bytes.
     TooLong {
-        /// The most that is allowed, in bytes.
+        /// Most bytes allowed.
         bytes_max: usize,
     },
     /// A list or a map has too many entries.
     TooMany {
-        /// How many there are.
+        /// Number of entries.
         count: usize,
-        /// The most that are allowed.
+        /// Most entries allowed.
         count_max: usize,
     },
 }
 
 impl FieldError {
-    /// `Invalid value` with a string value, quoted here.
+    /// Creates an `Invalid value` with a string value, which is quoted here.
     #[must_use]
     pub fn invalid(field: impl Into<String>, value: &str, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Invalid { value: go_quoted(value), detail: detail.into() } }
     }
 
-    /// `Invalid value` with a value that is not quoted: a number, a nil.
+    /// Creates an `Invalid value` with an unquoted value: a number, a nil.
     #[must_use]
     pub fn invalid_unquoted(
         field: impl Into<String>,
@@ -75,19 +75,19 @@ impl FieldError {
         Self { field: field.into(), kind: FieldErrorKind::Invalid { value: value.to_string(), detail: detail.into() } }
     }
 
-    /// `Forbidden`.
+    /// Creates a `Forbidden`.
     #[must_use]
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Forbidden { detail: detail.into() } }
     }
 
-    /// `Required value`.
+    /// Creates a `Required value`.
     #[must_use]
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Required { detail: detail.into() } }
     }
 
-    /// `Unsupported value` with a string value, quoted here.
+    /// Creates an `Unsupported value` with a string value, which is quoted here.
     #[must_use]
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl FieldError {
         }
     }
 
-    /// `reason` of the cause (`metav1.CauseType`).
+    /// Returns the `reason` of the cause (`metav1.CauseType`).
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self.kind {
@@ -113,7 +113,7 @@ impl FieldError {
         }
     }
 
-    /// The message without the field, as it stands in a cause.
+    /// Returns the message without the field, as in a cause.
     #[must_use]
     pub fn body(&self) -> String {
         let with_detail = |head: String, detail: &str| match detail {

@@ -1,6 +1,6 @@
-//! What can be wrong with a request, as facts; and the one place that turns them into a Kubernetes `Status`.
+//! Errors of requests, as facts; `status` alone turns them into a Kubernetes `Status`.
 //!
-//! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"); the messages follow
+//! Clients decide on `code` and `reason` (Kubernetes API conventions, "Response Status Kind"). The messages equal
 //! kube-apiserver's word for word, since people search for them.
 
 mod field;
@@ -15,213 +15,213 @@ use std::fmt::Write as _;
 pub use unacceptable::{APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Unacceptable};
 use unacceptable::{MEDIA_TYPES, PATCH_TYPES};
 
-/// A field that a server-side apply may not change, since it is another manager's.
+/// A field that a server-side apply may not change, since another manager owns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldManagerConflict {
-    /// The manager, quoted, and how it came to own the field.
+    /// The manager, quoted, and how it owns the field.
     pub manager: String,
     /// Path of the field: `.spec.holderIdentity`.
     pub field: String,
 }
 
-/// Why a request is refused, as facts. [`ApiError::status`] derives what the client sees.
+/// Why a request is refused, as facts. [`ApiError::status`] derives the client's view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiError {
-    /// A Lease of this name is there.
+    /// A Lease of this name exists.
     AlreadyExists {
         /// Name of the Lease.
         name: String,
-        /// Whether it is there only because finalizers hold it.
+        /// Whether it exists only because of finalizers.
         being_deleted: bool,
-        /// Whether the new one has a `generateName`, so that another attempt may succeed.
+        /// Whether the new Lease has a `generateName`, so that another attempt may succeed.
         is_generated: bool,
     },
-    /// A server-side apply would change what others own.
+    /// A server-side apply would change fields of other managers.
     ApplyConflict {
-        /// What, by manager; never empty.
+        /// The conflicts, by manager; never empty.
         conflicts: Vec<FieldManagerConflict>,
     },
-    /// The request makes no sense.
+    /// The request is invalid.
     BadRequest {
-        /// What does not.
+        /// The reason.
         message: String,
     },
-    /// The named version is not the present one.
+    /// The given resourceVersion is not the current one.
     Conflict {
         /// Name of the Lease.
         name: String,
     },
-    /// The named version is no longer in the event log, or never was.
+    /// The given resourceVersion is no longer in the event log, or never was.
     Expired {
-        /// kube-apiserver's sentence for the case.
+        /// kube-apiserver's message for the case.
         message: String,
-        /// A fresh `continue` token, for a page that comes too late.
+        /// A fresh `continue` token, for a page that is requested too late.
         next: Option<String>,
     },
-    /// Authenticated, and not allowed.
+    /// The user is authenticated but not allowed.
     Forbidden {
         /// Name of the Lease, empty for a collection.
         name: String,
-        /// Who, what and where.
+        /// User, verb and scope.
         message: String,
     },
-    /// A path that is no resource, for somebody who may not see it.
+    /// A path outside the resources, forbidden to this user.
     ForbiddenPath {
         /// Name of the user.
         user: String,
-        /// Lower-case method.
+        /// The method, in lower case.
         verb: &'static str,
         /// The path.
         path: String,
     },
-    /// Leases are being handed over from or to kube-apiserver's built-in storage, and this request has to wait.
+    /// Leases are being handed over from or to kube-apiserver's built-in storage, and the request must wait.
     HandingOver,
-    /// The store of the journal has no room.
+    /// The journal's store is full.
     InsufficientStorage,
-    /// What decoded well does not validate.
+    /// A decoded object fails validation.
     Invalid {
-        /// Of which object.
+        /// The kind of object.
         subject: InvalidSubject,
-        /// Name of the object, empty for options.
+        /// Name of the object; empty for options.
         name: String,
-        /// All complaints, in the order of kube-apiserver; never empty.
+        /// All errors, in kube-apiserver's order; never empty.
         causes: Vec<FieldError>,
     },
-    /// The patch does not apply: a `test` that fails, a path that is not there, an unknown operation.
+    /// The patch cannot be applied: a failed `test`, a missing path, an unknown operation.
     JsonPatchRejected,
-    /// The server has started and does not hold all Leases yet.
+    /// The server is starting and does not hold all Leases yet.
     Loading,
-    /// The path does not take this method.
+    /// The path does not support this method.
     MethodNotAllowed,
-    /// No namespace of this name.
+    /// The namespace does not exist.
     NamespaceNotFound {
         /// The namespace.
         namespace: String,
     },
-    /// The namespace is being deleted, and takes nothing new.
+    /// The namespace is being deleted and accepts no new objects.
     NamespaceTerminating {
         /// The namespace.
         namespace: String,
         /// Name of the Lease.
         name: String,
     },
-    /// No representation of the response suits `Accept`.
+    /// No representation of the response matches `Accept`.
     NotAcceptable(Unacceptable),
-    /// The deletion is only for an object that does not decode, and the Lease decodes.
+    /// The deletion is only for an object that cannot be decoded, but the Lease can be.
     NotCorrupt {
         /// Namespace of the Lease.
         namespace: String,
         /// Name of the Lease.
         name: String,
     },
-    /// No Lease of this name.
+    /// The Lease does not exist.
     NotFound {
         /// Name of the Lease.
         name: String,
     },
-    /// The path names nothing here.
+    /// The path does not exist here.
     PathNotFound,
     /// A precondition in `DeleteOptions` does not hold.
     PreconditionFailed {
         /// Name of the Lease.
         name: String,
-        /// Which one, and both values.
+        /// The precondition, and both values.
         message: String,
     },
-    /// The body is longer than is taken.
+    /// The body is too long.
     RequestEntityTooLarge {
-        /// The most that is taken, in bytes.
+        /// Most bytes accepted.
         bytes_max: usize,
     },
-    /// The server stops, or is full.
+    /// The server is stopping or full.
     ServiceUnavailable {
-        /// Which.
+        /// Which of the two.
         message: String,
     },
-    /// The store cannot be reached at present, and the request needs it.
+    /// The store is unreachable, and the request needs it.
     StoreUnreachable,
-    /// The request took longer than requests may. A write may have happened.
+    /// The request exceeded its timeout. A write may have happened.
     Timeout,
-    /// The version asked for has not been reached.
+    /// The requested resourceVersion is in the future.
     TooLargeResourceVersion {
-        /// The version asked for.
+        /// The requested resourceVersion.
         requested: u64,
-        /// The present one.
+        /// The current resourceVersion.
         current: u64,
-        /// Seconds after which it may be there; 0 if that is not said.
+        /// Seconds after which to try again; 0 is absent.
         retry_after_seconds: u32,
     },
-    /// A JSON patch of too many operations.
+    /// A JSON patch with too many operations.
     TooManyPatchOperations {
-        /// How many there are.
+        /// Number of operations.
         count: usize,
-        /// The most that are taken.
+        /// Most operations accepted.
         count_max: usize,
     },
-    /// A patch or a body in YAML of too many values.
+    /// A patch or a YAML body with too many values.
     TooManyValues {
-        /// The most that are taken.
+        /// Most values accepted.
         count_max: usize,
     },
-    /// As many long lists are under way as may be, or lists hold as much as they may.
+    /// The cap on concurrent long lists, or on their memory, is reached.
     TooManyRequests,
-    /// No credentials that are accepted.
+    /// No accepted credentials.
     Unauthorized,
-    /// An error that kube-apiserver answers with 500 and no reason.
+    /// An error that kube-apiserver answers with 500 and without a reason.
     Unclassified {
-        /// Its words.
+        /// kube-apiserver's message.
         message: String,
     },
-    /// Since the start nobody has shown to hold this Lease, and somebody may.
+    /// No holder has claimed this Lease since the start, and one may still exist.
     Unclaimed {
         /// Name of the Lease.
         name: String,
-        /// When nobody can any more.
+        /// Seconds until no earlier holder can exist any more.
         retry_after_seconds: u32,
     },
-    /// A patch names the UID of an object that is not there.
+    /// A patch names the UID of an object that does not exist.
     UidGone {
         /// Name of the Lease.
         name: String,
-        /// UID that the client has.
+        /// The client's UID.
         requested: String,
     },
-    /// `UID in precondition` of an update: another object of this name.
+    /// `UID in precondition` of an update: the existing object has another UID.
     UidMismatch {
         /// Namespace of the Lease.
         namespace: String,
         /// Name of the Lease.
         name: String,
-        /// UID that the client has.
+        /// The client's UID.
         requested: String,
-        /// UID of the object that is there; empty if none is.
+        /// UID of the existing object; empty if there is none.
         found: String,
-        /// Whether nothing was to be stored, which is checked elsewhere and told in other words.
+        /// Whether the request is a dry run, which kube-apiserver checks elsewhere, with another message.
         dry_run: bool,
     },
-    /// `Content-Type` of a patch is one that is applied for kube-apiserver's router, and none for its handler.
+    /// kube-apiserver's router accepts the patch's `Content-Type`, but its handler does not.
     UnknownPatchFormat,
-    /// `Content-Type` of a body is none that is read.
+    /// The body's `Content-Type` is not supported.
     UnsupportedMediaType,
-    /// `Content-Type` of a patch is none that is applied.
+    /// The patch's `Content-Type` is not supported.
     UnsupportedPatchType,
 }
 
-/// Whose fields an [`ApiError::Invalid`] complains of: the words of the message and of the details.
+/// The object of an [`ApiError::Invalid`], which determines the words of message and details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidSubject {
     /// `Lease.coordination.k8s.io`.
     Lease,
-    /// Options in `meta.k8s.io`, by their kind.
+    /// Options in `meta.k8s.io`, with their kind.
     Options(&'static str),
-    /// The result of a patch, which does not decode.
+    /// The result of a patch that cannot be decoded.
     Patch,
     /// `leases.coordination.k8s.io`.
     Resource,
 }
 
 impl InvalidSubject {
-    /// Group and kind, as details give them.
+    /// Returns group and kind, as in the details.
     fn group_kind(self) -> (&'static str, &'static str) {
         match self {
             Self::Lease => (GROUP, KIND),
@@ -233,21 +233,22 @@ impl InvalidSubject {
 }
 
 impl ApiError {
-    /// The table changes faster than the client reads, or the answer is made; the next attempt may do better.
+    /// Creates the error for a table that changes faster than the client reads, or than the answer is made; the next
+    /// attempt may succeed.
     #[must_use]
     pub fn overtaken() -> Self {
         Self::ServiceUnavailable { message: "overtaken".into() }
     }
 
-    /// The `Status` that tells a client of this error, within bounds.
+    /// Returns the `Status` for the client, with bounded texts.
     #[cold]
     #[must_use]
     pub fn status(&self) -> Status {
         self.whole_status().cut()
     }
 
-    /// The `Status`, whatever length its words have. There is no catch-all arm: a new variant does not compile until it
-    /// is answered here.
+    /// Returns the `Status` with texts of any length. There is no catch-all arm: a new variant does not compile until
+    /// it is handled here.
     fn whole_status(&self) -> Status {
         let of = |name: &str, kind: &'static str| {
             Some(StatusDetails { name: name.to_owned(), group: GROUP, kind, ..StatusDetails::default() })
@@ -340,7 +341,7 @@ impl ApiError {
                 let message = "the server rejected our request due to an error in our request";
                 failure(422, "Invalid", message.into(), nothing())
             }
-            // The words of kube-apiserver's watch cache while it is filled (apiserver `storage/cacher`).
+            // The message of kube-apiserver's watch cache while it is filled (apiserver `storage/cacher`).
             Self::Loading => failure(429, "TooManyRequests", "storage is (re)initializing".into(), retry_after(1)),
             Self::MethodNotAllowed => {
                 let message = "the server does not allow this method on the requested resource";
@@ -461,7 +462,7 @@ impl ApiError {
     }
 }
 
-/// One conflict in one line, several by manager.
+/// Formats one conflict in one line, several grouped by manager.
 fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", only.manager, only.field);
@@ -477,7 +478,7 @@ fn apply_conflict_message(conflicts: &[FieldManagerConflict]) -> String {
     message
 }
 
-/// Several complaints in one sentence, each once (apimachinery `util/errors`, `aggregate.Error`).
+/// Joins several errors into one sentence without repeats (apimachinery `util/errors`, `aggregate.Error`).
 fn aggregated(causes: &[FieldError]) -> String {
     let mut seen: Vec<String> = Vec::new();
     for cause in causes {

@@ -1,20 +1,20 @@
-//! What a client sees of an error, and of a deletion (Kubernetes API conventions, "Response Status Kind").
+//! The answer for an error or a deletion (Kubernetes API conventions, "Response Status Kind").
 
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{GROUP, RESOURCE};
 
-/// `metav1.Status`: what a client sees of an error, and of a deletion.
+/// `metav1.Status`: the answer for an error or a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// `metadata.continue`, for the one error that carries it.
     pub next: Option<String>,
     /// Whether the operation succeeded: `Success` or `Failure`.
     pub success: bool,
-    /// For people; empty is absent.
+    /// Message for people; empty is absent.
     pub message: String,
-    /// For programs; empty is absent.
+    /// Reason for programs; empty is absent.
     pub reason: &'static str,
-    /// More for programs.
+    /// Details for programs.
     pub details: Option<StatusDetails>,
     /// HTTP status code; 0 is absent, for a success.
     pub code: u16,
@@ -27,11 +27,11 @@ pub struct StatusDetails {
     pub name: String,
     /// API group.
     pub group: &'static str,
-    /// Kind or resource, as kube-apiserver has it in each case.
+    /// Kind or resource, whichever kube-apiserver gives.
     pub kind: &'static str,
     /// UID of the object.
     pub uid: String,
-    /// Causes, one a field.
+    /// Causes, one for each field error.
     pub causes: Vec<StatusCause>,
     /// Seconds after which to try again; 0 is absent.
     pub retry_after_seconds: u32,
@@ -40,16 +40,16 @@ pub struct StatusDetails {
 /// `metav1.StatusCause`. Empty fields are absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusCause {
-    /// For programs.
+    /// Reason for programs.
     pub reason: &'static str,
-    /// For people.
+    /// Message for people.
     pub message: String,
     /// Path of the field.
     pub field: String,
 }
 
 impl Status {
-    /// The answer to a deletion that left nothing behind.
+    /// Creates the answer for a deletion that left nothing behind.
     #[must_use]
     pub fn deleted(name: &str, uid: &str) -> Self {
         let details =
@@ -57,9 +57,8 @@ impl Status {
         Self { success: true, details: Some(details), ..Self::default() }
     }
 
-    /// With no more than [`STATUS_TEXT_BYTES_MAX`] of each text and of all causes together, since several of them may
-    /// quote the same megabytes that a client sent. The last cause that is told is cut, and those after it are left
-    /// out.
+    /// Cuts each text, and all causes together, to [`STATUS_TEXT_BYTES_MAX`], since several of them may quote the same
+    /// megabytes of a request. The cause that exceeds the limit is cut, and later causes are dropped.
     pub(super) fn cut(mut self) -> Self {
         cut(&mut self.message, STATUS_TEXT_BYTES_MAX);
         if let Some(details) = &mut self.details {
@@ -79,7 +78,7 @@ impl Status {
     }
 }
 
-/// Cuts a text to so many bytes, so that it ends with three dots if there is room for these.
+/// Cuts a text to `bytes_max` bytes, ending in three dots if they fit.
 fn cut(text: &mut String, bytes_max: usize) {
     const CUT: &str = "...";
     if text.len() > bytes_max {

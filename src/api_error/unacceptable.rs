@@ -1,29 +1,29 @@
-//! Refusals of media types: 406, and the lists of types that 406 and 415 name.
+//! Refused media types: 406, and the lists of types that 406 and 415 name.
 
 use std::fmt;
 
-/// Why no representation suits a client: 406, each in kube-apiserver's words.
+/// Why no representation is acceptable: 406, with kube-apiserver's message for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unacceptable {
-    /// It wants the metadata of one object, and gets a list.
+    /// The client wants the metadata of one object, but the result is a list.
     List,
-    /// It wants a list of metadata, and gets one object.
+    /// The client wants a list of metadata, but the result is one object.
     NotAList,
-    /// The router found no type that the path serves.
+    /// The router found no acceptable type for the path.
     Route {
-        /// Whether the path may open a watch, which has types of its own.
+        /// Whether the path can open a watch, which has its own types.
         streaming: bool,
     },
-    /// The same of a path that serves JSON alone.
+    /// Like `Route`, for a path that serves JSON alone.
     JsonRoute,
-    /// It accepts no type that can carry a watch.
+    /// The client accepts no type that can carry a watch.
     Stream,
-    /// It names a type that is served only with parameters that are not.
+    /// The client names a type only with parameters that are not served.
     Transform,
 }
 
 impl Unacceptable {
-    /// Whether the `Status` has details, empty ones: those of the router have.
+    /// Whether the `Status` has details, though empty; those of the router have.
     #[must_use]
     pub fn has_details(self) -> bool {
         matches!(self, Self::JsonRoute | Self::Route { .. })
@@ -52,19 +52,19 @@ impl fmt::Display for Unacceptable {
     }
 }
 
-/// Of bodies, in the order in which kube-apiserver names them.
+/// Media types of bodies, in kube-apiserver's order.
 pub(super) const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-/// Of patches, likewise.
+/// Media types of patches, in kube-apiserver's order.
 pub(super) const PATCH_TYPES: [&str; 4] = [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH];
 const STREAM_MEDIA_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
 
-/// Media type of an applied configuration.
+/// Media type of an apply configuration.
 pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
 /// Media type of a JSON patch (RFC 6902).
 pub const JSON_PATCH: &str = "application/json-patch+json";
 /// Media type of a merge patch (RFC 7386).
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
-/// Media type of a merge patch that knows the type.
+/// Media type of a strategic merge patch, which depends on the type.
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 #[cfg(test)]
