@@ -1,5 +1,5 @@
-//! What is another between two Leases, field by field: the comparison of `typed` without the detour over JSON, for the
-//! writes that are no apply. A test holds the two against each other.
+//! Compares two Leases field by field, like `typed` but without converting to JSON, for writes other than apply. A test
+//! checks that both agree.
 
 use super::SpecFields;
 use super::path_element::PathElement;
@@ -8,7 +8,7 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeMap;
 
-/// What is another in `new` than in `old`; the `resourceVersion` does not count, it belongs to the table.
+/// Compares `old` with `new`; ignores `resourceVersion`, which belongs to the table.
 pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     let mut parts = Parts::default();
     parts.put(PathElement::field("metadata"), Change::None, Some(compare_metadata(&old.metadata, &new.metadata)));
@@ -16,7 +16,7 @@ pub(super) fn compare_leases(old: &Lease, new: &Lease) -> Comparison {
     parts.comparison()
 }
 
-/// The fields of the spec that came, went, and changed their value.
+/// Spec fields that were removed, modified and added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SpecChanges {
     pub(super) removed: SpecFields,
@@ -100,7 +100,7 @@ fn change_of<T: PartialEq>(old: &Option<T>, new: &Option<T>) -> Change {
     }
 }
 
-/// What became of a map or list by whether it is empty, which is as good as absent.
+/// Returns the change of a map or list; an empty one counts as absent.
 fn change_of_container(was_empty: bool, is_empty: bool) -> Change {
     match (was_empty, is_empty) {
         (true, false) => Change::Added,

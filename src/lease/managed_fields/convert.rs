@@ -1,6 +1,5 @@
-//! JSON values to Leases, as kube-apiserver converts what it holds as untyped maps (apimachinery
-//! `runtime/converter.go`): what a strategic merge patch or an apply leads to. Its words for what does not fit are not
-//! those of a JSON body.
+//! Converts JSON values to Leases, as kube-apiserver converts its untyped maps (apimachinery `runtime/converter.go`)
+//! after a strategic merge patch or an apply. Its messages differ from those for a JSON body.
 
 use super::{FieldsV1, ManagedFields, SentEntry, SentManagedFields};
 use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
@@ -8,21 +7,21 @@ use crate::timestamp::{MicroTime, Time, is_zero_time, parse_micro_time, parse_ti
 use compact_str::CompactString;
 use serde_json::{Map, Value};
 
-/// A Lease out of a JSON value.
+/// The result of converting a JSON value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conversion {
-    /// The object. Its `managedFields` are as a client sent them.
+    /// The Lease. Its `managedFields` are as a client sent them.
     pub lease: Lease,
-    /// `unknown field "…"` for each member that the API does not know.
+    /// `unknown field "…"` for each member unknown to the API.
     pub unknown: Vec<String>,
 }
 
-/// Maximum number of unknown fields that are listed.
+/// Most unknown fields listed.
 const UNKNOWN_MAX: usize = 100;
 
 type Object = Map<String, Value>;
 
-/// Converts a JSON object.
+/// Converts a JSON object to a Lease.
 ///
 /// # Errors
 /// Why it is no Lease, in Go's words.
@@ -158,7 +157,7 @@ const METADATA_FIELDS: &[&str] = &[
 
 const ENTRY_FIELDS: &[&str] = &["apiVersion", "fieldsType", "fieldsV1", "manager", "operation", "subresource", "time"];
 
-/// A member that is there and not null.
+/// Returns a member that is present and not null.
 fn present<'v>(members: &'v Object, name: &str) -> Option<&'v Value> {
     members.get(name).filter(|value| !value.is_null())
 }
@@ -179,7 +178,7 @@ fn optional_text(members: &Object, name: &str) -> Result<Option<CompactString>, 
     optional_text_of(members, name, "string")
 }
 
-/// A text of a Go type of its own.
+/// Reads a text of the named Go type.
 fn optional_text_of(members: &Object, name: &str, go_type: &str) -> Result<Option<CompactString>, String> {
     present(members, name).map(|value| as_text_of(value, go_type)).transpose()
 }
@@ -201,7 +200,7 @@ fn optional_bool(members: &Object, name: &str) -> Result<Option<bool>, String> {
     value.as_bool().map(Some).ok_or_else(|| "unrecognized type: bool".to_owned())
 }
 
-/// An integer of any width. One that is written as a float counts if it has no fraction.
+/// Reads an integer of any width. A float counts if it has no fraction.
 fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
     let go_type = if matches!(name, "leaseDurationSeconds" | "leaseTransitions") { "int32" } else { "int64" };
     match present(members, name) {
@@ -215,15 +214,15 @@ fn integer(members: &Object, name: &str) -> Result<Option<i64>, String> {
     }
 }
 
-/// What Go makes of a whole `float64`. Out of range it leaves that open; on the machines that kube-apiserver is built
-/// for it is the least there is (amd64) or the nearest (arm64), and this is the former.
+/// Converts a whole `float64` as Go does. Go leaves the result open if it is out of range: amd64 gives the minimum,
+/// arm64 the nearest value. This function follows amd64.
 fn go_int64(float: f64) -> i64 {
     const END: f64 = 9_223_372_036_854_775_808.0;
     #[expect(clippy::cast_possible_truncation, reason = "in range")]
     if (-END..END).contains(&float) { float as i64 } else { i64::MIN }
 }
 
-/// What Go makes of an `int64` that is put where an `int32` belongs: its lower half.
+/// Converts an `int64` to an `int32` as Go does: keeps its lower half.
 fn low_half(n: i64) -> i32 {
     let [a, b, c, d, ..] = n.to_le_bytes();
     i32::from_le_bytes([a, b, c, d])
@@ -265,7 +264,7 @@ fn finalizers(members: &Object) -> Result<Vec<CompactString>, String> {
     array(value)?.iter().map(text).collect()
 }
 
-/// `reflect.Kind` of a JSON value.
+/// Returns the `reflect.Kind` of a JSON value.
 fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "invalid",

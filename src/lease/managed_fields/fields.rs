@@ -1,8 +1,7 @@
 //! A set of fields as the text of `fieldsV1`, in little memory.
 //!
-//! A million kubelets' Leases have a million such texts, and they differ in one thing: the UID of the owner, which is
-//! the node. So what a table keeps is the text with that UID taken out, shared by all of them, and the UID.
-//! [`SharedTexts`] finds what can be shared.
+//! A million kubelets' Leases have a million such texts, which differ only in the UID of the owner, the node. So the
+//! table keeps one shared text without that UID, and the UID of each. [`SharedTexts`] finds texts to share.
 
 use super::SpecFields;
 use super::set::Set;
@@ -11,18 +10,18 @@ use std::collections::HashSet;
 use std::rc::Rc;
 use uuid::Uuid;
 
-/// A set of fields as `fieldsV1` writes it. Cloning it copies a pointer.
+/// A set of fields in the form of `fieldsV1`. Cloning it copies a pointer.
 #[derive(Clone, Debug)]
 pub struct FieldsV1 {
     text: Text,
-    /// Which of them are fields of the spec; nothing is known of a text that came from a client.
+    /// The spec fields among them; `None` for a text from a client.
     pub(super) spec: Option<SpecFields>,
 }
 
 #[derive(Clone, Debug)]
 enum Text {
     Whole(Rc<str>),
-    /// With `uid` in its place behind the first `before` bytes of the rest.
+    /// The text is `rest` with `uid` inserted after its first `before` bytes.
     Parted {
         rest: Rc<str>,
         before: u16,
@@ -30,30 +29,30 @@ enum Text {
     },
 }
 
-/// Bytes of a UID.
+/// Length of a UID, in bytes.
 const UID_BYTES: usize = uuid::fmt::Hyphenated::LENGTH;
 
-/// What stands before the UID of an owner: the key of its element, in the JSON that is within a JSON string.
+/// Text before an owner's UID: the key of its element, as JSON within a JSON string.
 const UID_KEY: &str = r#""k:{\"uid\":\""#;
 
 impl FieldsV1 {
     /// `fieldsType` of every entry.
     pub const TYPE: &str = "FieldsV1";
 
-    /// What a client sent. It is read only if it differs from what is stored.
+    /// Wraps a client's text. It is parsed only if it differs from the stored text.
     #[must_use]
     pub fn from_client(json: &str) -> Self {
         Self { text: Text::Whole(json.into()), spec: None }
     }
 
-    /// What was stored, with what was known of it.
+    /// Wraps a stored text with its known spec fields.
     #[must_use]
     pub fn stored(json: &str, spec_bits: Option<u8>) -> Self {
         Self { text: Text::Whole(json.into()), spec: spec_bits.map(SpecFields) }
     }
 
-    /// Which fields of the spec are among them, one bit for each, in the order of their names; none if that is not
-    /// known. Without it a renewal cannot be told from other writes, and takes the long way.
+    /// Returns the spec fields, one bit for each in the order of their names; `None` if unknown. Without them a renewal
+    /// is not recognized and takes the slow path.
     #[must_use]
     pub fn spec_bits(&self) -> Option<u8> {
         self.spec.map(|spec| spec.0)
@@ -62,12 +61,12 @@ impl FieldsV1 {
     pub(super) fn of(set: &Set) -> Self {
         let mut json = Vec::with_capacity(256);
         set.push_json(&mut json);
-        // It is made of strings and ASCII; a replacement cannot happen.
+        // The text consists of strings and ASCII, so nothing is replaced.
         let json = String::from_utf8_lossy(&json);
         Self { text: Text::Whole(json.as_ref().into()), spec: Some(SpecFields::in_set(set)) }
     }
 
-    /// The JSON object.
+    /// Returns the JSON object.
     #[must_use]
     pub fn as_json(&self) -> Cow<'_, str> {
         match &self.text {
@@ -80,7 +79,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Bytes of the JSON object.
+    /// Returns the length of the JSON object, in bytes.
     #[must_use]
     pub fn json_bytes(&self) -> usize {
         match &self.text {
@@ -89,7 +88,7 @@ impl FieldsV1 {
         }
     }
 
-    /// Whether two have the same text without being compared.
+    /// Whether two share their text in memory.
     #[cfg(test)]
     pub(super) fn is_shared_with(&self, other: &Self) -> bool {
         match (&self.text, &other.text) {
@@ -121,20 +120,20 @@ impl PartialEq for FieldsV1 {
 
 impl Eq for FieldsV1 {}
 
-/// Texts that many have in common. There is a bound to them: when it is reached, those that nobody has any more make
-/// room, and while all are in use what comes keeps its own.
+/// Texts in common use, up to a bound. At the bound, unused texts are dropped. While all are in use, new texts are not
+/// shared.
 #[derive(Debug, Default)]
 pub struct SharedTexts {
     texts: HashSet<Rc<str>>,
 }
 
-/// Texts that are shared at the most: there are as many kinds of writers, not of Leases.
+/// Most texts shared: there are as many as kinds of writers, not as Leases.
 const TEXTS_MAX: usize = 256;
-/// Bytes of the longest that is shared.
+/// Longest text shared, in bytes.
 const TEXT_BYTES_MAX: usize = 2048;
 
 impl SharedTexts {
-    /// The same fields, in memory that others have too where that can be.
+    /// Returns the same fields in shared memory, if possible.
     #[must_use]
     pub fn share(&mut self, fields: &FieldsV1) -> Option<FieldsV1> {
         let Text::Whole(text) = &fields.text else { return None };
@@ -143,7 +142,7 @@ impl SharedTexts {
             let uid = text.get(start..start + UID_BYTES)?;
             let parsed = Uuid::try_parse(uid).ok()?;
             let mut buffer = Uuid::encode_buffer();
-            // In upper case it would be another text.
+            // An upper-case UID would read back as another text.
             let is_plain = &*parsed.hyphenated().encode_lower(&mut buffer) == uid;
             is_plain.then_some((start, parsed))
         });

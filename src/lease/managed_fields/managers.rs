@@ -1,4 +1,4 @@
-//! The managers of one object with what they own, as trees: what a write works on when owners change.
+//! The managers of one object and the fields they own, as trees, for writes that change ownership.
 
 use super::path_element::PathElement;
 use super::schema::reconcile;
@@ -13,17 +13,17 @@ use compact_str::CompactString;
 use memchr::{memchr3_iter, memmem};
 use std::collections::BTreeMap;
 
-/// Maximum number of entries of writes that are no apply. The oldest are joined in one when there are more.
+/// Most entries of writes other than apply. The oldest are merged into one above this number.
 const UPDATERS_MAX: usize = 10;
-/// Name of the manager that those belong to then.
+/// Name of the manager that owns merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// An entry, read.
+/// A parsed entry.
 #[derive(Clone, Debug)]
 pub(super) struct Manager {
     pub(super) entry: ManagedFieldsEntry,
     pub(super) set: Set,
-    /// Whether `entry.fields` no longer says what `set` does.
+    /// Whether `entry.fields` is out of date with `set`.
     changed: bool,
 }
 
@@ -47,8 +47,7 @@ impl Manager {
         }
     }
 
-    /// The order in which kube-apiserver puts managers that came at one time: that of their identifiers, which are
-    /// JSON.
+    /// Returns the identifier, which is JSON. kube-apiserver sorts managers of equal time by it.
     pub(super) fn identifier(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
         let (operation, manager, api_version, subresource) = self.entry.identity();
@@ -73,16 +72,16 @@ impl Manager {
     }
 }
 
-/// All managers of an object, no two of them the same.
+/// All managers of an object, each with a different identity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers(pub(super) Vec<Manager>);
 
-/// The list cannot be kept: it speaks of a version that is none.
+/// The list names an invalid version and cannot be kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable(pub(super) String);
 
 impl Managers {
-    /// Reads a list. Fields of versions that the Lease does not have are forgotten.
+    /// Parses a list. Entries of versions that the Lease does not have are dropped.
     pub(super) fn read(list: &ManagedFields) -> Result<Self, Unreadable> {
         let mut managers = Vec::with_capacity(list.entries().len() + 1);
         for entry in list.entries() {
@@ -95,7 +94,7 @@ impl Managers {
         Ok(Self(managers))
     }
 
-    /// The list of these managers.
+    /// Converts the managers back to a list.
     pub(super) fn into_list(self) -> ManagedFields {
         let entries = self.0.into_iter().map(|manager| {
             let mut entry = manager.entry;
@@ -107,7 +106,7 @@ impl Managers {
         ManagedFields::stored(entries.collect())
     }
 
-    /// Takes from all but `writer` what a write changed, and from everybody what it removed.
+    /// Takes from all managers except `writer` the fields that a write changed, and also those it removed.
     pub(super) fn take_away(&mut self, comparison: &Comparison, writer: Option<usize>) {
         let taken = comparison.modified.union(&comparison.added).union(&comparison.removed);
         for (at, manager) in self.0.iter_mut().enumerate() {
@@ -118,17 +117,17 @@ impl Managers {
         }
     }
 
-    /// Forgets those who own nothing.
+    /// Removes managers that own nothing.
     pub(super) fn drop_empty(&mut self) {
         self.0.retain(|manager| !manager.set.is_empty());
     }
 
-    /// Who has the identity of `wanted`.
+    /// Returns the index of the manager with the identity of `wanted`.
     pub(super) fn position(&self, wanted: &ManagedFieldsEntry) -> Option<usize> {
         self.0.iter().position(|manager| manager.entry.is_of_same_manager(wanted))
     }
 
-    /// Gives `set` to the manager of an update, besides what it has.
+    /// Adds `set` to the fields of an updating manager.
     pub(super) fn give(&mut self, name: &str, api_version: &str, set: Set, now: Time) {
         let mut manager = Manager::new(name, Operation::Update, api_version, set);
         manager.entry.time = Some(now);
@@ -142,9 +141,9 @@ impl Managers {
         }
     }
 
-    /// Joins the oldest updates of a version while there are too many: in a bucket, which the oldest of them becomes if
-    /// there is none. Which entries are left is as kube-apiserver's loop has it: beside a bucket that is there already
-    /// the oldest one stays, and a bucket that comes up for joining goes, with all that it took.
+    /// Merges the oldest updates of each version into a bucket while there are too many. Without a bucket the oldest
+    /// update becomes it. The remaining entries equal those of kube-apiserver's loop. Beside an existing bucket the
+    /// oldest update stays. A bucket whose own turn to be merged comes is dropped, with all it has taken.
     pub(super) fn cap_updaters(&mut self) {
         let is_update = |manager: &Manager| manager.entry.operation == Operation::Update;
         let mut excess = self.0.iter().filter(|manager| is_update(manager)).count().saturating_sub(UPDATERS_MAX);
@@ -154,7 +153,7 @@ impl Managers {
         let (mut updaters, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0).into_iter().partition(is_update);
         let seconds = |manager: &Manager| manager.entry.time.map_or(0, |time| time.0);
         updaters.sort_by_cached_key(|manager| (seconds(manager), manager.identifier()));
-        // The first of each version. The list may have as many versions as entries.
+        // The first bucket of each version. The list may have as many versions as entries.
         let there: BTreeMap<CompactString, usize> = (updaters.iter().enumerate().rev())
             .filter(|(_, manager)| manager.is_bucket())
             .map(|(place, manager)| (manager.entry.api_version.clone(), place))
@@ -191,17 +190,17 @@ impl Managers {
         }
         self.0 = rest;
         self.0.extend(updaters);
-        // Who was joined has nothing left.
+        // Merged entries have no fields left.
         self.drop_empty();
     }
 }
 
-/// Where the updates of a version are joined. The places are those in the list of updates.
+/// The bucket for the updates of a version. Both indexes are into the list of updates.
 struct Bucket {
     oldest: usize,
-    /// Nothing while there is no bucket.
+    /// Index of the bucket; `None` while there is no bucket.
     place: Option<usize>,
-    /// What it takes in, once at the end: there may be much of it.
+    /// Sets to be merged at the end, all at once, since there may be many.
     joined: Vec<Set>,
 }
 
@@ -216,10 +215,9 @@ fn is_known_version(api_version: &str) -> Result<bool, Unreadable> {
     Ok(false)
 }
 
-/// Makes a list that came from a client one that can be kept: its sets in their form, one entry for each manager, the
-/// last of several counting. Nothing if one of its sets cannot be read, or if it has more than
-/// [`MANAGED_FIELDS_VALUES_MAX`]. What a manager has in `live` too is not read again and does not count: it may have
-/// come to be by applies.
+/// Normalizes a client's list for storage: sets in canonical form, one entry for each manager, of several the last.
+/// `None` if a set is malformed, or if the sets have more than [`MANAGED_FIELDS_VALUES_MAX`] values. Fields that a
+/// manager already has in `live` are not parsed again and do not count, since applies may have made them.
 pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry]) -> Option<Vec<ManagedFieldsEntry>> {
     let known: BTreeMap<_, _> = live.iter().map(|entry| (entry.identity(), &entry.fields)).collect();
     let mut entries = Vec::with_capacity(sent.len());
@@ -232,7 +230,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
             continue;
         }
         let json = entry.fields.as_json();
-        // In strings too: an element that names a key or a value holds JSON of its own, which from protobuf may come
+        // Counted in strings too: an element with a key or a value contains JSON, which a protobuf client may have
         // escaped.
         values += memchr3_iter(b',', b'[', b'{', json.as_bytes()).count();
         values += memmem::find_iter(json.as_bytes(), "\\u").count();
@@ -248,7 +246,7 @@ pub(super) fn normalized(sent: &[ManagedFieldsEntry], live: &[ManagedFieldsEntry
     Some(last.into_values().cloned().collect())
 }
 
-/// `set` without what nobody owns: the type, the identity of the object, and what the server sets.
+/// Returns `set` without the fields that nobody owns: type, object identity, and fields set by the server.
 pub(super) fn without_system_fields(set: &Set) -> Set {
     let top = ["apiVersion", "kind", "metadata"].map(PathElement::field);
     let in_metadata = [

@@ -1,13 +1,13 @@
-//! Who owns which field of a Lease (Kubernetes, "Server-Side Apply", "Field management").
+//! Ownership of a Lease's fields (Kubernetes, "Server-Side Apply", "Field management").
 //!
-//! Owned here: the `managedFields` of an object, what every kind of write makes of them, and the merging of an applied
-//! configuration. These are pure functions from objects to objects; the table and the wire are not known.
+//! This module owns `managedFields`, how each kind of write changes them, and the merging of applied configurations.
+//! These are pure functions from objects to objects, without the table and the wire.
 //!
-//! A stored list is shared by all states of a Lease between which it does not change, and each entry keeps its fields
-//! as the text of `fieldsV1`: so a million Leases can have them, a response copies them, and a client that sends back
-//! what it got is recognized by comparing bytes. Trees are made of them only where a write changes who owns what.
+//! All states of a Lease share a stored list while it does not change, and each entry keeps its fields as the text of
+//! `fieldsV1`. So a million Leases can have lists, a response copies the text, and a list that a client returns is
+//! recognized by comparing bytes. Trees are built only when a write changes ownership.
 //!
-//! Invariant: a stored list is sorted, no two of its entries have the same identity, none is without fields.
+//! Invariant: a stored list is sorted, no two entries have the same identity, and no entry is without fields.
 
 mod apply;
 mod compare;
@@ -39,24 +39,24 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct ManagedFields(Option<Rc<[ManagedFieldsEntry]>>);
 
-/// `metav1.ManagedFieldsEntry`: what one manager owns by one kind of write.
+/// `metav1.ManagedFieldsEntry`: the fields that one manager owns by one kind of write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ManagedFieldsEntry {
     /// Name of the manager.
     pub manager: CompactString,
-    /// How it wrote.
+    /// Kind of write.
     pub operation: Operation,
-    /// Version of the API that it wrote in.
+    /// API version of the write.
     pub api_version: CompactString,
-    /// When its fields, or their values, changed last by it.
+    /// When this manager last changed its fields or their values.
     pub time: Option<Time>,
-    /// Its fields.
+    /// The fields.
     pub fields: FieldsV1,
-    /// The subresource that it wrote to.
+    /// The subresource that was written.
     pub subresource: Subresource,
 }
 
-/// Name of a subresource. Leases have none, but a client may say so; therefore it takes little room.
+/// Name of a subresource. Leases have none, but a client may send one, so it takes little memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subresource(Option<Box<CompactString>>);
 
@@ -74,17 +74,17 @@ impl Deref for Subresource {
     }
 }
 
-/// `metav1.ManagedFieldsOperationType`. The order is that of a list.
+/// `metav1.ManagedFieldsOperationType`, in list order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply.
+    /// Server-side apply.
     Apply,
-    /// By any other write.
+    /// Any other write.
     Update,
 }
 
 impl Operation {
-    /// As it stands on the wire.
+    /// Returns the name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -107,10 +107,10 @@ impl PartialEq for ManagedFields {
 impl Eq for ManagedFields {}
 
 impl ManagedFields {
-    /// No list at all.
+    /// The absent list.
     pub const ABSENT: Self = Self(None);
 
-    /// The list that asks for all entries to be forgotten: one that is there and empty.
+    /// Creates the list that resets all entries: present and empty.
     #[must_use]
     pub fn reset() -> Self {
         Self(Some(Rc::from([])))
@@ -120,19 +120,19 @@ impl ManagedFields {
         Self(Some(entries.into()))
     }
 
-    /// A list as it was stored, from the entries of which it was made; absent if there was none.
+    /// Restores a stored list from its entries; absent if there was none.
     #[must_use]
     pub fn restored(entries: Option<Vec<ManagedFieldsEntry>>) -> Self {
         Self(entries.map(Into::into))
     }
 
-    /// The entries, in the order in which they are written.
+    /// Returns the entries, in the order of writing.
     #[must_use]
     pub fn entries(&self) -> &[ManagedFieldsEntry] {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Whether there is no list, not even an empty one.
+    /// Whether the list is absent, not merely empty.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         self.0.is_none()
@@ -148,7 +148,7 @@ impl ManagedFields {
         self.0 = Some(entries);
     }
 
-    /// Puts texts in their place that others have too. A list that is shared has been here before.
+    /// Replaces texts by shared copies. A list that is already shared has been through this.
     pub fn share_texts(&mut self, shared: &mut SharedTexts) {
         for entry in self.0.as_mut().and_then(Rc::get_mut).into_iter().flatten() {
             if let Some(fields) = shared.share(&entry.fields) {
@@ -157,10 +157,10 @@ impl ManagedFields {
         }
     }
 
-    /// An estimate of the memory that it takes, in bytes, as if nothing were shared.
+    /// Estimates the memory of the list in bytes, as if nothing were shared.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // A short one takes no room besides its own.
+        // A short string takes no memory beyond its own size.
         let long = |text: &str| if text.len() > size_of::<CompactString>() { text.len() } else { 0 };
         let bytes = |entry: &ManagedFieldsEntry| {
             let names = [&*entry.manager, &*entry.api_version, &*entry.subresource].map(long);
@@ -169,7 +169,7 @@ impl ManagedFields {
         self.entries().iter().map(bytes).sum()
     }
 
-    /// A list for an object: sorted, and absent rather than empty.
+    /// Builds the list of an object: sorted, and absent rather than empty.
     fn stored(mut entries: Vec<ManagedFieldsEntry>) -> Self {
         if entries.is_empty() {
             return Self::ABSENT;
@@ -190,8 +190,8 @@ impl ManagedFieldsEntry {
             .then_with(|| self.subresource.cmp(&other.subresource))
     }
 
-    /// What tells managers apart, in the order of a list: operation, name, version of the API, subresource. One that
-    /// applies is the same in every version.
+    /// Returns what identifies a manager, in list order: operation, name, API version, subresource. An applying manager
+    /// is the same in every version.
     #[inline]
     fn identity(&self) -> (Operation, &str, &str, &str) {
         let api_version = match self.operation {
@@ -201,30 +201,30 @@ impl ManagedFieldsEntry {
         (self.operation, &self.manager, api_version, &self.subresource)
     }
 
-    /// Whether two entries are of one manager.
+    /// Whether two entries belong to one manager.
     #[inline]
     fn is_of_same_manager(&self, other: &Self) -> bool {
         self.identity() == other.identity()
     }
 
-    /// Whether two entries differ in their time at most.
+    /// Whether two entries differ at most in their time.
     fn is_same_but_for_time(&self, other: &Self) -> bool {
         self.is_of_same_manager(other) && self.api_version == other.api_version && self.fields == other.fields
     }
 }
 
-/// A list as it comes from the wire, entry by entry.
+/// A list from the wire, entry by entry.
 #[derive(Debug, Default)]
 pub struct SentManagedFields {
     entries: Vec<ManagedFieldsEntry>,
-    /// Whether the first entry says nothing at all, which alone asks for all to be forgotten.
+    /// Whether the first entry is empty; if it is the only one, it resets the list.
     first_is_empty: bool,
-    /// Whether one cannot be one of a stored list; then none counts.
+    /// Whether an entry is invalid in a stored list; then the whole list is ignored.
     is_bad: bool,
     count: usize,
 }
 
-/// An entry as it stands on the wire. An empty string is an absent field.
+/// An entry in its wire form. An empty string is an absent field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SentEntry {
     /// `manager`
@@ -270,7 +270,7 @@ impl SentManagedFields {
         });
     }
 
-    /// The list: absent if it makes no sense, and then that of the object counts.
+    /// Returns the list; absent if it is invalid, and then the object's list counts.
     #[must_use]
     pub fn finish(self) -> ManagedFields {
         match self.count {
@@ -282,7 +282,7 @@ impl SentManagedFields {
     }
 }
 
-/// A set of fields of the spec.
+/// A set of spec fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct SpecFields(u8);
 
@@ -341,8 +341,7 @@ impl SpecFields {
 
 use path_element::PathElement;
 
-/// The name of a manager that gave none: what stands before the first slash of its user agent, without characters
-/// that cannot be seen.
+/// Derives a manager's name from its user agent: the part before the first slash, without unprintable characters.
 #[must_use]
 pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     let product = user_agent.split(|byte| *byte == b'/').next().unwrap_or_default();
@@ -356,7 +355,7 @@ pub fn manager_of_user_agent(user_agent: &[u8]) -> CompactString {
     manager
 }
 
-/// Whether [`manager_of_user_agent`] makes this name of a user agent; an empty one is called `unknown`.
+/// Whether [`manager_of_user_agent`] derives this name from a user agent; an empty name becomes `unknown`.
 #[inline]
 #[must_use]
 pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
@@ -375,7 +374,7 @@ pub fn is_manager_of_user_agent(manager: &str, user_agent: &[u8]) -> bool {
     }
 }
 
-/// Who writes without a name.
+/// Name of a writer that has none.
 const UNKNOWN: &str = "unknown";
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! One step of a path to a field: what stands between two colons of `f:metadata`, `k:{"uid":"…"}`, `v:"…"`, `i:0`
-//! (structured-merge-diff, `fieldpath`).
+//! One step of a path to a field: `f:metadata`, `k:{"uid":"…"}`, `v:"…"`, `i:0` (structured-merge-diff, `fieldpath`).
 
 use crate::go::json::push_string;
 use crate::go::quote::go_quoted;
@@ -8,25 +7,25 @@ use serde_json::{Number, Value};
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A step from an object or list to what is in it. The order of the variants is the order in which they are written.
+/// A step from an object or list to a part of it. The variants are in the order of writing.
 #[derive(Clone, Debug)]
 pub(crate) enum PathElement {
     /// A member of an object.
     Field(CompactString),
     /// The element of a list whose members have these values, by name.
     Key(Vec<(String, Value)>),
-    /// The element of a set that is this value.
+    /// The element of a set with this value.
     Value(Value),
-    /// The element of a list at this place.
+    /// The element of a list at this index.
     Index(i64),
 }
 
-/// A step that cannot be read.
+/// A step that cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// It is of a kind that a later version may know: to be passed over.
+    /// Its kind is unknown, maybe from a later version: skip it.
     UnknownKind,
-    /// It is malformed.
+    /// The step is malformed.
     Malformed,
 }
 
@@ -35,17 +34,17 @@ impl PathElement {
         Self::Field(CompactString::new(name))
     }
 
-    /// The element of `ownerReferences` with this UID.
+    /// Names the element of `ownerReferences` with this UID.
     pub(crate) fn uid(uid: &str) -> Self {
         Self::Key(vec![("uid".to_owned(), Value::String(uid.to_owned()))])
     }
 
-    /// The element of a set of strings.
+    /// Names an element of a set of strings.
     pub(crate) fn text(text: &str) -> Self {
         Self::Value(Value::String(text.to_owned()))
     }
 
-    /// Reads the form that stands in `fieldsV1`.
+    /// Parses the form in `fieldsV1`.
     pub(super) fn parse(text: &str) -> Result<Self, Unread> {
         let (kind, content) = match text.as_bytes() {
             [kind, b':', ..] => (*kind, text.get(2..).ok_or(Unread::Malformed)?),
@@ -64,7 +63,7 @@ impl PathElement {
         }
     }
 
-    /// Appends the form that stands in `fieldsV1`, as a JSON string with its quotes.
+    /// Appends the form in `fieldsV1`, as a quoted JSON string.
     pub(super) fn push_json(&self, out: &mut Vec<u8>) {
         match self {
             Self::Field(name) => {
@@ -134,7 +133,7 @@ impl PartialEq for PathElement {
 
 impl Eq for PathElement {}
 
-/// As messages show it: `.spec`, `[uid="…"]`, `[="…"]`, `[0]`.
+/// The form in messages: `.spec`, `[uid="…"]`, `[="…"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -167,7 +166,7 @@ fn push_value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// The order of structured-merge-diff: numbers, strings, booleans, lists, maps, null.
+/// Compares in the order of structured-merge-diff: numbers, strings, booleans, lists, maps, null.
 fn compare_values(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => compare_numbers(a, b),
@@ -215,21 +214,20 @@ impl<'v, N> From<(&'v N, &'v Value)> for Member<'v, N> {
     }
 }
 
-/// Each number stands for one that is exact: an integer of 64 bits for itself, any other for the nearest `f64`. Go
-/// compares an integer with a float as floats; then two integers equal a third number and not each other, which no sort
-/// can take.
+/// Compares numbers exactly: a 64-bit integer as itself, any other number as the nearest `f64`. Go compares an integer
+/// with a float as floats. Then two different integers may equal the same float, which no sort accepts.
 fn compare_numbers(a: &Number, b: &Number) -> Ordering {
     let float = |n: &Number| n.as_f64().unwrap_or(f64::INFINITY);
     match (a.as_i64(), b.as_i64()) {
         (Some(a), Some(b)) => a.cmp(&b),
         (Some(a), None) => compare_with_float(a, float(b)),
         (None, Some(b)) => compare_with_float(b, float(a)).reverse(),
-        // There is no NaN in JSON.
+        // JSON has no NaN.
         (None, None) => float(a).partial_cmp(&float(b)).unwrap_or(Ordering::Equal),
     }
 }
 
-/// An integer with a float, without rounding it.
+/// Compares an integer with a float, without rounding the integer.
 fn compare_with_float(integer: i64, float: f64) -> Ordering {
     if float >= TWO_TO_63 {
         return Ordering::Less;

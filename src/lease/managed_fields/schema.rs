@@ -1,6 +1,5 @@
-//! What server-side apply must know of the Lease's fields: which are scalars, which hold others, and how the elements
-//! of a list are told apart. The same as in the OpenAPI document of the API, with its `x-kubernetes-list-type` and
-//! `x-kubernetes-map-type`.
+//! The schema of a Lease for server-side apply: which fields are scalars, which have children, and how list elements
+//! are identified. It equals the API's OpenAPI document with its `x-kubernetes-list-type` and `x-kubernetes-map-type`.
 
 use super::path_element::PathElement;
 use super::set::Set;
@@ -12,20 +11,20 @@ pub(super) enum Type {
     Bool,
     Number,
     String,
-    /// Any of these: times, which are checked when they are converted.
+    /// Any of the above, for times, which are checked when they are converted.
     Scalar,
     Map(&'static MapType),
     List(&'static ListType),
 }
 
-/// An object with fields of its own, or a map.
+/// An object with declared fields, or a map.
 #[derive(Debug)]
 pub(super) struct MapType {
-    /// By name, in any order.
+    /// Declared fields by name, in any order.
     fields: &'static [(&'static str, Type)],
-    /// Type of what has no field of its own; without one nothing else may stand there.
+    /// Type of undeclared members; `None` forbids them.
     element: Option<Type>,
-    /// Whether it is owned as one.
+    /// Whether the object is owned as a whole.
     pub(super) atomic: bool,
 }
 
@@ -36,31 +35,31 @@ pub(super) struct ListType {
     pub(super) identity: Identity,
 }
 
-/// What tells the elements of a list apart.
+/// How the elements of a list are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
-    /// Nothing: the list is owned as one.
+    /// Not at all: the list is owned as a whole.
     Atomic,
-    /// The values themselves.
+    /// By their values.
     Value,
-    /// The member `uid`; the empty string stands in for one that is not there.
+    /// By the member `uid`; a missing one counts as the empty string.
     Uid,
 }
 
 impl MapType {
-    /// Whether `name` is a field of its own, as in a Go struct.
+    /// Whether `name` is a declared field, as in a Go struct.
     pub(super) fn is_field(&self, name: &str) -> bool {
         self.fields.iter().any(|(own, _)| *own == name)
     }
 
-    /// The type of what stands at `name`; nothing if nothing may.
+    /// Returns the type at `name`; `None` if nothing may be there.
     pub(super) fn at(&self, name: &str) -> Option<Type> {
         self.fields.iter().find(|(own, _)| *own == name).map(|(_, of)| *of).or(self.element)
     }
 }
 
 impl ListType {
-    /// The step to `element`.
+    /// Returns the path element of `element`.
     ///
     /// # Errors
     /// Why it has none, in the words of structured-merge-diff.
@@ -139,11 +138,10 @@ const OWNER_REFERENCE: Type = Type::Map(&MapType {
     atomic: true,
 });
 
-/// Nobody may apply one, so its fields need no names.
+/// Nobody may apply an entry, so its fields need no names.
 const MANAGED_FIELDS_ENTRY: Type = Type::Map(&MapType { fields: &[], element: None, atomic: true });
 
-/// Brings a set that a client made up into the form that sets of this schema have: what is owned as one has no fields
-/// of its own.
+/// Brings a client's set into the form of this schema: a field owned as a whole has no fields below it.
 pub(super) fn reconcile(set: &mut Set) {
     let Some(metadata) = set.child_mut(&PathElement::field("metadata")) else { return };
     metadata.collapse(&PathElement::field("managedFields"));
@@ -156,7 +154,7 @@ pub(super) fn reconcile(set: &mut Set) {
     }
 }
 
-/// `set`, with every field of a Go struct that has fields in the set.
+/// Returns `set` plus every declared struct field that has fields in the set.
 pub(super) fn with_named_fields(set: &Set, of: Option<Type>) -> Set {
     let mut members = set.members().to_vec();
     let mut children = Vec::new();

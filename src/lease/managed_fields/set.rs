@@ -1,8 +1,8 @@
-//! Sets of fields: a tree of [`PathElement`]s in which every node may be a member, a parent of members, or both
+//! Sets of fields: a tree of [`PathElement`]s whose nodes may be members, parents of members, or both
 //! (structured-merge-diff, `fieldpath.Set`), and its JSON form, `fieldsV1`.
 //!
-//! Invariant: members and children are sorted and stand once each; a set that was read from JSON or made by the
-//! functions here is at most [`DEPTH_MAX`] levels deep, which bounds the recursion of all of them.
+//! Invariant: members and children are sorted without repeats. A set parsed from JSON or made by these functions is at
+//! most [`DEPTH_MAX`] levels deep, which bounds their recursion.
 
 use super::path_element::{PathElement, Unread};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
@@ -10,15 +10,15 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Maximum number of levels of a set that is taken from a client. The Lease's own fields need four.
+/// Most levels of a client's set. The Lease's own fields need four.
 const DEPTH_MAX: usize = 32;
 
 /// A set of fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Set {
-    /// Fields that are in the set.
+    /// Fields in the set.
     members: Vec<PathElement>,
-    /// Fields below which some are. None of these is empty.
+    /// Fields with members below them. No child is empty.
     children: Vec<(PathElement, Set)>,
 }
 
@@ -50,15 +50,15 @@ impl Set {
         Some(&self.children.get(at)?.1)
     }
 
-    /// Adds a field of this level.
+    /// Adds a field at this level.
     pub(crate) fn insert_member(&mut self, element: PathElement) {
         if let Err(at) = self.members.binary_search(&element) {
             self.members.insert(at, element);
         }
     }
 
-    /// A set from its parts in any order. Of a child that comes twice the last counts. Sorts once, since inserting one
-    /// by one takes quadratic time where the order is hostile.
+    /// Builds a set from its parts in any order. The last of repeated children counts. Sorts once, since single
+    /// insertions take quadratic time in a hostile order.
     pub(crate) fn from_parts(mut members: Vec<PathElement>, mut children: Vec<(PathElement, Self)>) -> Self {
         if !members.is_sorted_by(|a, b| a < b) {
             members.sort();
@@ -73,7 +73,7 @@ impl Set {
         Self { members, children }
     }
 
-    /// What is in either.
+    /// Returns the fields in either set.
     pub(crate) fn union(&self, other: &Self) -> Self {
         let members = zipped(&self.members, &other.members, Ord::cmp).filter_map(|(a, b)| a.or(b).cloned()).collect();
         let children = zipped(&self.children, &other.children, by_element).filter_map(|pair| match pair {
@@ -83,10 +83,10 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// What is in any of `sets`; of equal steps the first counts. In one go, since adding one set after the other would
-    /// copy for each of them what is there already, and there may be many small ones beside a large one.
+    /// Returns the fields in any of `sets`; the first of equal elements counts. All sets are merged at once. One after
+    /// the other, each of many small sets would copy a large one.
     pub(super) fn union_of(sets: &[&Self]) -> Self {
-        // Both sorts are stable, and fast on runs that are sorted.
+        // Both sorts are stable, and fast on sorted runs.
         let mut members: Vec<_> = sets.iter().flat_map(|set| &set.members).collect();
         members.sort();
         members.dedup();
@@ -106,7 +106,7 @@ impl Set {
         }
     }
 
-    /// What is in both.
+    /// Returns the fields in both sets.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {
@@ -116,7 +116,7 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// What is in this one alone. A field goes with its own membership only: not with that of what is above or below.
+    /// Returns the fields in this set alone. Only a field's own membership counts, not that of its parents or children.
     pub(crate) fn difference(&self, other: &Self) -> Self {
         let members = self.members.iter().filter(|member| !other.has_member(member)).cloned().collect();
         let children = self.children.iter().filter_map(|(element, child)| {
@@ -129,7 +129,7 @@ impl Set {
         Self { members, children: children.collect() }
     }
 
-    /// Makes the fields of `element`, if there are any, one field: `element` itself.
+    /// Replaces the fields below `element`, if any, by `element` itself.
     pub(super) fn collapse(&mut self, element: &PathElement) {
         if let Ok(at) = self.children.binary_search_by(|(own, _)| own.cmp(element)) {
             self.children.remove(at);
@@ -146,7 +146,7 @@ impl Set {
         self.children.iter().map(|(element, child)| (element, child))
     }
 
-    /// Calls `each` with the path of every field, parents before what is in them.
+    /// Calls `each` with the path of every field, parents before their children.
     pub(crate) fn for_each(&self, each: &mut dyn FnMut(&[PathElement])) {
         self.for_each_below(&mut Vec::new(), each);
     }
@@ -164,7 +164,7 @@ impl Set {
         }
     }
 
-    /// Appends `fieldsV1`.
+    /// Appends the set as `fieldsV1`.
     pub(crate) fn push_json(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.push_contents(out);
@@ -191,7 +191,7 @@ impl Set {
         }
     }
 
-    /// Reads `fieldsV1`; nothing if it is none, or too deep.
+    /// Parses `fieldsV1`; `None` if it is malformed or too deep.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let node = NodeSeed { depth: 0 }.deserialize(&mut deserializer).ok()?;
@@ -204,7 +204,7 @@ fn by_element(a: &(PathElement, Set), b: &(PathElement, Set)) -> Ordering {
     a.0.cmp(&b.0)
 }
 
-/// Two sorted slices side by side: equal ones together.
+/// Walks two sorted slices in parallel and pairs equal elements.
 fn zipped<'s, A, B>(
     mut a: &'s [A],
     mut b: &'s [B],
@@ -223,10 +223,10 @@ fn zipped<'s, A, B>(
     })
 }
 
-/// What stands behind one key of `fieldsV1`.
+/// The value of one key in `fieldsV1`.
 struct Node {
     below: Set,
-    /// Whether the key itself is a field of the set: it says so, or it has nothing below it.
+    /// Whether the key itself is a field of the set: it says so, or nothing is below it.
     is_member: bool,
 }
 

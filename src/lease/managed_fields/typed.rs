@@ -1,5 +1,5 @@
-//! JSON values as Leases: the operations of structured-merge-diff (`typed`) on a value whose type is known. Recursion
-//! follows the type and ends with it, whatever the value.
+//! JSON values as Leases: the operations of structured-merge-diff (`typed`) on a value of known type. The recursion
+//! depth is that of the type, whatever the value.
 
 use super::path_element::PathElement;
 use super::schema::{Identity, ListType, MapType, Type};
@@ -8,10 +8,10 @@ use crate::go::print::{go_syntax, go_type, go_value};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Maximum number of complaints about one value that are listed.
+/// Most complaints listed about one value.
 const ERRORS_MAX: usize = 100;
 
-/// What is wrong with a value: each path and sentence. Those of a map end with the first field that it does not know.
+/// Validates a value and lists each complaint with its path. A map stops at its first undeclared field.
 pub(super) fn validate(value: &Value, of: Type, path: &str, duplicates: bool, errors: &mut Vec<String>) {
     if errors.len() >= ERRORS_MAX || value.is_null() {
         return;
@@ -64,7 +64,7 @@ fn validate_elements(elements: &[Value], list: &ListType, path: &str, duplicates
     }
 }
 
-/// The fields that a value speaks of.
+/// Returns the set of fields in a value.
 pub(super) fn field_set(value: &Value, of: Type) -> Set {
     match (of, value) {
         (Type::Map(map), Value::Object(members)) if !map.atomic => {
@@ -81,7 +81,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
             Set::from_parts(own, children)
         }
         (Type::List(list), Value::Array(elements)) if list.identity != Identity::Atomic => {
-            // Elements have no fields of their own here; one that stands twice is one.
+            // Elements have no fields of their own here; repeated elements are one field.
             let own = elements.iter().filter_map(|element| list.path_element(element).ok()).collect();
             Set::from_parts(own, Vec::new())
         }
@@ -89,7 +89,7 @@ pub(super) fn field_set(value: &Value, of: Type) -> Set {
     }
 }
 
-/// Whether a value of this type is owned as one.
+/// Whether a value of this type is owned as a whole.
 fn is_leaf(value: &Value, of: Type) -> bool {
     match of {
         Type::Bool | Type::Number | Type::String | Type::Scalar => true,
@@ -98,19 +98,19 @@ fn is_leaf(value: &Value, of: Type) -> bool {
     }
 }
 
-/// What one value has, and has otherwise, than another.
+/// The differences between two values of one type.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Comparison {
-    /// Only in the old one.
+    /// Fields only in the old value.
     pub(super) removed: Set,
-    /// In both, with another value.
+    /// Fields in both, with different values.
     pub(super) modified: Set,
-    /// Only in the new one.
+    /// Fields only in the new value.
     pub(super) added: Set,
 }
 
-/// What is another between two values of one type, at least one of which is there: whether the field itself is, and
-/// what is below it.
+/// Compares two values of one type, at least one of which is present. Returns the change of the field itself, and the
+/// changes below it.
 pub(super) fn compare(old: Option<&Value>, new: Option<&Value>, of: Type) -> (Change, Comparison) {
     let change = match (old, new) {
         (None, _) => Change::Added,
@@ -137,19 +137,19 @@ pub(super) fn compare(old: Option<&Value>, new: Option<&Value>, of: Type) -> (Ch
     }
 }
 
-/// What became of one field.
+/// The change of one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     None,
     Added,
     Modified,
     Removed,
-    /// What was one element of a list is now a group of equal name, or the other way round: removed and added in one.
+    /// One element of a list became several of equal identity, or the reverse: removed and added at once.
     Replaced,
 }
 
 impl Change {
-    /// A field that holds others comes and goes, but is never modified: they are.
+    /// Returns the change of a field with children. It can be added or removed, but not modified: its children are.
     fn of_parent(self) -> Self {
         if self == Self::Modified { Self::None } else { self }
     }
@@ -167,8 +167,8 @@ fn compare_members(old: Option<&Map<String, Value>>, new: Option<&Map<String, Va
     parts.comparison()
 }
 
-/// Elements are grouped by what tells them apart: the ones that stand once are compared, those that stand more often
-/// are one field, changed if any of them is.
+/// Compares elements grouped by identity. Elements that occur once are compared; repeated ones are one field, changed
+/// if any of them is.
 fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison {
     let mut groups: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
     for element in old {
@@ -188,7 +188,7 @@ fn compare_elements(old: &[Value], new: &[Value], list: &ListType) -> Comparison
     parts.comparison()
 }
 
-/// What became of the elements that share an identity, by how many there were and are.
+/// Returns the change of the elements with one identity, from their old and new number.
 pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     match (old, new) {
         (0, _) => Change::Added,
@@ -201,7 +201,7 @@ pub(super) fn group_change(old: usize, new: usize, equal: bool) -> Change {
     }
 }
 
-/// The three sets of a [`Comparison`] while they are gathered.
+/// The three sets of a [`Comparison`] under construction.
 #[derive(Default)]
 pub(super) struct Parts {
     removed: (Vec<PathElement>, Vec<(PathElement, Set)>),
@@ -243,8 +243,8 @@ impl Parts {
     }
 }
 
-/// `config` put over `live`: what it names is taken from it, lists that have an identity are joined, nothing goes away.
-/// `null` stands for itself.
+/// Merges `config` into `live`: values of `config` win, lists with identities are merged, nothing is removed. `null`
+/// counts as a value.
 pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> Option<Value> {
     let kept = || config.or(live).cloned();
     match of {
@@ -273,13 +273,13 @@ pub(super) fn merge(live: Option<&Value>, config: Option<&Value>, of: Type) -> O
     }
 }
 
-/// The order is that of `over` where it has elements, with those that only `live` has between them where they stood.
+/// Merges two lists. Elements of `over` come in its order; elements only in `live` keep their places between them.
 fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value> {
     let steps = |elements: &[Value]| -> Vec<_> { elements.iter().map(|e| list.path_element(e).ok()).collect() };
     let (live_steps, over_steps) = (steps(live), steps(over));
     let in_live: BTreeMap<_, ()> = live_steps.iter().map(|step| (step, ())).collect();
     let in_over: BTreeMap<_, usize> = over_steps.iter().enumerate().map(|(at, step)| (step, at)).collect();
-    // What both have, in the order in which it is wanted.
+    // Elements in both lists, in the order of `over`.
     let mut shared = over_steps.iter().filter(|step| in_live.contains_key(step));
     let mut next_shared = shared.next();
     let mut merged = vec![false; over.len()];
@@ -295,7 +295,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                 continue;
             }
             if in_over.contains_key(step) && next_shared.is_some_and(|next| next != step) {
-                // It comes later.
+                // The element comes later.
                 l += 1;
                 continue;
             }
@@ -307,7 +307,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
                     l += 1;
                     continue;
                 }
-                // It is there already.
+                // The element is merged already.
                 Some(at) if merged[*at] => l += 1,
                 Some(_) => {}
             }
@@ -324,7 +324,7 @@ fn merge_elements(live: &[Value], over: &[Value], list: &ListType) -> Vec<Value>
     out
 }
 
-/// `value` without the fields of `gone`. What is left empty by that becomes null.
+/// Returns `value` without the fields of `gone`. A container that this leaves empty becomes null.
 pub(super) fn remove(value: &Value, gone: &Set, of: Type) -> Value {
     match (of, value) {
         (Type::Bool | Type::Number | Type::String | Type::Scalar, scalar) => scalar.clone(),

@@ -1,4 +1,4 @@
-//! What a create, an update or a patch makes of `managedFields`.
+//! How a create, an update or a patch changes `managedFields`.
 
 use super::compare::{SpecChanges, compare_leases};
 use super::managers::{Managers, normalized, without_system_fields};
@@ -8,32 +8,32 @@ use crate::resource::API_VERSION;
 use crate::timestamp::Time;
 use std::rc::Rc;
 
-/// Who writes, and when.
+/// The writer and the time of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Writer<'w> {
-    /// Name of the field manager; empty if it has none.
+    /// Name of the field manager; empty if absent.
     pub manager: &'w str,
-    /// Version of the API in which it writes.
+    /// API version of the write.
     pub api_version: &'w str,
-    /// Now.
+    /// Time of the write.
     pub now: Time,
 }
 
 impl Writer<'_> {
-    /// The name under which it owns fields.
+    /// Returns the name under which the writer owns fields.
     pub(super) fn name(&self) -> &str {
         if self.manager.is_empty() { super::UNKNOWN } else { self.manager }
     }
 }
 
-/// Sets the `managedFields` of `new`, which is to be stored in place of `live`, or is created if there is none. What
-/// `new` brings is what the client sent: entries to go on from, or the wish to forget all of them.
+/// Sets the `managedFields` of `new`, which replaces `live`, or is created if there is none. The list already in `new`
+/// is the client's: entries to continue from, or a request to reset them.
 pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     let sent = std::mem::take(&mut new.metadata.managed_fields);
     let stored = live.map_or(&ManagedFields::ABSENT, |live| &live.metadata.managed_fields);
     let (list, is_normal) = list_in_effect(sent, stored);
     new.metadata.managed_fields = match live {
-        // Nobody's fields were tracked, and only an apply begins to track them.
+        // No fields were tracked, and only an apply begins to track them.
         Some(_) if list.entries().is_empty() => ManagedFields::ABSENT,
         Some(live) if is_normal => {
             renewed(live, new, &list, writer).unwrap_or_else(|| recomputed(live, new, &list, writer))
@@ -43,8 +43,8 @@ pub fn track(live: Option<&Lease>, new: &mut Lease, writer: &Writer<'_>) {
     };
 }
 
-/// The entries that a write goes on from: the client's if they can be read, else those of the object. With them whether
-/// they are in the form of a stored list, or have yet to be brought into it.
+/// Returns the entries that a write continues from: the client's if they are valid, else the object's. Also returns
+/// whether they already have the form of a stored list.
 fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields, bool) {
     let Some(sent) = &sent.0 else { return (stored.clone(), true) };
     if sent.is_empty() {
@@ -65,8 +65,8 @@ fn list_in_effect(sent: ManagedFields, stored: &ManagedFields) -> (ManagedFields
     }
 }
 
-/// The list after a write that changed nothing, or nothing but values of fields of the spec that are the writer's own
-/// already: a renewal. Nothing if the write did more.
+/// Returns the list after a renewal: a write that changed nothing, or only values of spec fields that the writer
+/// already owns. `None` if the write did more.
 #[inline]
 fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> Option<ManagedFields> {
     if !is_same_metadata(&live.metadata, &new.metadata) {
@@ -101,10 +101,9 @@ fn renewed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>)
     Some(ManagedFields(Some(entries)))
 }
 
-/// The time of the last entry of `list` after a renewal: a write that changes `renewTime` and nothing else, by a writer
-/// whose name `is_writer` knows, in the version of the stored objects. It does what [`track`] does where that comes to
-/// setting this one time; `None` where it may come to more. `last_time` is the time that the last entry has, whatever
-/// the list says.
+/// Returns the time of the last entry of `list` after a renewal. The renewal changes only `renewTime`, in the version
+/// of stored objects, by a writer whose name `is_writer` accepts. The result is that of [`track`] where `track` would
+/// set only this time; `None` where it might do more. `last_time` is the last entry's time, whatever the list says.
 #[inline]
 pub fn time_after_renewal(
     list: &ManagedFields,
@@ -112,14 +111,14 @@ pub fn time_after_renewal(
     is_writer: impl Fn(&str) -> bool,
     now: Time,
 ) -> Option<Option<Time>> {
-    // Nobody's fields are tracked, and no update begins to.
+    // No fields are tracked, and an update does not begin to.
     let Some((last, others)) = list.entries().split_last() else { return Some(None) };
     let is_last_alone = last.operation == Operation::Update
         && last.api_version == API_VERSION
         && last.subresource.is_empty()
         && last.fields.spec?.contains(SpecFields::RENEW_TIME)
         && others.iter().all(|other| other.fields.spec.is_some_and(|spec| !spec.intersects(SpecFields::RENEW_TIME)));
-    // With an earlier time it might not stay the last.
+    // With an earlier time the entry might not stay last.
     let stays_last = others.is_empty() || last_time? <= now;
     (is_last_alone && last_time.is_some() && stays_last && is_writer(&last.manager)).then_some(Some(now))
 }
@@ -131,9 +130,9 @@ fn is_own(entry: &ManagedFieldsEntry, writer: &Writer<'_>) -> bool {
         && entry.subresource.is_empty()
 }
 
-/// The list after any write: what changed goes over to the writer, what is gone is nobody's.
+/// Computes the list after any write: the writer owns changed fields, and nobody owns removed ones.
 fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'_>) -> ManagedFields {
-    // From a list that kube-apiserver cannot go on from it goes back to the stored one.
+    // kube-apiserver returns to the stored list if it cannot continue from this one.
     let Ok(mut managers) = Managers::read(list) else { return live.metadata.managed_fields.clone() };
     let comparison = compare_leases(live, new);
     managers.take_away(&comparison, None);
@@ -146,7 +145,7 @@ fn recomputed(live: &Lease, new: &Lease, list: &ManagedFields, writer: &Writer<'
     managers.into_list()
 }
 
-/// Whether nothing but `resourceVersion` and `managedFields` differs.
+/// Whether the metadata is equal, except for `resourceVersion` and `managedFields`.
 #[inline]
 fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
     a.name == b.name
@@ -164,7 +163,7 @@ fn is_same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
         && a.finalizers == b.finalizers
 }
 
-/// Takes back new times of entries if they are all that is new, so that a write that changes nothing is none.
+/// Restores the times of entries if only those differ, so that a write without changes is a no-op.
 pub fn settle_times(live: &Lease, new: &mut Lease) {
     let (known, own) = (&live.metadata.managed_fields, &new.metadata.managed_fields);
     let same_owners = known.entries().len() == own.entries().len()

@@ -1,5 +1,5 @@
-//! Server-side apply: a configuration put over an object, within what its manager owns or takes (structured-merge-diff
-//! `merge.Updater`, and the layers of apimachinery `managedfields` around it).
+//! Server-side apply: merges a configuration into an object, within the fields that its manager owns or takes
+//! (structured-merge-diff `merge.Updater`, and the layers of apimachinery `managedfields` around it).
 
 use super::convert::lease_from_value;
 use super::managers::{Manager, Managers, Unreadable, without_system_fields};
@@ -17,19 +17,19 @@ use crate::resource::{KIND, ResourceVersion};
 use compact_str::CompactString;
 use serde_json::{Map, Value, json};
 
-/// Manager of the fields that an object had before anybody's were tracked.
+/// Manager of the fields that an object had before tracking began.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// The manager that comes from client-side apply and may take over what that applied.
+/// Manager that comes from client-side apply and may take over the fields it applied.
 const KUBECTL: &str = "kubectl";
-/// Where client-side apply keeps what it applied.
+/// Annotation with the last configuration of client-side apply.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Puts `config` over `live`, or over nothing if there is none. The `resourceVersion` of the result is that of `live`
-/// or the one that `config` names. `json_of` encodes a Lease as `v1` has it.
+/// Applies `config` to `live`, or to nothing if there is no object. The result has the `resourceVersion` of `live`, or
+/// the one in `config`. `json_of` encodes a Lease in `v1`.
 ///
 /// # Errors
-/// 400 if `config` is of another kind or brings `managedFields`, 409 if it changes what others own and may not, 500 if
-/// it is no Lease.
+/// 400 if `config` has another kind or contains `managedFields`, 409 if it changes fields of other managers and may
+/// not, 500 if it is no Lease.
 pub fn apply(
     live: Option<(&Lease, ResourceVersion)>,
     config: &Value,
@@ -66,19 +66,19 @@ pub fn apply(
     }
     let outcome = context.merged(managers.clone(), force).or_else(|conflicts| {
         let refusal = |conflicts| Err(ApiError::ApplyConflict { conflicts });
-        // Who comes from client-side apply takes over what it last applied and what is still so.
+        // A manager from client-side apply takes over the fields it last applied that are unchanged.
         let Some(allowed) = (writer.manager == KUBECTL).then(|| context.last_applied_set()).flatten() else {
             return refusal(conflicts.into_iter().map(Conflict::shown).collect());
         };
         let rest: Vec<_> = conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path)).collect();
         if rest.is_empty() {
-            // By force there are no conflicts.
+            // A forced apply has no conflicts.
             context.merged(managers, true).or_else(|_| refusal(Vec::new()))
         } else {
             refusal(rest.into_iter().map(Conflict::shown).collect())
         }
     })?;
-    // What changes nothing is not converted there and back: a zero time would come back as none.
+    // An unchanged object is not converted back and forth, since a zero time would become absent.
     let unchanged = live.filter(|_| outcome.is_same).map(|(live, version)| {
         let mut lease = live.clone();
         lease.metadata.resource_version = version.to_string().into();
@@ -100,24 +100,24 @@ pub fn apply(
     Ok(lease)
 }
 
-/// One apply: what is there, what is to be, and who wants it.
+/// One apply: the live object, the configuration and the writer.
 struct Context<'a> {
     live: &'a Value,
     config: &'a Value,
     writer: &'a Writer<'a>,
 }
 
-/// What an apply leads to.
+/// The result of an apply.
 struct Outcome {
     value: Value,
-    /// Whether that is what was there.
+    /// Whether `value` equals the live object.
     is_same: bool,
     managers: Managers,
 }
 
-/// A field that is another's.
+/// A changed field that another manager owns.
 struct Conflict {
-    /// Whose, and in which words.
+    /// Identifier of the owner.
     manager: Vec<u8>,
     words: String,
     path: Vec<PathElement>,
@@ -131,7 +131,7 @@ impl Conflict {
 }
 
 impl Context<'_> {
-    /// Merges, removes what the manager gave up, and moves ownership.
+    /// Merges the configuration, removes fields that the manager gave up, and moves ownership.
     fn merged(&self, mut managers: Managers, force: bool) -> Result<Outcome, Vec<Conflict>> {
         let set = field_set(self.config, LEASE);
         let applier = Manager::new(self.writer.name(), Operation::Apply, self.writer.api_version, set);
@@ -170,7 +170,7 @@ impl Context<'_> {
         Ok(Outcome { value: merged, is_same, managers })
     }
 
-    /// The fields that client-side apply set and that nobody changed since; nothing if it never did.
+    /// Returns the fields that client-side apply set and nobody changed since; `None` if it was never used.
     fn last_applied_set(&self) -> Option<Set> {
         let text = self.live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
         let last: Value = serde_json::from_str(text).ok()?;
@@ -188,7 +188,7 @@ impl Context<'_> {
         Some(set.difference(&comparison.modified).difference(&comparison.added).difference(&comparison.removed))
     }
 
-    /// Namespace, name and type of the configuration, as messages name it.
+    /// Formats namespace, name and type of the configuration for messages.
     fn object(&self) -> String {
         let text = |name: &str| {
             self.config.get("metadata").and_then(|meta| meta.get(name)).and_then(Value::as_str).unwrap_or_default()
@@ -197,20 +197,21 @@ impl Context<'_> {
     }
 }
 
-/// `merged` without what the applying manager owned by its last apply, does not name any more, and nobody else owns.
+/// Returns `merged` without fields that the manager owned by its last apply, no longer applies, and nobody else owns.
 fn pruned(merged: &Value, last: &Set, managers: &Managers) -> Value {
     let named = |set: &Set| with_named_fields(set, Some(LEASE));
     let set_of = |value: &Value| named(&field_set(value, LEASE));
     let last = named(last);
     let owned = Set::union_of(&managers.0.iter().map(|manager| &manager.set).collect::<Vec<_>>());
     let all = set_of(merged);
-    // Without all that it owned; then with what somebody owns; then with what was not its own.
+    // First without all of its former fields; then with fields that somebody owns; then with fields that were not its
+    // own.
     let bare = remove(merged, &last, LEASE);
     let kept = remove(merged, &all.difference(&set_of(&bare).union(&named(&owned))), LEASE);
     remove(merged, &all.difference(&set_of(&kept)).intersection(&last), LEASE)
 }
 
-/// The fields of `changed` that others own, by manager.
+/// Returns the fields of `changed` that other managers own, sorted by manager.
 fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
     let mut conflicts = Vec::new();
     for (at, manager) in managers.0.iter().enumerate() {
@@ -229,12 +230,12 @@ fn conflicts(managers: &Managers, own: usize, changed: &Set) -> Vec<Conflict> {
             conflicts.push(Conflict { manager: manager.identifier(), words: words.clone(), path: path.to_vec() });
         });
     }
-    // Stable: the paths of one manager stay in their order.
+    // The sort is stable: paths of one manager keep their order.
     conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
     conflicts
 }
 
-/// Whether the configuration is a Lease in the version of the request.
+/// Checks that the configuration is a Lease in the request's version.
 fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
     let (found, kind) = (text("apiVersion"), text("kind"));
@@ -250,13 +251,13 @@ fn check_kind(config: &Value, api_version: &str) -> Result<(), ApiError> {
     Err(ApiError::BadRequest { message: format!("invalid object type: {group}/{version}, Kind={kind}") })
 }
 
-/// Whether there is a list of entries, be it empty. What is no list is seen by validation.
+/// Whether the configuration has a list of entries, even an empty one. Validation reports a value that is no list.
 fn has_managed_fields(config: &Value) -> bool {
     let list = config.get("metadata").and_then(|meta| meta.get("managedFields")).and_then(Value::as_array);
     list.is_some_and(|entries| entries.iter().all(Value::is_object))
 }
 
-/// The JSON value of a stored Lease, as `api_version` has it.
+/// Parses the JSON of a stored Lease, with `api_version` as its version.
 fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     let mut value: Value =
         serde_json::from_slice(json).map_err(|error| ApiError::Unclassified { message: error.to_string() })?;
@@ -264,7 +265,7 @@ fn lease_value(json: &[u8], api_version: &str) -> Result<Value, ApiError> {
     Ok(value)
 }
 
-/// Several complaints as structured-merge-diff prints them.
+/// Formats complaints like structured-merge-diff.
 fn listed(errors: &[String]) -> String {
     match errors {
         [one] => one.clone(),
@@ -272,16 +273,16 @@ fn listed(errors: &[String]) -> String {
     }
 }
 
-/// Keeps the annotation of client-side apply true, for those who go on using that too. One that is not there does not
-/// come, and one that makes the annotations too large goes.
+/// Updates the annotation of client-side apply, for clients that still use it. A missing annotation is not added. One
+/// that makes the annotations too large is removed.
 fn update_last_applied(lease: &mut Lease, config: &Value) {
     let annotations = &lease.metadata.annotations;
     if annotations.value(LAST_APPLIED).is_none_or(str::is_empty) {
         return;
     }
     let mut config = config.clone();
-    // kube-apiserver reads the annotations as a map of strings and puts that in their place: a value of null becomes an
-    // empty string, and null for the whole map goes.
+    // kube-apiserver reads the annotations as a map of strings and writes them back: a null value becomes an empty
+    // string, a null map is removed.
     if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         match metadata.get_mut("annotations") {
             Some(Value::Object(own)) => {
@@ -302,7 +303,7 @@ fn update_last_applied(lease: &mut Lease, config: &Value) {
     lease.metadata.annotations = others().map(owned).chain(fits.then_some(last)).collect();
 }
 
-/// Appends a value as Go's encoder writes it. Its depth is that of a validated configuration.
+/// Appends a value like Go's encoder. Validation has limited its depth.
 fn push_go_json(out: &mut String, value: &Value) {
     let push_text = |out: &mut String, text: &str| out.push_str(&json_quoted(text));
     let push_members = |out: &mut String, members: &Map<String, Value>| {
