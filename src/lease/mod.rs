@@ -1,11 +1,11 @@
 //! The Lease object and the rules of its API, as types and pure functions.
 //!
-//! [`Lease`] is the decoded object. It owns no version: a stored Lease gets its `resourceVersion` from the table, as
-//! kube-apiserver keeps it beside the stored bytes and not in them.
+//! [`Lease`] is the decoded object. It has no version of its own: the table keeps the `resourceVersion` of a stored
+//! Lease, as kube-apiserver keeps it beside the stored bytes.
 //!
-//! `k8s-openapi` has types of the same names; they are used where this project is a client (load generator, tests).
-//! The server has its own because what it writes must equal Go's encoder byte for byte, what it refuses must carry
-//! Go's words, and a million of them must fit in memory.
+//! `k8s-openapi` has types of the same names, used where this project is a client (load generator, tests). The server
+//! needs its own types. Their output must equal Go's encoder byte for byte, errors must have Go's words, and a million
+//! Leases must fit in memory.
 
 pub mod managed_fields;
 pub mod strategy;
@@ -15,19 +15,18 @@ use crate::timestamp::{MicroTime, Time};
 use compact_str::CompactString;
 use managed_fields::ManagedFields;
 
-/// A Lease, decoded (`coordination.k8s.io/v1`). An empty string is an absent field, as in Go's `omitempty`, except in
-/// the spec, where the API has pointers and an empty string is a value.
+/// A decoded Lease (`coordination.k8s.io/v1`). An empty string is an absent field, as in Go's `omitempty`. In the spec
+/// it is a value, since the API has pointers there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lease {
     /// Standard object metadata.
     pub metadata: ObjectMeta,
-    /// What the holder says.
+    /// State of the lease, set by its holder.
     pub spec: LeaseSpec,
 }
 
 impl Lease {
-    /// An estimate of the memory that it takes besides its own size, in bytes: its texts, and the places in which they
-    /// are.
+    /// Estimates the memory used beyond the struct itself, in bytes: the texts and their slots.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         let (meta, spec) = (&self.metadata, &self.spec);
@@ -41,7 +40,7 @@ impl Lease {
         self.entries_text_bytes() + spec + names + meta.managed_fields.memory_bytes()
     }
 
-    /// What labels, annotations, owners and finalizers are of [`Lease::text_bytes`].
+    /// Returns the part of [`Lease::text_bytes`] for labels, annotations, owners and finalizers.
     #[must_use]
     pub fn entries_text_bytes(&self) -> usize {
         const PAIR_BYTES: usize = 2 * size_of::<CompactString>();
@@ -58,7 +57,7 @@ impl Lease {
         pairs + owners + finalizers
     }
 
-    /// Gives back memory that was taken in advance, since there are very many of them and they stay.
+    /// Frees spare capacity, since Leases are many and long-lived.
     pub fn shrink_to_fit(&mut self) {
         let meta = &mut self.metadata;
         meta.owner_references.shrink_to_fit();
@@ -69,12 +68,12 @@ impl Lease {
     }
 }
 
-/// The part of `metav1.ObjectMeta` that the API keeps, in the order in which it is written.
+/// The part of `metav1.ObjectMeta` that the API keeps, in the order of writing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// Name, unique in its namespace.
     pub name: CompactString,
-    /// Prefix from which the server made the name.
+    /// Prefix from which the server generated the name.
     pub generate_name: CompactString,
     /// Namespace.
     pub namespace: CompactString,
@@ -82,16 +81,16 @@ pub struct ObjectMeta {
     pub self_link: CompactString,
     /// Unique in time and space, set by the server.
     pub uid: CompactString,
-    /// What the client sent, unparsed. Of a stored object, whose version the table knows: the version in built-in
-    /// storage if the object was copied from there, else empty.
+    /// The client's resourceVersion, unparsed. In a stored object, whose version the table keeps: the version in
+    /// built-in storage if the object was copied from there, else empty.
     pub resource_version: CompactString,
-    /// Kept as the creator sent it; the Lease API never counts it up. 0 is absent.
+    /// Generation as the creator sent it; updates do not increment it. 0 is absent.
     pub generation: i64,
     /// When the object was created, set by the server.
     pub creation_timestamp: Option<Time>,
-    /// When deletion was asked for, while finalizers hold the object.
+    /// When deletion was requested, while finalizers hold the object.
     pub deletion_timestamp: Option<Time>,
-    /// Seconds; set together with `deletion_timestamp`.
+    /// Grace period in seconds; set together with `deletion_timestamp`.
     pub deletion_grace_period_seconds: Option<i64>,
     /// Labels, by key.
     pub labels: StringMap,
@@ -99,33 +98,33 @@ pub struct ObjectMeta {
     pub annotations: StringMap,
     /// Owners, for the garbage collector.
     pub owner_references: Vec<OwnerReference>,
-    /// Names of those who must let go before the object can be deleted.
+    /// Finalizers, which must be removed before the object can be deleted.
     pub finalizers: Vec<CompactString>,
-    /// Who owns which field; in what a client sent, what it says of that.
+    /// Ownership of fields; in a client's object, the list it sent.
     pub managed_fields: ManagedFields,
 }
 
-/// `coordination.k8s.io/v1 LeaseSpec`, every field a pointer in the API.
+/// `coordination.k8s.io/v1 LeaseSpec`; every field is a pointer in the API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseSpec {
-    /// Who holds the lease.
+    /// Identity of the holder.
     pub holder_identity: Option<CompactString>,
-    /// Seconds that a candidate must wait after the last renewal before it takes the lease.
+    /// Seconds after the last renewal before a candidate may take the lease.
     pub lease_duration_seconds: Option<i32>,
-    /// When the present holder took it.
+    /// When the current holder acquired the lease.
     pub acquire_time: Option<MicroTime>,
-    /// When the present holder renewed it last.
+    /// When the current holder last renewed the lease.
     pub renew_time: Option<MicroTime>,
     /// Number of changes of holder.
     pub lease_transitions: Option<i32>,
-    /// How the holder is picked, in coordinated leader election.
+    /// Strategy for picking the holder, in coordinated leader election.
     pub strategy: Option<CompactString>,
-    /// To whom the present holder should hand over, in coordinated leader election.
+    /// Candidate to whom the holder should hand over, in coordinated leader election.
     pub preferred_holder: Option<CompactString>,
 }
 
 impl LeaseSpec {
-    /// The fields' names in the API, sorted.
+    /// Field names in the API, sorted.
     pub(crate) const FIELDS: [&str; 7] = [
         "acquireTime",
         "holderIdentity",
@@ -155,13 +154,13 @@ pub struct OwnerReference {
 }
 
 impl OwnerReference {
-    /// The fields' names in the API, sorted.
+    /// Field names in the API, sorted.
     pub(crate) const FIELDS: [&str; 6] = ["apiVersion", "blockOwnerDeletion", "controller", "kind", "name", "uid"];
 }
 
-/// A `map[string]string`, sorted by key as Go's encoder writes it. No key stands twice.
+/// A `map[string]string`, sorted by key as Go's encoder writes it, without repeated keys.
 ///
-/// Most Leases have none: one that is empty takes the room of a pointer.
+/// Most Leases have none, so an empty map takes only the room of a pointer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringMap(
     #[expect(clippy::box_collection, reason = "nearly all are empty, and then a vector takes three times the room")]
@@ -172,14 +171,14 @@ pub struct StringMap(
 type Pair = (CompactString, CompactString);
 
 impl StringMap {
-    /// The value of `key`.
+    /// Returns the value of `key`.
     #[must_use]
     pub fn value(&self, key: &str) -> Option<&str> {
         let at = self.pairs().binary_search_by(|(k, _)| k.as_str().cmp(key)).ok()?;
         Some(self.pairs().get(at)?.1.as_str())
     }
 
-    /// Sets `key`, in place of an earlier value.
+    /// Sets `key`, replacing an earlier value.
     pub fn insert(&mut self, key: CompactString, value: CompactString) {
         let pairs = self.0.get_or_insert_default();
         match pairs.binary_search_by(|(k, _)| k.cmp(&key)) {
@@ -188,7 +187,7 @@ impl StringMap {
         }
     }
 
-    /// All pairs, by key.
+    /// Iterates over all pairs, by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.pairs().iter().map(|(k, v)| (k.as_str(), v.as_str()))
     }
@@ -199,7 +198,7 @@ impl StringMap {
         self.0.is_none()
     }
 
-    /// Number of pairs.
+    /// Returns the number of pairs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pairs().len()
@@ -211,7 +210,7 @@ impl StringMap {
 }
 
 impl FromIterator<(CompactString, CompactString)> for StringMap {
-    /// Of a key that comes twice the last value counts, as in Go's decoder.
+    /// Builds a map. The last value of a repeated key counts, as in Go's decoder.
     fn from_iter<I: IntoIterator<Item = (CompactString, CompactString)>>(pairs: I) -> Self {
         let mut map = Self::default();
         for (key, value) in pairs {

@@ -1,5 +1,5 @@
-//! What the API does to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
-//! `BeforeUpdate`): fields that the server owns are set, whatever the client sent.
+//! Changes that the API makes to a Lease on its way into the table (apiserver `registry/rest`, `BeforeCreate` and
+//! `BeforeUpdate`): the server sets its own fields, whatever the client sent.
 
 use crate::lease::validation::validate_update;
 use crate::lease::{Lease, ObjectMeta, OwnerReference};
@@ -7,19 +7,19 @@ use crate::timestamp::Time;
 use compact_str::CompactString;
 use std::collections::HashSet;
 
-/// Bytes of `generateName` that are kept before the random ones (apiserver `storage/names`).
+/// Most bytes of `generateName` kept before the random characters (apiserver `storage/names`).
 const GENERATE_NAME_BYTES_MAX: usize = 58;
-/// Random characters behind it.
+/// Number of random characters.
 const GENERATED_CHARS: usize = 5;
-/// Letters and digits that spell no words and are not mistaken for each other (apimachinery `util/rand`).
+/// Letters and digits that spell no words and look different from each other (apimachinery `util/rand`).
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Names of the finalizers that ask the garbage collector for something (Kubernetes, "Garbage Collection").
+/// Finalizers handled by the garbage collector (Kubernetes, "Garbage Collection").
 const ORPHAN: &str = "orphan";
 /// See [`ORPHAN`].
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// Forgets what a creation may bring of what the server sets.
+/// Clears fields that a client may send in a creation and that the server sets.
 pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.creation_timestamp = None;
     meta.uid = CompactString::default();
@@ -28,7 +28,7 @@ pub fn wipe_system_fields(meta: &mut ObjectMeta) {
     meta.self_link = CompactString::default();
 }
 
-/// Sets what the server owns of a new object. `uid` is fresh.
+/// Sets the server's fields of a new object. `uid` is fresh.
 pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     let meta = &mut lease.metadata;
     wipe_system_fields(meta);
@@ -37,7 +37,7 @@ pub fn prepare_for_create(lease: &mut Lease, uid: CompactString, now: Time) {
     meta.resource_version = CompactString::default();
 }
 
-/// Drops owner references that are wholly equal to an earlier one; gives the UIDs of what was dropped.
+/// Removes owner references that equal an earlier one; returns the removed UIDs.
 pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactString> {
     let mut repeated = Vec::new();
     if owners.len() > 1 {
@@ -57,7 +57,7 @@ pub fn drop_repeated_owners(owners: &mut Vec<OwnerReference>) -> Vec<CompactStri
     repeated
 }
 
-/// A name from a prefix. The caller tries again if it is taken.
+/// Generates a name from a prefix. The caller tries again if it is taken.
 #[must_use]
 pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     let mut end = prefix.len().min(GENERATE_NAME_BYTES_MAX);
@@ -69,7 +69,7 @@ pub fn generated_name(prefix: &str, rng: &mut fastrand::Rng) -> CompactString {
     name
 }
 
-/// Sets what an update may not change, before it is validated: the client may leave it out.
+/// Sets immutable fields that the client may omit, before the update is validated.
 pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     let (new, old) = (&mut new.metadata, &old.metadata);
     new.generation = old.generation;
@@ -87,13 +87,12 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     }
 }
 
-/// Whether an update of `lease` that sets another `renewTime` and nothing else is valid and does no more than that,
-/// whatever the time is.
+/// Whether a renewal of `lease` that only sets another `renewTime` is valid and changes nothing else, at any time.
 #[must_use]
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();
     sent.metadata.resource_version = "1".into();
-    // A time that is not read as it is written would become another one.
+    // A time that does not read back as written would change.
     let reads_back = |seconds: i64| seconds != ZERO_TIME_SECONDS && YEARS_OF_FOUR_DIGITS_SECONDS.contains(&seconds);
     let times = lease.metadata.managed_fields.entries().iter().filter_map(|entry| entry.time);
     lease.spec.renew_time.is_some()
@@ -110,7 +109,7 @@ const ZERO_TIME_SECONDS: i64 = -62_135_596_800;
 /// 0000-01-01T00:00:00Z to 9999-12-31T23:59:59Z.
 const YEARS_OF_FOUR_DIGITS_SECONDS: std::ops::RangeInclusive<i64> = -62_167_219_200..=253_402_300_799;
 
-/// Whether an update let go of the last thing that held a Lease whose deletion was asked for (apiserver
+/// Whether an update removed the last finalizer of a Lease that is being deleted (apiserver
 /// `registry/generic/registry`, `ShouldDeleteDuringUpdate`).
 #[must_use]
 pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
@@ -119,22 +118,22 @@ pub fn is_finalized_by_update(new: &ObjectMeta, old: &ObjectMeta) -> bool {
         && matches!(old.deletion_grace_period_seconds, None | Some(0))
 }
 
-/// What a deletion asks for its dependents.
+/// What a deletion does to dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// Nothing said: what the finalizers that are there say.
+    /// Not specified: the existing finalizers decide.
     #[default]
     Unspecified,
-    /// They go when this has gone.
+    /// Delete the dependents afterwards.
     Background,
-    /// They go first.
+    /// Delete the dependents first.
     Foreground,
-    /// They stay.
+    /// Keep the dependents.
     Orphan,
 }
 
-/// The finalizers of an object that is to be deleted (apiserver `deletionFinalizersForGarbageCollection`): those of
-/// the garbage collector are put in or taken out, the others stay in their order.
+/// Returns the finalizers of an object to be deleted (apiserver `deletionFinalizersForGarbageCollection`). Those of the
+/// garbage collector are added or removed; the others keep their order.
 #[must_use]
 pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagation) -> Vec<CompactString> {
     let has = |name: &str| finalizers.iter().any(|f| f == name);
@@ -157,7 +156,7 @@ pub fn deletion_finalizers(finalizers: &[CompactString], propagation: Propagatio
     all
 }
 
-/// A Lease that finalizers hold, with its deletion asked for. Asking again changes nothing.
+/// Returns a Lease marked for deletion and held by finalizers. Marking it again changes nothing.
 #[must_use]
 pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Time) -> Lease {
     let mut lease = old.clone();
@@ -166,7 +165,7 @@ pub fn marked_for_deletion(old: &Lease, finalizers: Vec<CompactString>, now: Tim
     if meta.deletion_timestamp.is_none() && meta.generation > 0 {
         meta.generation = meta.generation.saturating_add(1);
     }
-    // One that a client has set may be still to come.
+    // A client may have set a time in the future.
     meta.deletion_timestamp = Some(meta.deletion_timestamp.map_or(now, |asked| asked.min(now)));
     meta.deletion_grace_period_seconds = Some(0);
     lease

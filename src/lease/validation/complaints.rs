@@ -2,25 +2,25 @@
 
 use crate::api_error::{FieldError, FieldErrorKind};
 
-/// A list of complaints that a hostile object cannot grow beyond reason.
+/// A list of complaints with a bound, so that a hostile object cannot make it large.
 ///
-/// kube-apiserver has no such bound: with a complaint for each of a hundred thousand owners, each quoting all of them,
-/// one request would occupy the server for minutes. What is past the bound is dropped; the request fails anyway.
+/// kube-apiserver has no such bound. A hundred thousand owners could each cause a complaint that quotes all of them,
+/// and occupy the server for minutes. Complaints beyond the bound are dropped; the request fails anyway.
 #[derive(Default)]
 pub(crate) struct Complaints {
     /// The complaints, in order.
     pub(crate) all: Vec<FieldError>,
-    /// Bytes of the rendered values in `all`.
+    /// Bytes of all rendered values in `all`.
     value_bytes: usize,
 }
 
 impl Complaints {
-    /// Maximum number of complaints that are kept.
+    /// Most complaints kept.
     const COUNT_MAX: usize = 256;
-    /// Bytes of values after which no complaint is kept any more. The one that crosses it is.
+    /// Bytes of values beyond which no complaint is kept. The complaint that crosses this limit is kept.
     const VALUE_BYTES_MAX: usize = 256 * 1024;
 
-    /// Whether another complaint would be dropped: then it need not be made.
+    /// Whether another complaint would be dropped and need not be made.
     pub(crate) fn is_full(&self) -> bool {
         self.all.len() >= Self::COUNT_MAX || self.value_bytes >= Self::VALUE_BYTES_MAX
     }
@@ -39,8 +39,8 @@ impl Complaints {
         self.all.push(complaint);
     }
 
-    /// The complaints, each once, where it stands first. So kube-apiserver has those of an object, and not those of
-    /// options (apimachinery `util/validation/field`, `ErrorList.Filter`).
+    /// Returns the complaints without repeats, in order of first occurrence. kube-apiserver does this for objects, not
+    /// for options (apimachinery `util/validation/field`, `ErrorList.Filter`).
     pub(crate) fn into_distinct(self) -> Vec<FieldError> {
         let mut distinct = Vec::new();
         for complaint in self.all {
@@ -51,7 +51,7 @@ impl Complaints {
         distinct
     }
 
-    /// One `Invalid value` for each of `details`.
+    /// Adds one `Invalid value` for each of `details`.
     #[cold]
     pub(crate) fn push_invalid(&mut self, field: &str, value: &str, details: Vec<String>) {
         for detail in details {

@@ -1,12 +1,12 @@
-//! Formats of names, label keys and label values, and kube-apiserver's words for what does not fit.
+//! Formats of names, label keys and label values, with kube-apiserver's messages for violations.
 //!
-//! Each format has a test that costs one pass over the bytes and nothing else, and a `*_complaints` that is only
-//! called on what failed it. The formats are regular expressions in Kubernetes ("Object Names and IDs", "Labels and
-//! Selectors"); they are plain scans here, on bytes, because every byte that they allow is ASCII.
+//! Each format has a check that costs one pass over the bytes, and a `*_complaints` function for input that failed it.
+//! Kubernetes defines the formats as regular expressions ("Object Names and IDs", "Labels and Selectors"). Here they
+//! are plain scans of bytes, since every allowed byte is ASCII.
 
-/// Maximum number of bytes of a DNS subdomain (RFC 1123).
+/// Longest DNS subdomain (RFC 1123), in bytes.
 const SUBDOMAIN_BYTES_MAX: usize = 253;
-/// Maximum number of bytes of a DNS label, of the name part of a qualified name and of a label value.
+/// Longest DNS label, name part of a qualified name, or label value, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
 const SUBDOMAIN_MESSAGE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -14,13 +14,13 @@ const LABEL_MESSAGE: &str = "a lowercase RFC 1123 label must consist of lower ca
 const QUALIFIED_NAME_MESSAGE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE_MESSAGE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// Whether `name` is a DNS subdomain (RFC 1123): what an object's name must be.
+/// Whether `name` is a DNS subdomain (RFC 1123), as an object's name must be.
 #[must_use]
 pub fn is_dns_subdomain(name: &[u8]) -> bool {
     name.len() <= SUBDOMAIN_BYTES_MAX && has_subdomain_form(name, false)
 }
 
-/// What keeps `name` from being a DNS subdomain.
+/// Returns why `name` is no DNS subdomain.
 #[cold]
 #[must_use]
 pub fn dns_subdomain_complaints(name: &[u8]) -> Vec<String> {
@@ -38,13 +38,13 @@ fn subdomain_complaints(name: &[u8], too_long: fn(usize) -> String) -> Vec<Strin
     complaints
 }
 
-/// Whether `name` is a DNS label (RFC 1123): what a namespace's name must be.
+/// Whether `name` is a DNS label (RFC 1123), as a namespace's name must be.
 #[must_use]
 pub fn is_dns_label(name: &[u8]) -> bool {
     name.len() <= LABEL_BYTES_MAX && has_label_form(name, false)
 }
 
-/// What keeps `name` from being a DNS label.
+/// Returns why `name` is no DNS label.
 #[cold]
 #[must_use]
 pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
@@ -59,32 +59,31 @@ pub fn dns_label_complaints(name: &[u8]) -> Vec<String> {
     complaints
 }
 
-/// Whether `key` is a qualified name: a label key, a finalizer.
+/// Whether `key` is a qualified name, such as a label key or a finalizer.
 #[must_use]
 pub fn is_qualified_name(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), false)
 }
 
-/// Whether `key` is the key of an annotation: a qualified name whose prefix may have upper-case letters.
+/// Whether `key` is an annotation key: a qualified name whose prefix may have upper-case letters.
 ///
-/// Keys with other than ASCII characters are refused here and get a second look by
-/// [`annotation_key_complaints`], which folds them as Go does.
+/// Keys with non-ASCII characters fail here; [`annotation_key_complaints`] then folds them as Go does.
 #[must_use]
 pub fn is_annotation_key(key: &str) -> bool {
     has_qualified_form(key.as_bytes(), true)
 }
 
-/// What keeps `key` from being the key of an annotation.
+/// Returns why `key` is no annotation key.
 #[cold]
 #[must_use]
 pub fn annotation_key_complaints(key: &str) -> Vec<String> {
-    // Go folds one character to one character, which for U+0130 is not what Rust does.
+    // Go folds one character to one character; Rust does not for U+0130.
     let folded: String =
         key.chars().map(|c| if c == '\u{130}' { 'i' } else { c.to_lowercase().next().unwrap_or(c) }).collect();
     qualified_name_complaints(&folded)
 }
 
-/// What keeps `key` from being a qualified name.
+/// Returns why `key` is no qualified name.
 #[cold]
 #[must_use]
 pub fn qualified_name_complaints(key: &str) -> Vec<String> {
@@ -118,13 +117,13 @@ pub fn qualified_name_complaints(key: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `value` may be a label's value.
+/// Whether `value` is a valid label value.
 #[must_use]
 pub fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= LABEL_BYTES_MAX && has_name_form(value.as_bytes()))
 }
 
-/// What keeps `value` from being a label's value.
+/// Returns why `value` is no label value.
 #[cold]
 #[must_use]
 pub fn label_value_complaints(value: &str) -> Vec<String> {
@@ -138,14 +137,14 @@ pub fn label_value_complaints(value: &str) -> Vec<String> {
     complaints
 }
 
-/// Whether `name` can be one segment of a path, or with `prefix` the beginning of one.
+/// Whether `name` can be a path segment, or with `prefix` the beginning of one.
 #[must_use]
 pub fn is_path_segment(name: &str, prefix: bool) -> bool {
     let reserved = !prefix && (name == "." || name == "..");
     !reserved && !name.bytes().any(|b| b == b'/' || b == b'%')
 }
 
-/// What keeps `name` from being a segment of a path.
+/// Returns why `name` is no path segment.
 #[cold]
 #[must_use]
 pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
@@ -156,36 +155,36 @@ pub fn path_segment_complaints(name: &str, prefix: bool) -> Vec<String> {
     forbidden.map(|c| format!("may not contain '{c}'")).collect()
 }
 
-/// Of the name of an object or a namespace.
+/// Message for the name of an object or a namespace.
 fn too_long(characters_max: usize) -> String {
     format!("must be no more than {characters_max} characters")
 }
 
-/// Of a label key, with its prefix, or a label value.
+/// Message for a label key, including its prefix, or a label value.
 fn too_many_bytes(bytes_max: usize) -> String {
     format!("must be no more than {bytes_max} bytes")
 }
 
-/// Labels joined by dots, at any length. `fold` takes upper case for lower.
+/// Checks labels joined by dots, of any length. `fold` accepts upper case.
 fn has_subdomain_form(name: &[u8], fold: bool) -> bool {
     name.split(|&b| b == b'.').all(|label| has_label_form(label, fold))
 }
 
-/// Letters, digits and inner dashes, at any length. `fold` takes upper case for lower.
+/// Checks letters, digits and inner dashes, of any length. `fold` accepts upper case.
 fn has_label_form(label: &[u8], fold: bool) -> bool {
     let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || (fold && b.is_ascii_uppercase());
     let (Some(&first), Some(&last)) = (label.first(), label.last()) else { return false };
     alphanumeric(first) && alphanumeric(last) && label.iter().all(|&b| alphanumeric(b) || b == b'-')
 }
 
-/// The name part of a qualified name, at any length.
+/// Checks the name part of a qualified name, of any length.
 fn has_name_form(name: &[u8]) -> bool {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else { return false };
     let inner = |&b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && name.iter().all(inner)
 }
 
-/// An optional DNS subdomain and a slash, then a name.
+/// Checks an optional DNS subdomain and a slash, then a name.
 fn has_qualified_form(key: &[u8], fold: bool) -> bool {
     let name = match memchr::memchr(b'/', key) {
         None => key,

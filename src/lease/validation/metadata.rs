@@ -1,4 +1,4 @@
-//! What must hold of an object's metadata, of whatever kind it is, and of a change of it.
+//! Rules for the metadata of any object, and for changes of it.
 
 use super::complaints::Complaints;
 use super::format::{
@@ -15,7 +15,7 @@ use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use compact_str::CompactString;
 use std::collections::BTreeSet;
 
-/// What a name must look like: the Lease's own rule, or that of every resource.
+/// The rule for names: the Lease's own, or that of every resource.
 #[derive(Clone, Copy)]
 pub(super) enum NameRule {
     DnsSubdomain,
@@ -38,7 +38,7 @@ impl NameRule {
         }
     }
 
-    /// What keeps `prefix` from being the beginning of a generated name.
+    /// Returns why `prefix` cannot begin a generated name.
     fn prefix_complaints(self, prefix: &str) -> Vec<String> {
         match self {
             Self::DnsSubdomain => dns_subdomain_complaints(&with_trailing_dash_masked(prefix)),
@@ -48,8 +48,8 @@ impl NameRule {
     }
 }
 
-/// A prefix may end with a dash, so one stands aside for a letter. Go cuts two bytes and appends one, which lets a bad
-/// character before the dash pass here; the generated name is then refused for it.
+/// Replaces a trailing dash, which a prefix may have, by a letter. Go cuts two bytes and appends one, so a bad
+/// character before the dash passes here. The generated name is then refused because of it.
 fn with_trailing_dash_masked(prefix: &str) -> Vec<u8> {
     let mut bytes = prefix.as_bytes().to_vec();
     if bytes.len() > 1 && bytes.last() == Some(&b'-') {
@@ -121,10 +121,10 @@ pub(super) fn validate_metadata_update(new: &ObjectMeta, old: &ObjectMeta, compl
     validate_managed_fields(&new.managed_fields, complaints);
 }
 
-/// Maximum number of bytes of the name of a subresource.
+/// Longest name of a subresource, in bytes.
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
-/// Names in entries that a client made up; those that the server makes are valid.
+/// Checks the names in a client's entries; the server's own names are valid.
 fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     for (index, entry) in list.entries().iter().enumerate() {
         if complaints.is_full() {
@@ -141,10 +141,10 @@ fn validate_managed_fields(list: &ManagedFields, complaints: &mut Complaints) {
     }
 }
 
-/// Maximum number of bytes of a field manager's name.
+/// Longest name of a field manager, in bytes.
 pub(crate) const FIELD_MANAGER_BYTES_MAX: usize = 128;
 
-/// A field manager has a short name of characters that can be seen.
+/// Checks a field manager's name: short, and of printable characters.
 pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mut Complaints) {
     if manager.len() > FIELD_MANAGER_BYTES_MAX {
         let kind = FieldErrorKind::TooLong { bytes_max: FIELD_MANAGER_BYTES_MAX };
@@ -159,7 +159,7 @@ pub(crate) fn validate_field_manager(field: &str, manager: &str, complaints: &mu
     }
 }
 
-/// Labels come by key; in kube-apiserver they come in no order.
+/// Checks labels in key order; kube-apiserver checks them in no order.
 fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     for (key, value) in labels.iter() {
         if !is_qualified_name(key) {
@@ -174,7 +174,7 @@ fn validate_labels(labels: &StringMap, complaints: &mut Complaints) {
     }
 }
 
-/// Maximum number of bytes of all keys and values of the annotations together.
+/// Most bytes of all keys and values of the annotations together.
 pub(crate) const ANNOTATION_BYTES_MAX: usize = 256 * 1024;
 
 fn validate_annotations(annotations: &StringMap, complaints: &mut Complaints) {
@@ -228,7 +228,7 @@ fn validate_owner_references(owners: &[OwnerReference], complaints: &mut Complai
     }
 }
 
-/// `apiVersion` taken apart. One with two slashes has neither part.
+/// Splits `apiVersion` into group and version. Both are empty if it has two slashes.
 fn group_and_version(api_version: &str) -> (&str, &str) {
     match api_version.split_once('/') {
         None => ("", api_version),
@@ -254,7 +254,7 @@ fn validate_finalizers(metadata: &ObjectMeta, complaints: &mut Complaints) {
     }
 }
 
-/// While an object is being deleted its finalizers can only go.
+/// Checks that no finalizers are added while an object is being deleted.
 fn validate_no_new_finalizers(new: &ObjectMeta, old: &ObjectMeta, complaints: &mut Complaints) {
     if new.finalizers == old.finalizers {
         return;

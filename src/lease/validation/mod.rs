@@ -1,8 +1,8 @@
-//! What must hold of a Lease before it is stored, in kube-apiserver's order and words.
+//! Validation of a Lease before it is stored, in kube-apiserver's order and words.
 //!
-//! Pure functions from objects to complaints. A valid Lease costs one pass over its strings and no allocation, since
-//! these run on each write that goes the general way. Fields that the server sets (`uid`, `creationTimestamp`, the
-//! namespace of the path, a generated name) are in place before; nothing is changed here.
+//! These are pure functions from objects to complaints. A valid Lease costs one pass over its strings without
+//! allocation, since they run on every write of the general path. The server's fields (`uid`, `creationTimestamp`, the
+//! path's namespace, a generated name) are set before. Validation changes nothing.
 
 pub(crate) mod complaints;
 pub mod format;
@@ -19,10 +19,10 @@ pub(crate) use metadata::{ANNOTATION_BYTES_MAX, FIELD_MANAGER_BYTES_MAX, validat
 use metadata::{NameRule, validate_metadata, validate_metadata_update};
 pub(crate) use render::push_json_owner;
 
-/// Everything that forbids to create `lease`; empty if nothing does.
+/// Returns everything that forbids to create `lease`; empty if it is valid.
 ///
-/// The rules of the resource come first. Only if they hold do those of every resource speak, which add nothing to them
-/// but for a `generateName` that no path can carry.
+/// The Lease's own rules come first. If they hold, the rules of every resource follow. These only add a check that a
+/// path can carry `generateName`.
 #[must_use]
 pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -34,14 +34,13 @@ pub fn validate_create(lease: &Lease) -> Vec<FieldError> {
     complaints.into_distinct()
 }
 
-/// Everything that forbids to replace `old` by `new`; empty if nothing does.
+/// Returns everything that forbids to replace `old` by `new`; empty if the update is valid.
 ///
-/// `new` carries the `resourceVersion` that the client named, or that of the object that a patch was applied to, and
-/// the fields that an update inherits from `old` where it is silent (`uid`, `generation`, the times of creation and
-/// deletion).
+/// `new` has the `resourceVersion` that the client sent, or that of the patched object. It also has the fields that an
+/// update inherits from `old` if omitted (`uid`, `generation`, the times of creation and deletion).
 ///
-/// The rules of every resource and those of the Lease both ask for the unchangeable fields, and in part for the same
-/// as the rules of a creation; each complaint stands once.
+/// The rules of every resource and those of the Lease both check immutable fields and repeat rules of a creation. Each
+/// complaint is listed once.
 #[must_use]
 pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     let mut complaints = Complaints::default();
@@ -51,13 +50,13 @@ pub fn validate_update(new: &Lease, old: &Lease) -> Vec<FieldError> {
     complaints.into_distinct()
 }
 
-/// How many entries an object's metadata has of what is bounded by [`METADATA_ENTRIES_MAX`].
+/// Returns the number of metadata entries that [`METADATA_ENTRIES_MAX`] bounds.
 #[must_use]
 pub fn entry_count(meta: &ObjectMeta) -> usize {
     meta.labels.len() + meta.annotations.len() + meta.owner_references.len() + meta.finalizers.len()
 }
 
-/// That there are too many entries; empty if there are not. To be asked before they are looked at one by one.
+/// Returns a complaint if there are too many entries, else nothing. Call it before the entries are checked one by one.
 #[must_use]
 pub fn validate_entry_count(count: usize) -> Vec<FieldError> {
     let kind = FieldErrorKind::TooMany { count, count_max: METADATA_ENTRIES_MAX };
@@ -88,8 +87,8 @@ fn validate_spec(spec: &LeaseSpec, complaints: &mut Complaints) {
     }
 }
 
-/// A strategy is one that Kubernetes defines, or somebody's own under a prefix. That its field is named twice in the
-/// path is how kube-apiserver has it.
+/// Checks a strategy: one defined by Kubernetes, or a custom one with a prefix. kube-apiserver too repeats the field
+/// name in the path.
 fn validate_strategy(strategy: &str, complaints: &mut Complaints) {
     const FIELD: &str = "spec.strategy.strategy";
     const DEFINED: &str = "OldestEmulationVersion";

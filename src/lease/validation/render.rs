@@ -1,20 +1,20 @@
-//! Values as kube-apiserver shows them in a complaint.
+//! Values in the form of kube-apiserver's complaints.
 //!
-//! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else, a string of a
-//! named type or behind a pointer too, goes through Go's `json.Marshal`, which is what these functions write.
+//! A plain string is quoted as Go source ([`go_quoted`](crate::go::quote::go_quoted)). Everything else goes through
+//! Go's `json.Marshal`, even a string of a named type or behind a pointer. These functions write that form.
 
 use crate::go::json::{into_text, push_string};
 use crate::lease::OwnerReference;
 use crate::timestamp::{Time, is_zero_time, push_time};
 
-/// An owner as Go's `json.Marshal` writes it.
+/// Formats an owner like Go's `json.Marshal`.
 pub(crate) fn json_owner(owner: &OwnerReference) -> String {
     let mut out = Vec::new();
     push_json_owner(&mut out, owner);
     into_text(out)
 }
 
-/// A list of owners as Go's `json.Marshal` writes it.
+/// Formats a list of owners like Go's `json.Marshal`.
 pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     let mut out = vec![b'['];
     for (index, owner) in owners.iter().enumerate() {
@@ -27,7 +27,7 @@ pub(crate) fn json_owners(owners: &[OwnerReference]) -> String {
     into_text(out)
 }
 
-/// Appends an owner as Go's `json.Marshal` writes it: its first four fields have no `omitempty`.
+/// Appends an owner like Go's `json.Marshal`: its first four fields have no `omitempty`.
 pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.extend_from_slice(b"{\"apiVersion\":");
     push_string(out, &owner.api_version);
@@ -46,7 +46,7 @@ pub(crate) fn push_json_owner(out: &mut Vec<u8>, owner: &OwnerReference) {
     out.push(b'}');
 }
 
-/// A time as Go's `json.Marshal` writes it; `null` for none and for Go's zero time.
+/// Formats a time like Go's `json.Marshal`; `null` for an absent time and for Go's zero time.
 pub(crate) fn json_time(time: Option<Time>) -> String {
     let Some(time) = time.filter(|time| !is_zero_time(*time)) else { return "null".to_owned() };
     let mut out = vec![b'"'];
