@@ -1,18 +1,18 @@
-//! Bytes to JSON values, and Go's words for what it does not take. That a patch is no JSON at all a client hears in
-//! other words, whatever else is wrong with it: see [`is_json`].
+//! Decodes bytes to JSON values, with Go's messages for invalid input. A patch that is no JSON at all has its own
+//! message, whatever else is wrong: see [`is_json`].
 
 use crate::api_error::ApiError;
 use crate::codec::json::{Repaired, repaired};
 use serde_json::Value;
 
-/// Whether a patch is JSON for Go, which takes text that is not UTF-8 and 10,000 levels.
+/// Whether a patch is JSON for Go, which accepts text that is not UTF-8 and 10,000 levels.
 #[cold]
 #[must_use]
 pub fn is_json(patch: &[u8]) -> bool {
     repaired(patch).is_ok()
 }
 
-/// The value that a patch's body is.
+/// Decodes the body of a patch.
 ///
 /// Bytes that are not UTF-8 become U+FFFD, as in Go.
 ///
@@ -22,18 +22,18 @@ pub(super) fn decode_patch(patch: &[u8]) -> Result<Value, ApiError> {
     decode_json(patch).map_err(|words| bad_patch(&words))
 }
 
-/// The value that a patch's body is.
+/// Decodes the body of a patch.
 ///
 /// # Errors
-/// Go's bare words if it is no JSON or too deep.
+/// Go's bare message if it is no JSON or too deep.
 pub(super) fn decode_json(patch: &[u8]) -> Result<Value, String> {
     decode_json_for(patch, Some("value"))
 }
 
-/// The value that a patch's body is. `target` is where Go puts the numbers in it; without one they may be of any size.
+/// Decodes the body of a patch. `target` is Go's destination of the numbers in it; without one they may have any size.
 ///
 /// # Errors
-/// Go's bare words if it is no JSON or too deep.
+/// Go's bare message if it is no JSON or too deep.
 pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let mut value = match serde_json::from_slice(patch) {
         Ok(value) => value,
@@ -43,7 +43,7 @@ pub(super) fn decode_json_for(patch: &[u8], target: Option<&str>) -> Result<Valu
     Ok(value)
 }
 
-/// What only Go takes: text that is not UTF-8, halves of surrogate pairs.
+/// Decodes text that only Go accepts: invalid UTF-8, halves of surrogate pairs.
 #[cold]
 fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> {
     let Repaired { json, huge_number } = repaired(patch)?;
@@ -56,8 +56,8 @@ fn decode_repaired(patch: &[u8], target: Option<&str>) -> Result<Value, String> 
     })
 }
 
-/// `-0` is an integer for Go, and a float for `serde_json`. Recursion ends with the value, whose depth its decoding has
-/// limited.
+/// Turns `-0` into an integer, as it is for Go; for `serde_json` it is a float. The recursion depth is that of the
+/// value, which its decoding has limited.
 fn unsign_zeros(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() && n.as_f64() == Some(0.0) && n.as_f64().is_some_and(f64::is_sign_negative) => {
@@ -69,34 +69,34 @@ fn unsign_zeros(value: &mut Value) {
     }
 }
 
-/// The value of the object to patch, which this server has written itself.
+/// Decodes the object to patch, which this server has encoded.
 ///
 /// # Errors
-/// 500 if it is no JSON, which cannot be.
+/// 500 if it is no JSON, which cannot happen.
 pub(super) fn decode_current(current: &[u8]) -> Result<Value, ApiError> {
     serde_json::from_slice(current).map_err(|error| internal(&error))
 }
 
-/// The bytes of a patched value.
+/// Encodes a patched value.
 ///
 /// # Errors
-/// 500 if it cannot be written, which cannot be.
+/// 500 if it cannot be encoded, which cannot happen.
 pub(super) fn encode(patched: &Value) -> Result<Vec<u8>, ApiError> {
     serde_json::to_vec(patched).map_err(|error| internal(&error))
 }
 
-/// 400 for a patch that does not decode.
+/// Returns 400 for a patch that cannot be decoded.
 #[cold]
 pub(super) fn bad_patch(why: &str) -> ApiError {
     ApiError::BadRequest { message: format!("error decoding patch: {why}") }
 }
 
-/// Go's words for a value that it cannot put in `target`.
+/// Returns Go's message for a value that does not fit into `target`.
 pub(super) fn bad_type_words(value: &Value, target: &str) -> String {
     format!("json: cannot unmarshal {} into Go {target}", type_word(value))
 }
 
-/// What Go calls the type of a value that it cannot put somewhere.
+/// Returns Go's name for the type of such a value.
 pub(super) fn type_word(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

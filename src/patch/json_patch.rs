@@ -1,9 +1,9 @@
 //! JSON patch (RFC 6902), as kube-apiserver applies it.
 //!
-//! Where its library departs from the RFC: `replace` makes a member that is not there; a `value` that is not given is
-//! `null`, and a member that is not there is copied and tested as `null`; an index below zero counts from the end; what
-//! stands before the first slash of a path is passed over; and nothing but `test` and `replace` takes the whole
-//! document. Unlike it, `test` compares values and not their spelling.
+//! kube-apiserver's library departs from the RFC. `replace` creates a missing member. A missing `value` is `null`, and
+//! a missing member is copied and tested as `null`. A negative index counts from the end. Text before the first slash
+//! of a path is ignored. Only `test` and `replace` accept the whole document. Unlike the library, `test` here compares
+//! values, not their spelling.
 
 use super::decode::{bad_patch, bad_type_words, decode_current, decode_json_for, encode, type_word};
 use crate::api_error::ApiError;
@@ -13,18 +13,16 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
 
-/// Maximum number of operations in one patch.
+/// Most operations in one patch.
 const OPERATIONS_MAX: usize = 10_000;
-/// Maximum number of bytes of JSON that all `copy` operations together may add: kube-apiserver's
-/// `JSONPatchMaxCopyBytes`.
+/// Most bytes of JSON that all `copy` operations together may add: kube-apiserver's `JSONPatchMaxCopyBytes`.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
-/// Maximum number of values that all operations together may look at or shift. A patch brings at most
-/// [`PATCH_VALUES_MAX`] and may copy as many; only one that moves much many times gets here. kube-apiserver has no such
-/// limit.
+/// Most values that all operations together may visit or shift. A patch has at most [`PATCH_VALUES_MAX`] values and may
+/// copy as many, so only repeated large moves reach this limit. kube-apiserver has no such limit.
 const VISITS_MAX: usize = 4 * 1024 * 1024;
 
-/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, an operation of the wrong
-/// form is not minded before its turn has come.
+/// Applies a JSON patch to an object, all of its operations or none. Unless `is_checked`, a malformed operation fails
+/// only when its turn comes.
 ///
 /// # Errors
 /// 400 if the patch is not a list of operations, 413 if it has too many, 422 if one of them does not apply.
@@ -54,7 +52,7 @@ pub fn apply_json_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resul
     encode(&work.document)
 }
 
-/// Whether an operation decodes; whether it makes sense is seen when it is applied.
+/// Checks that an operation decodes; its meaning is checked when it is applied.
 fn check_form(operation: &Value) -> Result<(), ApiError> {
     match operation {
         Value::Null => Ok(()),
@@ -71,8 +69,8 @@ fn bad_type(value: &Value, target: &str) -> ApiError {
     bad_patch(&format!("json: cannot unmarshal {} into Go {target}", type_word(value)))
 }
 
-/// A document on its way, and what the patch has cost so far. Invariant: it is at most [`DOCUMENT_DEPTH_MAX`] deep, so
-/// that whatever recurses over it ends.
+/// The document being patched, and the cost of the patch so far. Invariant: the document is at most
+/// [`DOCUMENT_DEPTH_MAX`] deep, which bounds recursion over it.
 struct Work {
     document: Value,
     copied_bytes: usize,
@@ -80,7 +78,7 @@ struct Work {
     visits: usize,
 }
 
-/// Every refusal is the same to the client, so there is nothing to tell but that it is one: `None`.
+/// Every refusal looks the same to the client, so `None` suffices.
 impl Work {
     fn apply(&mut self, mut operation: Map<String, Value>) -> Option<()> {
         let mut text = |name: &str| match operation.remove(name) {
@@ -89,7 +87,7 @@ impl Work {
         };
         let (op, path, from) = (text("op")?, text("path"), text("from"));
         let value = operation.remove("value");
-        // What a `move` without a path has taken out is not missed: the whole patch is void.
+        // A `move` without a path loses its value, but the whole patch fails.
         let path = path?;
         match op.as_str() {
             "add" => self.add(&path, value.unwrap_or_default()),
@@ -177,7 +175,7 @@ impl Work {
         equal.then_some(())
     }
 
-    /// Whether `value` may stand at `path` without making the document too deep.
+    /// Checks that `value` at `path` does not make the document too deep.
     fn check_depth(&mut self, path: &str, value: &Value) -> Option<()> {
         let above = path.bytes().filter(|&b| b == b'/').count();
         let below = height(value, &mut self.visits)?;
@@ -185,7 +183,7 @@ impl Work {
     }
 }
 
-/// The object or array that holds the end of `path`, and the name of that end in it.
+/// Returns the object or array that holds the end of `path`, and its key there.
 fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut Value, Cow<'p, str>)> {
     let (parents, key) = path.rsplit_once('/')?;
     let container = parents.split('/').skip(1).try_fold(document, |at, token| match at {
@@ -199,7 +197,7 @@ fn container<'d, 'p>(document: &'d mut Value, path: &'p str) -> Option<(&'d mut 
     Some((container, unescaped(key)))
 }
 
-/// The value at `path`; null for a member that is not there.
+/// Returns the value at `path`; null for a missing member.
 fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     const NULL: &Value = &Value::Null;
     let (container, key) = container(document, path)?;
@@ -210,7 +208,7 @@ fn found<'d>(document: &'d mut Value, path: &str) -> Option<&'d Value> {
     }
 }
 
-/// The place that `key` names among `len`; one below zero counts from the end.
+/// Returns the index that `key` names among `len`; a negative one counts from the end.
 fn index(key: &str, len: usize) -> Option<usize> {
     let at = parse_int(key).ok()?;
     let distance = usize::try_from(at.unsigned_abs()).ok()?;
@@ -218,16 +216,17 @@ fn index(key: &str, len: usize) -> Option<usize> {
     (at < len).then_some(at)
 }
 
-/// A token of a path without its escapes (RFC 6901 §4).
+/// Removes the escapes of a path token (RFC 6901 §4).
 fn unescaped(token: &str) -> Cow<'_, str> {
     if !token.contains('~') {
         return Cow::Borrowed(token);
     }
-    // `~01` is `~1`: slashes first, or it would become one.
+    // `~01` means `~1`: replace slashes first, or it would become one.
     Cow::Owned(token.replace("~1", "/").replace("~0", "~"))
 }
 
-/// Levels of arrays and objects in `value`, counting every value as visited. Recursion ends at [`DOCUMENT_DEPTH_MAX`].
+/// Returns the levels of arrays and objects in `value`, and counts every value as visited. Recursion ends at
+/// [`DOCUMENT_DEPTH_MAX`].
 fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     count(visits, 1)?;
     let mut highest = |below: &mut dyn Iterator<Item = &Value>| {
@@ -244,13 +243,13 @@ fn height(value: &Value, visits: &mut usize) -> Option<usize> {
     }
 }
 
-/// Counts `more` visits, unless they are too many.
+/// Counts `more` visits; `None` if there are too many.
 fn count(visits: &mut usize, more: usize) -> Option<()> {
     *visits += more;
     (*visits <= VISITS_MAX).then_some(())
 }
 
-/// A sink that only counts, and is full at a limit.
+/// A writer that only counts bytes, up to a limit.
 struct ByteCount {
     bytes: usize,
     bytes_max: usize,

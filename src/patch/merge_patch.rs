@@ -4,8 +4,8 @@ use super::decode::{bad_patch, decode_current, decode_json_for, decode_patch, en
 use crate::api_error::ApiError;
 use serde_json::{Map, Value};
 
-/// Applies a merge patch to an object: what the patch names is replaced, `null` removes, objects merge. Unless
-/// `is_checked`, a list takes the place of all.
+/// Applies a merge patch to an object: named members are replaced, `null` removes, objects merge. Unless `is_checked`,
+/// a list replaces the whole object.
 ///
 /// # Errors
 /// 400 if the patch is not a JSON object.
@@ -34,14 +34,14 @@ pub fn apply_merge_patch(current: &[u8], patch: &[u8], is_checked: bool) -> Resu
     encode(&document)
 }
 
-/// Recursion ends with the patch, whose depth its decoding has limited.
+/// Merges a patch into an object. The recursion depth is that of the patch, which its decoding has limited.
 fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (key, mut value) in patch {
         match (document.get_mut(&key), value) {
             (_, Value::Null) => _ = document.remove(&key),
             (Some(Value::Object(members)), Value::Object(patch)) => merge(members, patch),
-            // In place of an object a value goes in as it is; anywhere else without its nulls, those in the objects
-            // of an array too, which RFC 7386 would keep.
+            // A value that replaces an object keeps its nulls. Any other value loses them, even in objects within an
+            // array, where RFC 7386 would keep them.
             (Some(found @ Value::Object(_)), other) => *found = other,
             (_, other) => {
                 value = other;
@@ -52,7 +52,7 @@ fn merge(document: &mut Map<String, Value>, patch: Map<String, Value>) {
     }
 }
 
-/// Removes members that are null, at any depth. Elements that are null stay.
+/// Removes null members at any depth. Null elements stay.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,13 +1,12 @@
-//! Patches: from the JSON of an object and the body of a PATCH to the JSON of the object as it shall be.
+//! Patches: functions from an object's JSON and the body of a PATCH to the JSON of the new object.
 //!
-//! JSON patch and merge patch follow the library that kube-apiserver uses (evanphx/json-patch v4) where it departs from
-//! its RFC, since clients have come to rely on it. What comes out is not yet a Lease: the caller decodes and validates
-//! it.
+//! JSON patch and merge patch follow kube-apiserver's library (evanphx/json-patch v4) where it departs from its RFC,
+//! since clients rely on it. The result is not a Lease yet: the caller decodes and validates it.
 //!
-//! The work is bounded whatever the patch: by its size, by the number of values in it and of operations, by what `copy`
-//! adds and `move` carries, and by depth. Go takes 10,000 levels of nesting; here the limit is that of `serde_json`
-//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)), and a patch cannot build anything deeper by moving
-//! pieces into each other. A Lease has no use for more than six.
+//! The work is bounded for every patch: by its size, its numbers of values and operations, the data that `copy` adds
+//! and `move` carries, and depth. Go accepts 10,000 levels of nesting; the limit here is that of `serde_json`
+//! ([`DOCUMENT_DEPTH_MAX`](crate::limits::DOCUMENT_DEPTH_MAX)). A patch cannot exceed it by moving pieces into each
+//! other. A Lease needs no more than six levels.
 
 mod decode;
 mod json_patch;
@@ -23,7 +22,7 @@ pub use values::check_values;
 
 use crate::api_error::{APPLY_PATCH, ApiError, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH};
 
-/// The kinds of patch that the API knows, by media type.
+/// The API's kinds of patch, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     /// [`APPLY_PATCH`]: server-side apply.
@@ -32,20 +31,20 @@ pub enum PatchType {
     Json,
     /// [`MERGE_PATCH`]: RFC 7386.
     Merge,
-    /// [`STRATEGIC_MERGE_PATCH`]: merging that knows the type.
+    /// [`STRATEGIC_MERGE_PATCH`]: a merge patch that depends on the type.
     StrategicMerge,
 }
 
 impl PatchType {
-    /// Reads a `Content-Type`. Parameters are passed over; the type itself must be spelled as the API spells it.
+    /// Parses a `Content-Type`. Parameters are ignored; the type must be spelled as in the API.
     ///
     /// # Errors
-    /// [`ApiError::UnsupportedPatchType`] for anything else, also for plain `application/json`;
-    /// [`ApiError::UnknownPatchFormat`] if a type of the API is in it, but not as it must be.
+    /// [`ApiError::UnsupportedPatchType`] for any other type, even `application/json`; [`ApiError::UnknownPatchFormat`]
+    /// for an API type in a form that only kube-apiserver's router accepts.
     pub fn from_content_type(content_type: &str) -> Result<Self, ApiError> {
         let without_parameters = |text| str::split_once(text, ';').map_or(text, |(media_type, _)| media_type);
         Self::from_media_type(without_parameters(content_type)).ok_or_else(|| {
-            // go-restful, the router of kube-apiserver, reads a list of types, with spaces around them.
+            // go-restful, kube-apiserver's router, accepts a list of types, with spaces around them.
             let of_router = |text| Self::from_media_type(without_parameters(text).trim_matches(' '));
             if content_type.split(',').any(|text| of_router(text).is_some()) {
                 ApiError::UnknownPatchFormat

@@ -1,10 +1,10 @@
-//! How many values a patch may hold.
+//! The limit on the number of values in a patch.
 
 use crate::api_error::ApiError;
 use crate::limits::PATCH_VALUES_MAX;
 use memchr::memchr2;
 
-/// Checks how many values there are in a patch of JSON, before they are made.
+/// Checks the number of values in a JSON patch before it is decoded.
 ///
 /// # Errors
 /// 413 if there are more than [`PATCH_VALUES_MAX`].
@@ -16,7 +16,7 @@ pub fn check_values(patch: &[u8]) -> Result<(), ApiError> {
     if count <= PATCH_VALUES_MAX { Ok(()) } else { Err(ApiError::TooManyValues { count_max: PATCH_VALUES_MAX }) }
 }
 
-/// Maximum number of values in `json`: behind each comma and each bracket there is one at most, and one is the whole.
+/// Returns the most values that `json` can have: one after each comma and bracket, plus the whole.
 fn values_max(json: &[u8]) -> usize {
     let (mut count, mut rest) = (1, json);
     while let Some((byte, behind)) = rest.split_first() {
@@ -30,7 +30,7 @@ fn values_max(json: &[u8]) -> usize {
     count
 }
 
-/// What follows the quote that ends a text; nothing if none does.
+/// Returns the bytes after the quote that ends a text; empty if there is none.
 fn behind_text(mut text: &[u8]) -> &[u8] {
     while let Some(at) = memchr2(b'"', b'\\', text) {
         let escaped_len = if text.get(at) == Some(&b'\\') { 1 } else { 0 };

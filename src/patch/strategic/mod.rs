@@ -1,7 +1,7 @@
 //! Strategic merge patch: a merge patch that knows the Lease's lists (apimachinery `util/strategicpatch`).
 //!
-//! `finalizers` is a list of strings that merges, `ownerReferences` one of objects that merges by `uid`; any other list
-//! is replaced. Directives: `$patch` (`replace`, `delete`) in an object or in an element, `$retainKeys`,
+//! `finalizers` is a list of strings that merges; `ownerReferences` is a list of objects that merges by `uid`. Any
+//! other list is replaced. Directives: `$patch` (`replace`, `delete`) in an object or in an element, `$retainKeys`,
 //! `$deleteFromPrimitiveList/…` and `$setElementOrder/…`.
 
 use super::decode::{bad_type_words, decode_current, decode_json};
@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 
 type Object = Map<String, Value>;
 
-/// What the body of a strategic merge patch says. It is null, or an object.
+/// Decodes the body of a strategic merge patch: null, or an object.
 ///
 /// # Errors
 /// 400 if it is anything else, or no JSON.
@@ -26,10 +26,10 @@ pub fn decode_strategic_merge_patch(patch: &[u8]) -> Result<Value, ApiError> {
     Err(ApiError::BadRequest { message: bad_type_words(&patch, "value of type map[string]interface {}") })
 }
 
-/// Applies a strategic merge patch to a Lease: the object as it shall be.
+/// Applies a strategic merge patch to a Lease and returns the new object.
 ///
 /// # Errors
-/// 400 if a directive is malformed, 422 for a list of lists, 500 for a directive that makes no sense.
+/// 400 if a directive is malformed, 422 for a list of lists, 500 for a meaningless directive.
 pub fn apply_strategic_merge_patch(current: &[u8], patch: Value) -> Result<Value, ApiError> {
     let members = match patch {
         Value::Object(members) => members,
@@ -46,7 +46,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM_PRIMITIVE_LIST: &str = "$deleteFromPrimitiveList";
 const SET_ELEMENT_ORDER: &str = "$setElementOrder";
 
-/// The Go types that a patch can walk into.
+/// Go types that a patch can descend into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Schema {
     Lease,
@@ -54,7 +54,7 @@ enum Schema {
     ObjectMeta,
     OwnerReference,
     StringMap,
-    /// Something without members.
+    /// A type without members.
     Scalar,
 }
 
@@ -62,9 +62,9 @@ enum Schema {
 struct Field {
     schema: Schema,
     is_list: bool,
-    /// Whether a list takes the patch's elements besides its own.
+    /// Whether the patch's elements are merged into the list.
     merges: bool,
-    /// The member by which the elements of a list are told apart; empty if they are no objects.
+    /// Member that identifies the elements of a list; empty if they are no objects.
     merge_key: &'static str,
 }
 
@@ -118,7 +118,7 @@ const METADATA_SCALARS: &[&str] = &[
     "uid",
 ];
 
-/// Recursion ends with the patch, whose depth its decoding has limited.
+/// Merges a patch into an object. The recursion depth is that of the patch, which its decoding has limited.
 fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Result<Object, ApiError> {
     if let Some(directive) = patch.get(DIRECTIVE) {
         return match directive.as_str() {
@@ -169,7 +169,7 @@ fn merge_objects(mut original: Object, mut patch: Object, schema: Schema) -> Res
     Ok(original)
 }
 
-/// Removes what `$retainKeys` does not name. It must name all that the patch sets.
+/// Removes members that `$retainKeys` does not name. It must name all that the patch sets.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of retainKeys";
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
@@ -188,8 +188,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), ApiError
     Ok(())
 }
 
-/// Merges the lists for which the patch says in which order their elements shall stand, and takes them out of the
-/// patch.
+/// Merges the lists whose element order the patch sets, and removes them from the patch.
 fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema) -> Result<(), ApiError> {
     const MALFORMED: &str = "invalid patch format of setElementOrder list";
     let directives: Vec<String> = patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -219,13 +218,13 @@ fn set_element_orders(original: &mut Object, patch: &mut Object, schema: Schema)
     Ok(())
 }
 
-/// The elements of the patch must come in the order that it asks for.
+/// Checks that the patch's elements are in the order it sets.
 fn check_element_order(patch: &[Value], order: &[Value], merge_key: &str) -> Result<(), ApiError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
     let mut wanted = patch.iter().filter(|element| element.get(DIRECTIVE).is_none()).peekable();
-    // Made once for each element, which may be long, and not for each place.
+    // Computed once for each element, which may be long, not once for each place.
     let mut known = None;
     for place in order {
         let Some(next) = wanted.peek() else { break };
@@ -311,7 +310,7 @@ fn merge_lists(mut own: Vec<Value>, theirs: Vec<Value>, field: &Field, deletes: 
     in_order(own, &order, &live, key)
 }
 
-/// At which place of a list each of its elements stands first, by [`identity`].
+/// First index of each element in a list, by [`identity`].
 type Places = HashMap<String, usize>;
 
 fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
@@ -322,7 +321,7 @@ fn places(list: &[Value], key: &str) -> Result<Places, ApiError> {
     Ok(places)
 }
 
-/// `merged` with the elements that `order` names in its order, and between them the others as they stood in `live`.
+/// Sorts `merged`: elements named in `order` come in its order, the others between them as they were in `live`.
 fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Result<Vec<Value>, ApiError> {
     let (mut named, mut others) = (Vec::new(), Vec::new());
     for element in merged {
@@ -351,12 +350,12 @@ fn in_order(merged: Vec<Value>, order: &Places, live: &Places, key: &str) -> Res
     }
 }
 
-/// Maximum number of elements that Go sorts by inserting one after the other.
+/// Most elements that Go sorts by insertion.
 const INSERTION_SORT_MAX: usize = 20;
 
-/// Elements with their places in the list as it was, by these. One without a place is new and not named in the order,
-/// which can only be if the order is empty; kube-apiserver takes it for less than any other and any other for less than
-/// it, so that where it comes depends on how Go sorts. This follows it where that is by insertion.
+/// Sorts elements by their index in the live list. An element without one is new and not named in the order, which
+/// happens only if the order is empty. To kube-apiserver it is less than any other, and any other is less than it, so
+/// its place depends on Go's sort. This function follows Go where Go sorts by insertion.
 fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>, T)> {
     if others.len() > INSERTION_SORT_MAX {
         others.sort_by_key(|(place, _)| place.unwrap_or(usize::MAX));
@@ -371,7 +370,7 @@ fn others_in_order<T>(mut others: Vec<(Option<usize>, T)>) -> Vec<(Option<usize>
     sorted
 }
 
-/// What tells an element from the others of its list.
+/// Returns what identifies an element within its list.
 fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     if key.is_empty() {
         return Ok(element.to_string());
@@ -385,7 +384,7 @@ fn identity(element: &Value, key: &str) -> Result<String, ApiError> {
     Ok(value.to_string())
 }
 
-/// Whether the elements of a list, which must not be lists, are all of one Go type.
+/// Whether all elements have one Go type; a list of lists is an error.
 fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     let mut elements = own.iter().chain(theirs);
     let Some(first) = elements.next() else { return Ok(true) };
@@ -396,7 +395,7 @@ fn is_of_one_type(own: &[Value], theirs: &[Value]) -> Result<bool, ApiError> {
     Ok(elements.all(|element| go_type(element) == go_type_of_first))
 }
 
-/// Drops members that are null, in objects of lists too.
+/// Removes null members, also in objects within lists.
 fn discard_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -408,7 +407,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// A value of the patch for which there is nothing to merge with; nothing if it is a directive itself.
+/// Returns a value of the patch that merges with nothing, without its directives; `None` if it is a directive itself.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(members) if members.contains_key(DIRECTIVE) => None,
@@ -421,7 +420,7 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// The name of the list that a directive's key is about.
+/// Returns the name of the list in a directive's key.
 fn listed_key<'k>(key: &'k str, prefix: &str, malformed: &str) -> Result<&'k str, ApiError> {
     match key.split_once('/') {
         Some((directive, name)) if directive == prefix => Ok(name),
@@ -436,7 +435,7 @@ fn elements(value: Value) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// Go's `%s` of a type, of which nil has none.
+/// Formats a type like Go's `%s`; nil has none.
 fn go_type(value: &Value) -> &'static str {
     if value.is_null() { "%!s(<nil>)" } else { print::go_type(value) }
 }
