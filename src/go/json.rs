@@ -1,7 +1,7 @@
-//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 escaped too, so that the text can
-//! stand in HTML and JavaScript.
+//! JSON strings as Go's `encoding/json` writes them: `<`, `>`, `&`, U+2028 and U+2029 are escaped too, so the text is
+//! safe in HTML and JavaScript.
 
-/// Maximum number of bytes that a byte of text becomes: `\u003c`.
+/// Longest escape of one byte of text, in bytes: `\u003c`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
 
 /// Appends `text` with quotes and escapes.
@@ -17,15 +17,15 @@ pub(crate) fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// `text` with quotes and escapes: how kube-apiserver shows a string of a named type or behind a pointer in a
-/// complaint.
+/// Returns `text` with quotes and escapes: kube-apiserver's form in a complaint for a string of a named type or behind
+/// a pointer.
 pub(crate) fn json_quoted(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len() + 2);
     push_string(&mut out, text);
     into_text(out)
 }
 
-/// A list of strings.
+/// Formats a list of strings.
 pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     let mut out = vec![b'['];
     for (index, text) in strings.iter().enumerate() {
@@ -38,12 +38,12 @@ pub(crate) fn json_strings<S: AsRef<str>>(strings: &[S]) -> String {
     into_text(out)
 }
 
-/// What was written by [`push_string`] and the writers of times and numbers, as text.
+/// Converts the output of [`push_string`] and of the writers of times and numbers to text.
 pub(crate) fn into_text(json: Vec<u8>) -> String {
     String::from_utf8(json).expect("runs of UTF-8 with ASCII between them")
 }
 
-/// Copies runs of plain bytes and puts an escape between them.
+/// Copies runs of plain bytes, with escapes between them.
 #[inline(never)]
 fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut rest = bytes;
@@ -51,7 +51,7 @@ fn push_escaped(out: &mut Vec<u8>, bytes: &[u8]) {
         let (run, special) = rest.split_at(at);
         out.extend_from_slice(run);
         let used = match *special {
-            // U+2028 and U+2029 are line ends in JavaScript; whatever else begins with this byte is not special.
+            // U+2028 and U+2029 are line ends in JavaScript; other characters with this lead byte are plain.
             [0xe2, 0x80, last @ (0xa8 | 0xa9), ..] => {
                 out.extend_from_slice(if last == 0xa8 { b"\\u2028" } else { b"\\u2029" });
                 3
@@ -89,7 +89,7 @@ fn push_escape(out: &mut Vec<u8>, byte: u8) {
     out.extend_from_slice(&[b'\\', short]);
 }
 
-/// Bytes that stand for themselves. The lead byte of U+2028 and U+2029 is not among them and needs a second look.
+/// Bytes that need no escape. The lead byte of U+2028 and U+2029 is not among them and needs a second look.
 static PLAIN: [bool; 256] = {
     let mut plain = [true; 256];
     let mut byte = 0;

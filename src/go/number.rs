@@ -1,9 +1,9 @@
-//! Decimal numbers as Go's `strconv` reads them, with its errors, which kube-apiserver hands to the client as they are.
+//! Decimal numbers as Go's `strconv` parses them, with its error messages, which kube-apiserver passes to the client.
 
 use crate::go::quote::go_quoted;
 use std::fmt;
 
-/// Why a text is not a number.
+/// Why a text is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NumberError<'a> {
     /// `ParseInt` or `ParseUint`.
@@ -28,7 +28,7 @@ impl fmt::Display for NumberError<'_> {
     }
 }
 
-/// `strconv.ParseInt(text, 10, 64)`.
+/// Parses like `strconv.ParseInt(text, 10, 64)`.
 ///
 /// # Errors
 /// If `text` is not an optional sign and digits, or does not fit.
@@ -44,7 +44,7 @@ pub(crate) fn parse_int(text: &str) -> Result<i64, NumberError<'_>> {
     value.ok_or_else(|| error(Problem::OutOfRange))
 }
 
-/// `strconv.ParseUint(text, 10, 64)`.
+/// Parses like `strconv.ParseUint(text, 10, 64)`.
 ///
 /// # Errors
 /// If `text` is not digits alone, or does not fit.
@@ -52,7 +52,7 @@ pub(crate) fn parse_uint(text: &str) -> Result<u64, NumberError<'_>> {
     magnitude(text.as_bytes()).map_err(|problem| NumberError { function: "ParseUint", text, problem })
 }
 
-/// Reads from the left and stops at the first problem, so that a number too large is out of range whatever follows.
+/// Parses from the left and stops at the first problem, so a number too large is out of range whatever follows.
 fn magnitude(digits: &[u8]) -> Result<u64, Problem> {
     if digits.is_empty() {
         return Err(Problem::Syntax);

@@ -1,10 +1,10 @@
-//! JSON values as Go's `fmt` prints them in messages, within bounds.
+//! JSON values as Go's `fmt` prints them in messages, with bounds.
 
 use crate::go::quote::go_quoted;
 use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
-/// Go's name for the type of a JSON value.
+/// Returns Go's name for the type of a JSON value.
 pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",
@@ -17,12 +17,12 @@ pub(crate) fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// Depth and length to which a value is shown in a message.
+/// Deepest level of a value shown in a message.
 const SHOWN_DEPTH_MAX: usize = 16;
-/// See [`SHOWN_DEPTH_MAX`].
+/// Bytes after which a value in a message is cut.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-/// A value as Go's `%v` prints it.
+/// Formats a value like Go's `%v`.
 pub(crate) fn go_value(value: &Value) -> String {
     let mut out = String::new();
     push_go(
@@ -40,7 +40,7 @@ pub(crate) fn go_value(value: &Value) -> String {
     out
 }
 
-/// A value as Go's `%#v` prints it.
+/// Formats a value like Go's `%#v`.
 pub(crate) fn go_syntax(value: &Value) -> String {
     let mut out = String::new();
     push_go(
@@ -58,8 +58,8 @@ pub(crate) fn go_syntax(value: &Value) -> String {
     out
 }
 
-/// Floats, and what no `int64` holds, as `%v` has them: the shortest digits that mean the number, with an exponent from
-/// 1e-05 down and 1e+06 up.
+/// Appends a number. Floats, and integers beyond `int64`, are as in `%v`: the shortest digits that identify the number,
+/// with an exponent from 1e-05 down and 1e+06 up.
 fn push_number(out: &mut String, n: &Number) {
     let Some(float) = n.as_f64().filter(|_| n.as_i64().is_none()) else {
         _ = write!(out, "{n}");

@@ -1,9 +1,9 @@
-//! Text in messages as Go quotes it.
+//! Text quoted for messages as in Go.
 
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use std::fmt::Write as _;
 
-/// A string as Go's `strconv.Quote` writes it.
+/// Quotes a string like Go's `strconv.Quote`.
 #[must_use]
 pub(crate) fn go_quoted(s: &str) -> String {
     let mut out = String::with_capacity(s.len() + 2);
@@ -29,8 +29,8 @@ pub(crate) fn go_quoted(s: &str) -> String {
     out
 }
 
-/// A text as Go's `time` package quotes it in errors: control characters and bytes past ASCII in hex, DEL as it is.
-/// This is not `strconv.Quote`. It goes on no longer than what is told of it in a Status.
+/// Quotes a text like the errors of Go's `time` package: control characters and bytes beyond ASCII in hex, DEL
+/// unchanged. This differs from `strconv.Quote`. The output ends soon after the bytes that a Status shows.
 pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len().min(STATUS_TEXT_BYTES_MAX) + 5);
     out.push('"');
@@ -54,9 +54,9 @@ pub(crate) fn go_quoted_ascii(text: &[u8]) -> String {
     out
 }
 
-/// Whether Go's `unicode.IsPrint` says no, of characters that Unicode has assigned for long: controls, separators,
-/// format characters, private use. It decides how a text is quoted, and whether a field manager's name is refused. Go
-/// says no of what its version of Unicode has not assigned, too; those tables are not kept here.
+/// Whether Go's `unicode.IsPrint` is false, for characters that Unicode assigned long ago: controls, separators, format
+/// characters, private use. It decides how a text is quoted, and whether a field manager's name is refused. For Go,
+/// characters not assigned in its Unicode version are unprintable too; those tables are not included here.
 pub(crate) fn is_unprintable(c: char) -> bool {
     c.is_control()
         || (c.is_whitespace() && c != ' ')

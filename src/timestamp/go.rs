@@ -1,15 +1,15 @@
-//! Times read as Go's `time.Parse` reads them: every form that it takes, and every refusal in its words.
+//! Times parsed like Go's `time.Parse`: every form it accepts, and every error in its words.
 //!
-//! This is the slow path behind the two parsers of the module above, and the measure of what they may take.
+//! This is the slow path behind the parent module's two parsers, and it defines what they may accept.
 
 use super::{days_in_month, number, seconds_from};
 use crate::go::quote::go_quoted_ascii;
 
-/// What differs between the two formats.
+/// The difference between the two formats.
 pub(super) struct Layout {
     /// The layout as Go's errors print it.
     text: &'static str,
-    /// How many fractional digits there must be; with none named, any number may be there.
+    /// Number of fractional digits required; `None` accepts any number.
     fraction_digits: Option<usize>,
 }
 
@@ -17,7 +17,7 @@ pub(super) const MICRO_TIME_LAYOUT: Layout =
     Layout { text: "2006-01-02T15:04:05.000000Z07:00", fraction_digits: Some(6) };
 pub(super) const TIME_LAYOUT: Layout = Layout { text: "2006-01-02T15:04:05Z07:00", fraction_digits: None };
 
-/// Reads any form that Go's `time.Parse` takes: seconds since the epoch, and microseconds after them.
+/// Parses any form that Go's `time.Parse` accepts. Returns seconds since the epoch, and the microseconds after them.
 #[cold]
 pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i64), String> {
     let mut reader = GoReader { text, rest: text.as_bytes(), layout };
@@ -25,7 +25,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     reader.separator("-")?;
     let month = reader.two_digits("01", "month", 1, 12)?;
     reader.separator("-")?;
-    // Only with month and year can the day's range be checked, and Go does so at the very end.
+    // The range of the day depends on month and year, and Go checks it at the very end.
     let day = reader.two_digits("02", "day", 0, 99)?;
     reader.separator("T")?;
     let hour = reader.hour()?;
@@ -48,7 +48,7 @@ pub(super) fn parse_as_go(text: &str, layout: &'static Layout) -> Result<(i64, i
     Ok((seconds - offset, micros))
 }
 
-/// Walks over a text field by field; `rest` is what has not been read.
+/// Reads a text field by field; `rest` is the unread part.
 struct GoReader<'a> {
     text: &'a str,
     rest: &'a [u8],
@@ -85,7 +85,7 @@ impl GoReader<'_> {
         if n < min || n > max { Err(self.out_of_range(name)) } else { Ok(n) }
     }
 
-    /// The hour may have one digit.
+    /// Reads the hour, which may have one digit.
     fn hour(&mut self) -> Result<i64, String> {
         let (n, rest) = match *self.rest {
             [tens @ b'0'..=b'9', ones @ b'0'..=b'9', ref rest @ ..] => {
@@ -98,8 +98,8 @@ impl GoReader<'_> {
         if n > 23 { Err(self.out_of_range("hour")) } else { Ok(n) }
     }
 
-    /// A point or comma and exactly so many digits. Go reads them as a signed number, so a sign can stand for the first
-    /// digit: with a plus it counts, with a minus it is out of range unless all is zero.
+    /// Reads a point or comma and exactly `digits` digits. Go parses them as a signed number, so a sign may replace the
+    /// first digit. A plus is accepted; a minus is out of range unless all digits are zero.
     fn fraction(&mut self, digits: usize) -> Result<i64, String> {
         let element = ".000000";
         let Some((field, rest)) = self.rest.split_at_checked(1 + digits) else {
@@ -121,8 +121,8 @@ impl GoReader<'_> {
         if sign == Some(b'-') && micros != 0 { Err(self.out_of_range("fractional second")) } else { Ok(micros) }
     }
 
-    /// Skips a point or comma and any number of digits, if they are there. Their value is not wanted: whole seconds are
-    /// kept, and always the ones before the fraction.
+    /// Skips a point or comma and any number of digits, if present. Their value is unused: only whole seconds are kept,
+    /// always those before the fraction.
     fn optional_fraction(&mut self) -> i64 {
         if let [b'.' | b',', b'0'..=b'9', ..] = self.rest {
             let digits = self.rest.iter().skip(1).take_while(|b| b.is_ascii_digit()).count();
@@ -131,7 +131,7 @@ impl GoReader<'_> {
         0
     }
 
-    /// `Z`, or a sign, hours and minutes: seconds east of UTC.
+    /// Reads `Z`, or a sign, hours and minutes. Returns seconds east of UTC.
     fn offset(&mut self) -> Result<i64, String> {
         let element = "Z07:00";
         if let [b'Z', rest @ ..] = self.rest {
@@ -142,8 +142,8 @@ impl GoReader<'_> {
             return Err(self.cannot_parse(element));
         };
         let (hours, minutes) = (number([h1, h2]), number([m1, m2]));
-        // Go looks at the minutes only if the hours are digits, at the ranges before the sign, and at the minutes'
-        // range last, so that it is the one reported. It lets an offset of 24 hours or 60 minutes pass.
+        // Go parses the minutes only if the hours are digits. It checks the ranges before the sign, and the range of
+        // the minutes last, so that error is reported. It accepts an offset of 24 hours or 60 minutes.
         let out_of_range = match (hours, minutes) {
             (Some(_), Some(61..)) => Some("time zone offset minute"),
             (Some(25..), _) => Some("time zone offset hour"),

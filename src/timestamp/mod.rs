@@ -1,10 +1,10 @@
-//! The two times of the API, and how they stand in text: `metav1.MicroTime`, which has exactly six fractional digits,
-//! and `metav1.Time`, which is RFC 3339 and drops the fraction.
+//! The two times of the API and their text forms: `metav1.MicroTime` has exactly six fractional digits, and
+//! `metav1.Time` is RFC 3339 without the fraction.
 //!
-//! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC), and falls
-//! back to a reader that follows Go's `time.Parse` field by field: it takes the odd forms that Go takes (an hour of one
-//! digit, a comma before the fraction) and refuses in Go's words. The fast path accepts nothing that the fallback would
-//! refuse or read differently.
+//! Each parser has a fast path for the one form that servers and Go clients write (27 or 20 bytes, in UTC). Its
+//! fallback follows Go's `time.Parse` field by field. The fallback accepts Go's odd forms (an hour of one digit, a
+//! comma before the fraction) and refuses in Go's words. The fast path accepts nothing that the fallback would refuse
+//! or read differently.
 //!
 //! Years: an offset can move a time just out of 0..=9999. The API's types then write a sign or a fifth digit (they use
 //! Go's `Format`, which does not fail), and so do the writers here, which are total.
@@ -17,14 +17,14 @@ use go::{MICRO_TIME_LAYOUT, TIME_LAYOUT, parse_as_go};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
 
-/// `metav1.MicroTime`: microseconds since the Unix epoch; before it, negative.
+/// `metav1.MicroTime`: microseconds since the Unix epoch; negative before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroTime(pub i64);
 
-/// Reads a `metav1.MicroTime`.
+/// Parses a `metav1.MicroTime`.
 ///
 /// # Errors
-/// Go's words for what is wrong.
+/// Go's error message.
 #[inline]
 pub fn parse_micro_time(text: &str) -> Result<MicroTime, String> {
     if let Ok(bytes) = <&[u8; 27]>::try_from(text.as_bytes())
@@ -36,10 +36,10 @@ pub fn parse_micro_time(text: &str) -> Result<MicroTime, String> {
     Ok(MicroTime(seconds * MICROS_PER_SECOND + micros))
 }
 
-/// Reads a `metav1.Time`.
+/// Parses a `metav1.Time`.
 ///
 /// # Errors
-/// Go's words for what is wrong.
+/// Go's error message.
 #[inline]
 pub fn parse_time(text: &str) -> Result<Time, String> {
     if let Ok(bytes) = <&[u8; 20]>::try_from(text.as_bytes())
@@ -52,14 +52,14 @@ pub fn parse_time(text: &str) -> Result<Time, String> {
     Ok(Time(seconds))
 }
 
-/// Reads a `metav1.MicroTime` that is written as [`push_micro_time`] writes it; `None` for all others.
+/// Parses a `metav1.MicroTime` in the form of [`push_micro_time`]; `None` for any other form.
 #[inline]
 #[must_use]
 pub fn parse_canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     canonical_micro_time(text)
 }
 
-/// What [`push_time`] appends, if the year has four digits.
+/// Returns the text of [`push_time`], if the year has four digits.
 #[inline]
 #[must_use]
 pub fn time_text(time: Time) -> Option<[u8; 20]> {
@@ -67,7 +67,7 @@ pub fn time_text(time: Time) -> Option<[u8; 20]> {
     put_date_time(&mut text, time.0).is_ok().then_some(text)
 }
 
-/// What [`push_micro_time`] appends, if the year has four digits.
+/// Returns the text of [`push_micro_time`], if the year has four digits.
 #[inline]
 #[must_use]
 pub fn micro_time_text(time: MicroTime) -> Option<[u8; 27]> {
@@ -99,7 +99,7 @@ pub fn is_zero_time(time: Time) -> bool {
 
 // ---- Writing ----
 
-/// A time of which only the fraction of a second is filled in.
+/// Creates a text with only the fraction of a second filled in.
 #[inline]
 fn fraction_text(time: MicroTime) -> [u8; 27] {
     let micros = small(time.0.rem_euclid(MICROS_PER_SECOND));
@@ -122,7 +122,7 @@ fn push_date_time<const N: usize>(out: &mut Vec<u8>, mut text: [u8; N], seconds:
     }
 }
 
-/// Fills in the first 19 bytes of `text`; without the year, which it gives, if that does not have four digits.
+/// Fills in the first 19 bytes of `text`. A year without four digits is left out and returned as the error.
 #[inline]
 fn put_date_time<const N: usize>(text: &mut [u8; N], seconds: i64) -> Result<(), i64> {
     let (year, month, day) = civil_from_days(seconds.div_euclid(SECONDS_PER_DAY));
@@ -148,7 +148,7 @@ fn push_wide_year(out: &mut Vec<u8>, year: i64) {
     out.extend_from_slice(format!("{sign}{:04}", year.unsigned_abs()).as_bytes());
 }
 
-/// Writes `n`, which is in 0..=99, at `at` and `at + 1`.
+/// Writes `n`, in 0..=99, at `at` and `at + 1`.
 #[inline]
 fn put_pair<const N: usize>(text: &mut [u8; N], at: usize, n: u32) {
     let pair = usize::try_from(n).ok().and_then(|n| PAIRS.get(n)).unwrap_or(b"??");
@@ -184,7 +184,7 @@ const DAYS_PER_ERA: i64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01. Years are counted from March here, so that the leap day comes last.
 const DAYS_TO_EPOCH: i64 = 719_468;
 
-/// Days since 1970-01-01 of a date of the proleptic Gregorian calendar.
+/// Converts a date of the proleptic Gregorian calendar to days since 1970-01-01.
 #[inline]
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
@@ -196,20 +196,20 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     era * DAYS_PER_ERA + day_of_era - DAYS_TO_EPOCH
 }
 
-/// Year, month and day of a day since 1970-01-01. Each step is linear, `(a * n + b) / c`, with a divisor that is a
-/// power of two where the numbers are small enough for that (C. Neri and L. Schneider, "Euclidean affine functions and
-/// their application to calendar algorithms", 2022).
+/// Converts a day since 1970-01-01 to year, month and day. Each step is linear, `(a * n + b) / c`, and divides by a
+/// power of two where the numbers are small enough (C. Neri and L. Schneider, "Euclidean affine functions and their
+/// application to calendar algorithms", 2022).
 #[inline]
 pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
     let days = days + DAYS_TO_EPOCH;
     let era = days.div_euclid(DAYS_PER_ERA);
     let quarters = 4 * small(days.rem_euclid(DAYS_PER_ERA)) + 3;
     let (century, quarters) = (quarters / QUARTERS_PER_CENTURY, (quarters % QUARTERS_PER_CENTURY) | 3);
-    // 2^32 / 1,461 and a little: above the point comes the year of the century, below it how much of it has gone.
+    // 2^32 / 1,461, rounded up: above the point comes the year of the century, below it the elapsed part of that year.
     let product = 2_939_745 * u64::from(quarters);
     let [b0, b1, b2, b3, year_of_century, ..] = product.to_le_bytes();
     let day_of_year = u32::from_le_bytes([b0, b1, b2, b3]) / 2_939_745 / 4;
-    // 2^16 / 30.6 days of a month, which have 31 and 30 by turns but for one pair.
+    // 2^16 / 30.6 days of a month; months alternate between 31 and 30 days, except for one pair.
     let [b0, b1, month_from_march, _] = (2_141 * day_of_year + 197_913).to_le_bytes();
     let day = u32::from(u16::from_le_bytes([b0, b1])) / 2_141 + 1;
     let is_next_year = month_from_march > 12;
@@ -221,7 +221,8 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, u32, u32) {
 /// Quarters of a day in 100 years, none of which has a leap day at its end.
 const QUARTERS_PER_CENTURY: u32 = 146_097;
 
-/// What is left of a division by a day, an era or a second: dividing on costs a third in 32 bits without a sign.
+/// Converts the remainder of a division by a day, an era or a second: further divisions in unsigned 32 bits cost a
+/// third.
 #[inline]
 fn small(rest: i64) -> u32 {
     u32::try_from(rest).unwrap_or_default()
@@ -248,7 +249,7 @@ fn canonical_micro_time(text: &[u8; 27]) -> Option<MicroTime> {
     Some(MicroTime(canonical_seconds(text)? * MICROS_PER_SECOND + micros))
 }
 
-/// The first 19 bytes, `2006-01-02T15:04:05`, as seconds; nothing if any of them is out of form or out of range.
+/// Parses the first 19 bytes, `2006-01-02T15:04:05`, to seconds; `None` if malformed or out of range.
 #[inline]
 fn canonical_seconds<const N: usize>(text: &[u8; N]) -> Option<i64> {
     if [text[4], text[7], text[10], text[13], text[16]] != *b"--T::" {
