@@ -73,6 +73,7 @@ func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 	required := cause("FieldValueRequired", "Required value: must not be empty", "metadata.ownerReferences[0].uid")
 	long := cause("FieldValueInvalid", `Invalid value: "x": must be no more than 63 characters`, "metadata.labels")
 	longer := cause("FieldValueInvalid", `Invalid value: "x": must be no more than 63 bytes`, "metadata.labels")
+	owned := `"managedFields":[{"fieldsV1":{"f:metadata":{"f:deletionTimestamp":{}}}}]}`
 	for name, c := range map[string]struct {
 		method, body, old, now string
 		is                     bool
@@ -84,6 +85,8 @@ func TestOtherWordsOfKubernetes134AreKnown(t *testing.T) {
 		"those of another map":       {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), said(422, "Invalid", "l0 is invalid: b", missing), false},
 		"no causes":                  {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long, long), "422\n\nx", false},
 		"bytes":                      {"PUT", "{}", said(422, "Invalid", "l0 is invalid: a", long), said(422, "Invalid", "l0 is invalid: b", longer), true},
+		"a deletion that was kept":   {"PUT", "{}", "201\n\n" + `{"deletionTimestamp":"x",` + owned, "201\n\n{" + owned, true},
+		"one that only we keep":      {"PUT", "{}", "201\n\n{" + owned, "201\n\n" + `{"deletionTimestamp":"x",` + owned, false},
 		"options that do not decode": {"DELETE", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), true},
 		"those of something else":    {"PUT", "x", said(500, "", "no kind x"), said(400, "BadRequest", "no kind x"), false},
 		"a patch that is no JSON":    {"PATCH", "{", said(404, "NotFound", "x"), said(400, "BadRequest", "invalid JSON patch"), true},

@@ -112,8 +112,9 @@ var known134 = []knownDifference{
 
 var (
 	// The line of the source that names the scheme differs, too.
-	scheme  = regexp.MustCompile(`in scheme .*`)
-	dropped = regexp.MustCompile(`\b(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)"?:`)
+	scheme = regexp.MustCompile(`in scheme .*`)
+	// In JSON or YAML, and not as `f:deletionTimestamp` in managedFields, which both keep.
+	dropped = regexp.MustCompile(`(?m)(?:"|^ +)(?:deletionTimestamp|deletionGracePeriodSeconds|selfLink)"?:`)
 	index   = regexp.MustCompile(`^(metadata\.ownerReferences)\[\d+\]`)
 )
 
