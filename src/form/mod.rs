@@ -1,7 +1,7 @@
-//! The forms in which a response can go out: one object, a list, an event, each as JSON, YAML or protobuf, whole, as
-//! its metadata or as a Table (Kubernetes API concepts, "Resource versions", "Receiving resources as Tables").
+//! The forms of a response: an object, a list or an event; in JSON, YAML or protobuf; whole, as metadata, or as a
+//! Table. See Kubernetes API concepts, "Resource versions" and "Receiving resources as Tables".
 //!
-//! The common forms are encodings, of which an [`Object`] has one at hand; all others are made when they are asked for.
+//! The common forms are plain encodings, one of which an [`Object`] already holds; all others are made on demand.
 
 mod response;
 
@@ -22,23 +22,23 @@ use crate::timestamp::Time;
 pub use response::{Body, Response};
 use std::borrow::Cow;
 
-/// How a response is to be written.
+/// How to write a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Form {
-    /// What was negotiated.
+    /// The negotiated form.
     pub representation: Representation,
-    /// Of a Table: what each row carries.
+    /// What each row of a Table carries.
     pub include: IncludeObject,
-    /// In which version of the group Leases are shown. Metadata alone and Tables are of `meta.k8s.io`.
+    /// Version of the group in which Leases are shown. Partial metadata and Tables have a version of `meta.k8s.io`.
     pub version: ApiVersion,
 }
 
-/// One state of a Lease to be written: of the table, or one that is not in it.
+/// A state of a Lease to write, in the table or not.
 #[derive(Clone, Copy, Debug)]
 pub enum State<'a> {
-    /// Of the table.
+    /// A state in the table.
     Stored(&'a Object),
-    /// Not of the table: the result of a dry run, what a watcher last knew, a bookmark.
+    /// A state outside the table: the result of a dry run, the last state that a watcher knew, a bookmark.
     Loose(&'a Lease, Option<ResourceVersion>),
 }
 
@@ -50,7 +50,7 @@ impl State<'_> {
         }
     }
 
-    /// But for the times that a renewal changes.
+    /// The Lease, except that the times of a renewal may be older ones.
     fn unrenewed(&self) -> &Lease {
         match self {
             Self::Stored(object) => object.unrenewed(),
@@ -83,7 +83,7 @@ impl State<'_> {
 }
 
 impl Form {
-    /// The body of a response that is one object.
+    /// Returns the body of a response with one object.
     #[must_use]
     pub fn object_body(self, state: State<'_>, now: Time) -> Body {
         if let State::Stored(object) = state
@@ -96,7 +96,7 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// The format, if what goes out is the encoding itself, with nothing made of it.
+    /// Returns the format, if the encoding is written unchanged.
     #[inline]
     #[must_use]
     pub fn as_encoded(self) -> Option<Format> {
@@ -105,7 +105,7 @@ impl Form {
         (is_encoding && self.version == ApiVersion::V1).then_some(format)
     }
 
-    /// The body of a response that is a `Status`.
+    /// Returns the body of a response with a `Status`.
     #[must_use]
     pub fn status_body(self, status: &Status) -> Body {
         let mut out = Vec::with_capacity(512);
@@ -117,25 +117,25 @@ impl Form {
         self.finished(out).into()
     }
 
-    /// The form of a `Status`, which is never transformed.
+    /// Returns the form of a `Status`, which is never transformed.
     #[must_use]
     pub fn for_status(self) -> Self {
         Self { representation: self.representation.for_status(), ..self }
     }
 
-    /// The form of a stream of events, which is never indented.
+    /// Returns the form of a stream of events, which is never indented.
     #[must_use]
     pub fn for_watch(self) -> Self {
         Self { representation: Representation { pretty: false, ..self.representation }, ..self }
     }
 
-    /// Whether the form is one of lists alone.
+    /// Whether the form is only for lists.
     #[must_use]
     pub fn is_of_lists(self) -> bool {
         matches!(self.representation.transform, Transform::PartialList(_))
     }
 
-    /// `Content-Type` of all but streams of events.
+    /// `Content-Type` of responses other than streams of events.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         self.representation.content_type(false)
@@ -147,14 +147,14 @@ impl Form {
         self.representation.content_type(true)
     }
 
-    /// Whether a list must be whole before its first byte can go out: protobuf has lengths before what they measure.
+    /// Whether a list must be complete before its first byte is sent: protobuf puts lengths first.
     #[must_use]
     pub fn needs_whole_list(self) -> bool {
         self.representation.format == Format::Protobuf
     }
 
-    /// Appends what stands before the items of a list. `items_len` are the bytes of those that follow, by
-    /// [`Form::list_item_len`]; they matter only if [`Form::needs_whole_list`].
+    /// Appends the part of a list before its items. `items_len` is the length of all items in bytes, by
+    /// [`Form::list_item_len`]; it matters only if [`Form::needs_whole_list`].
     pub fn push_list_head(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, items_len: usize) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len }.push(out);
@@ -185,7 +185,7 @@ impl Form {
         }
     }
 
-    /// Bytes that [`Form::push_list_item`] appends, where that must be known before.
+    /// Bytes that [`Form::push_list_item`] appends, for forms that need to know it in advance; else 0.
     #[must_use]
     pub fn list_item_len(self, object: &Object) -> usize {
         match (self.representation.format, self.representation.transform) {
@@ -214,7 +214,7 @@ impl Form {
             if is_first {
                 out.push(b'\n');
             }
-            // Under a key a list is not indented, and so looks like one that is the whole document.
+            // A list under a key is not indented, so it looks like a whole document.
             let mut json = vec![b'['];
             self.push_item_json(&mut json, object, now);
             json.push(b']');
@@ -242,7 +242,7 @@ impl Form {
         }
     }
 
-    /// Appends what stands behind the items of a list, which says the same of itself as at its head.
+    /// Appends the part of a list after its items; `meta` must be that of the head.
     pub fn push_list_close(self, out: &mut Vec<u8>, meta: &ListMeta<'_>, is_empty: bool) {
         if let Some(form) = self.protobuf_list() {
             protobuf::ListHead { form, meta: *meta, items_len: 0 }.push_tail(out);
@@ -267,8 +267,8 @@ impl Form {
         }
     }
 
-    /// A list without items in YAML, and where in it, behind their key, the items would be. The keys are sorted, so
-    /// that some come behind them.
+    /// Returns an empty list in YAML, and the position after the key of its items. The keys are sorted, so some follow
+    /// the items.
     fn empty_list_yaml(self, meta: &ListMeta<'_>) -> (Vec<u8>, usize) {
         let key: &[u8] = match self.representation.transform {
             Transform::Table(_) => b"\nrows:",
@@ -282,7 +282,7 @@ impl Form {
         (yaml, items_at)
     }
 
-    /// Appends an event of a watch. `columns` says whether a Table is to carry its columns: the first one does.
+    /// Appends an event of a watch. `columns` says whether a Table carries its columns: only the first one does.
     pub fn push_event(self, out: &mut Vec<u8>, kind: &str, state: State<'_>, columns: bool, now: Time) {
         if self.representation.format == Format::Protobuf {
             protobuf::push_watch_event(out, kind, |out| match state {
@@ -299,7 +299,7 @@ impl Form {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Appends a BOOKMARK event; `initial_events_end` marks the one that ends the initial events.
+    /// Appends a BOOKMARK event; `initial_events_end` marks the end of the initial events.
     pub fn push_bookmark(self, out: &mut Vec<u8>, version: ResourceVersion, initial_events_end: bool, columns: bool) {
         let lease = bookmark_lease(initial_events_end);
         self.push_event(out, "BOOKMARK", State::Loose(&lease, Some(version)), columns, Time(0));
@@ -316,7 +316,7 @@ impl Form {
         out.extend_from_slice(b"}\n");
     }
 
-    /// Appends one object, without what ends a body.
+    /// Appends one object, without the end of a body.
     fn push_object(self, out: &mut Vec<u8>, state: State<'_>, now: Time, columns: bool) {
         let version = state.version();
         match (self.representation.format, self.representation.transform) {
@@ -341,8 +341,8 @@ impl Form {
         }
     }
 
-    /// Calls `with` with the JSON object of which a row of a Table is made: where the row carries the object itself, in
-    /// this form's version.
+    /// Calls `with` with the JSON object for a row of a Table. It has this form's version if the row carries the whole
+    /// object.
     fn with_row_json(self, state: State<'_>, with: impl FnOnce(&[u8])) {
         state.with_json(|json| match (self.include, self.version) {
             (IncludeObject::Object, ApiVersion::V1Beta1) => {
@@ -354,7 +354,7 @@ impl Form {
         });
     }
 
-    /// The list that protobuf knows for this form, if it is protobuf.
+    /// Returns the kind of protobuf list for this form; none if it is not protobuf.
     fn protobuf_list(self) -> Option<protobuf::ListForm<'static>> {
         match (self.representation.format, self.representation.transform) {
             (Format::Json | Format::Yaml, _) => None,
@@ -367,7 +367,7 @@ impl Form {
         }
     }
 
-    /// What a body is of finished JSON, or of finished protobuf.
+    /// Makes a body of complete JSON or protobuf.
     fn finished(self, mut body: Vec<u8>) -> Vec<u8> {
         match (self.representation.format, self.representation.pretty) {
             (Format::Protobuf, _) => body,
@@ -447,7 +447,7 @@ mod tests {
                 "application/vnd.kubernetes.protobuf",
                 "application/vnd.kubernetes.protobuf;stream=watch",
             ),
-            // No watch is in YAML.
+            // Watches are never in YAML.
             (Format::Yaml, "application/yaml", "application/yaml"),
         ] {
             for form in all_forms().into_iter().filter(|form| form.representation.format == format) {

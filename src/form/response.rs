@@ -1,4 +1,4 @@
-//! Responses of the API: their bodies, and those that tell of an error.
+//! Responses of the API: bodies and errors.
 
 use super::Form;
 use crate::api_error::{ApiError, Status};
@@ -11,14 +11,14 @@ use bytes::Bytes;
 pub type Response = http::Response<Body>;
 
 impl Response {
-    /// The `Status` of an error, in JSON.
+    /// Returns the `Status` of an error, in JSON.
     #[cold]
     #[must_use]
     pub fn from_error(error: &ApiError) -> Self {
         Self::from_status(&error.status(), Form::default())
     }
 
-    /// A `Status` that tells of an error.
+    /// Returns a response with the `Status` of an error.
     #[cold]
     #[must_use]
     pub fn from_status(status: &Status, form: Form) -> Self {
@@ -30,14 +30,14 @@ impl Response {
 /// The body of a response.
 #[derive(Clone, Debug)]
 pub enum Body {
-    /// Bytes.
+    /// Finished bytes.
     Bytes(Bytes),
-    /// A Lease of the table, in JSON or protobuf, which is made of its template on the way out.
+    /// A Lease of the table, in JSON or protobuf, written from its template when it is sent.
     Lease(Object, Format),
 }
 
 impl Body {
-    /// The bytes; those of a Lease are made in `scratch`.
+    /// Returns the bytes; those of a Lease are written to `scratch`.
     #[must_use]
     pub fn bytes<'a>(&'a self, scratch: &'a mut Vec<u8>) -> &'a [u8] {
         match self {
@@ -50,7 +50,7 @@ impl Body {
         }
     }
 
-    /// The bytes from `start` on, for whoever keeps them; `bytes` are those of [`Body::bytes`].
+    /// Returns owned bytes from `start` on; `bytes` is the result of [`Body::bytes`].
     #[must_use]
     pub fn rest(&self, bytes: &[u8], start: usize) -> Bytes {
         match self {
@@ -59,7 +59,7 @@ impl Body {
         }
     }
 
-    /// The bytes, for whoever keeps them.
+    /// Returns owned bytes.
     #[must_use]
     pub fn into_bytes(self) -> Bytes {
         match self {
@@ -72,7 +72,7 @@ impl Body {
         }
     }
 
-    /// Number of bytes, or more: whoever asks wants to know whether there can be so many.
+    /// Maximum number of bytes, for a check whether there is room.
     #[must_use]
     pub fn len_max(&self) -> usize {
         match self {
