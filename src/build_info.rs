@@ -1,6 +1,6 @@
-//! What this program was built from: `--version`, `/version` and the metric `kubernetes_build_info` say the same.
+//! Build information for `--version`, `/version` and the metric `kubernetes_build_info`.
 //!
-//! Builds are reproducible, so no date stands here.
+//! Builds are reproducible, so it contains no date.
 
 use serde::Serialize;
 use std::env::consts::{ARCH, OS};
@@ -25,24 +25,24 @@ pub struct BuildInfo {
     pub min_compatibility_major: &'static str,
     /// Oldest minor version with which this program is compatible.
     pub min_compatibility_minor: &'static str,
-    /// Version of Kubernetes, and of this program behind the plus sign.
+    /// Version of Kubernetes, then of this program after a plus sign.
     pub git_version: &'static str,
     /// Commit of the sources; empty if the build did not name it.
     pub git_commit: &'static str,
-    /// `clean`, which whoever names a commit promises; empty without a commit.
+    /// `clean` if the build named a commit, which promises a clean tree; else empty.
     pub git_tree_state: &'static str,
-    /// The epoch, always.
+    /// Always the epoch.
     pub build_date: &'static str,
-    /// Empty: no Go is in this program.
+    /// Empty, since this is not a Go program.
     pub go_version: &'static str,
     /// Name of the compiler.
     pub compiler: &'static str,
-    /// System and processor in Go's words.
+    /// Operating system and architecture in Go's names.
     pub platform: &'static str,
 }
 
 impl BuildInfo {
-    /// What the environment of the build says: `GIT_COMMIT` names the commit of the sources.
+    /// Returns the build information; the build's environment variable `GIT_COMMIT` names the commit.
     #[must_use]
     pub fn get() -> &'static Self {
         static INFO: LazyLock<BuildInfo> = LazyLock::new(|| BuildInfo::of(option_env!("GIT_COMMIT").unwrap_or("")));

@@ -1,33 +1,32 @@
-//! What the one resource is called, in each version of its group, the versions of the group of what is made of it, and
-//! the number that orders its states.
+//! Names of the only resource in each version of its group, versions of `meta.k8s.io`, and the resourceVersion.
 
 use std::fmt;
 
-/// API group of the one resource served here.
+/// API group of the only resource.
 pub const GROUP: &str = "coordination.k8s.io";
 /// The preferred version of [`GROUP`].
 pub const VERSION: &str = "v1";
 /// `apiVersion` of the objects: group and version.
 pub const API_VERSION: &str = "coordination.k8s.io/v1";
-/// `kind` of the object.
+/// `kind` of the resource.
 pub const KIND: &str = "Lease";
-/// `kind` of a list of objects.
+/// `kind` of a list.
 pub const LIST_KIND: &str = "LeaseList";
 /// The resource's name in paths and in most error messages.
 pub const RESOURCE: &str = "leases";
 
-/// The namespace of the nodes' heartbeats.
+/// Namespace of the nodes' heartbeats.
 pub const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// Namespaces of the cluster itself, into which nobody else may write as a rule: their Leases do not count towards the
+/// Namespaces of the cluster itself. Usually nobody else may write there, so their Leases do not count towards the
 /// quota.
 pub const CLUSTER_NAMESPACES: [&str; 2] = [NODE_LEASE_NAMESPACE, "kube-system"];
 
-/// A version of [`GROUP`] in which Leases are served, whichever one a client writes in. All have the same fields, so a
-/// Lease is kept once, and only its `apiVersion` is told apart.
+/// A version of [`GROUP`] in which Leases are served, whatever version they were written in. All versions have the same
+/// fields, so a Lease is stored once, and only its `apiVersion` differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ApiVersion {
-    /// `v1`, in which Leases are kept.
+    /// `v1`, the version of storage.
     #[default]
     V1,
     /// `v1beta1`, for old clients.
@@ -35,16 +34,16 @@ pub enum ApiVersion {
 }
 
 impl ApiVersion {
-    /// All, the preferred one first.
+    /// All versions, the preferred one first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V1Beta1];
 
-    /// The version that paths name so.
+    /// Returns the version of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
 
-    /// Its name: `v1`.
+    /// Name of the version: `v1`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +52,7 @@ impl ApiVersion {
         }
     }
 
-    /// Group and version, as `apiVersion` has them.
+    /// Group and version, as in `apiVersion`.
     #[must_use]
     pub const fn group_version(self) -> &'static str {
         match self {
@@ -63,7 +62,7 @@ impl ApiVersion {
     }
 }
 
-/// Versions of `meta.k8s.io`, the group of what is made of any object.
+/// A version of `meta.k8s.io`, the group of `Table` and `PartialObjectMetadata`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
     /// `v1`
@@ -83,11 +82,11 @@ impl MetaVersion {
     }
 }
 
-/// The first version that is no version of kube-apiserver's built-in storage. etcd counts from 1 and would need a
-/// thousand years to get here. A table begins far above, at the wall clock.
+/// End of the versions of kube-apiserver's built-in storage, exclusive. etcd counts from 1 and would need a thousand
+/// years to get here. A table begins far above, at the wall clock.
 pub const BUILT_IN_VERSIONS_END: u64 = 1 << 49;
 
-/// Version of one state of the table: every change gets the next one. Starts from the wall clock in microseconds.
+/// Version of a state of the table: each change takes the next one. Starts at the wall clock in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVersion(pub u64);
 

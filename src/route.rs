@@ -1,23 +1,23 @@
-//! Paths to what they name. Knows neither options nor bodies.
+//! Parses paths into routes. Knows neither options nor bodies.
 
 use crate::resource::ApiVersion;
 use memchr::memchr;
 use percent_encoding::percent_decode_str;
 use std::borrow::Cow;
 
-/// What a health check is asked for (Kubernetes, "API health endpoints").
+/// A health probe (Kubernetes, "API health endpoints").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// `/healthz`, the oldest, which does not say what it is for.
+    /// `/healthz`, the oldest, without a defined purpose.
     Healthz,
-    /// `/livez`: whether it would help to start the process anew.
+    /// `/livez`: whether a restart would help.
     Livez,
-    /// `/readyz`: whether requests should come here.
+    /// `/readyz`: whether to send requests here.
     Readyz,
 }
 
 impl Probe {
-    /// The first segment of its paths.
+    /// First segment of the probe's paths.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -28,23 +28,23 @@ impl Probe {
     }
 }
 
-/// A path that was understood: what it names, and in which version.
+/// A parsed path: route and API version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The version of the group in which Leases are to be read and shown.
+    /// Version of the group in which Leases are read and shown.
     pub version: ApiVersion,
-    /// What it names.
+    /// Route of the path.
     pub route: Route<'a>,
 }
 
 impl<'a> Target<'a> {
-    /// What a percent-encoded path leads to.
+    /// Parses a percent-encoded path.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
         if memchr(b'%', path.as_bytes()).is_none() {
             return Self::of_decoded(path);
         }
-        // Escapes are resolved before the path is cut into segments, as kube-apiserver does it: `%2F` is a slash.
+        // Escapes are decoded before the path is split, as in kube-apiserver: `%2F` is a slash.
         match percent_decode_str(path).decode_utf8_lossy() {
             Cow::Borrowed(path) => Self::of_decoded(path),
             Cow::Owned(path) => {
@@ -72,12 +72,12 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What a path names.
+/// The resource or document that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// `/apis`
     ApiGroups {
-        /// Whether a slash follows, and it is another handler's in kube-apiserver.
+        /// Whether a slash follows: another handler serves that path in kube-apiserver.
         has_slash: bool,
     },
     /// `/apis/coordination.k8s.io`
@@ -86,16 +86,16 @@ pub enum Route<'a> {
     ApiResources(ApiVersion),
     /// `/api`: the legacy API has no version here.
     LegacyApi,
-    /// `/healthz`, `/livez`, `/readyz`: all checks.
+    /// `/healthz`, `/livez`, `/readyz`: all checks of a probe.
     Health(Probe),
-    /// One check, below one of those. It says why it fails, so it is not for everybody.
+    /// One check, below a probe's path. The answer says why it fails, so it is not public.
     HealthCheck {
-        /// Below which.
+        /// The probe.
         probe: Probe,
         /// The check's name.
         name: Cow<'a, str>,
     },
-    /// Leases of one namespace. Its name may be empty.
+    /// Leases of one namespace, whose name may be empty.
     Namespace(Cow<'a, str>),
     /// Leases of all namespaces.
     AllNamespaces,
@@ -116,33 +116,32 @@ pub enum Route<'a> {
     OpenApiDocument(ApiVersion),
     /// `/version`
     Version,
-    /// What stands below `/watch/`: changes of the Leases that the rest of the path names. The older way to ask for
-    /// `watch=true`.
+    /// `/watch/…`: changes of the Leases that the rest of the path names. The deprecated form of `watch=true`.
     Watch {
-        /// Their namespace; all if none is named.
+        /// Namespace of the Leases; none for all namespaces.
         namespace: Option<Cow<'a, str>>,
-        /// The name of the only one.
+        /// Name of the Lease; none for all.
         name: Option<Cow<'a, str>>,
     },
-    /// Nothing.
+    /// No known path.
     Unknown,
 }
 
 impl<'a> Route<'a> {
-    /// The route of a percent-encoded path.
+    /// Parses a percent-encoded path into its route.
     #[must_use]
     pub fn of(path: &'a str) -> Self {
         Target::of(path).route
     }
 
-    /// Whether it is about Leases.
+    /// Whether the route concerns Leases.
     #[must_use]
     pub fn is_resource(&self) -> bool {
         matches!(self, Self::AllNamespaces | Self::Lease { .. } | Self::Namespace(_) | Self::Watch { .. })
     }
 
-    /// Whether HEAD is taken where GET is. kube-apiserver registers methods one by one for resources and most
-    /// documents, and HEAD for none of them; other paths have handlers that look at no method.
+    /// Whether HEAD is allowed like GET. For resources and most documents, kube-apiserver registers methods one by one,
+    /// without HEAD; its other handlers ignore the method.
     #[must_use]
     pub fn takes_head(&self) -> bool {
         matches!(
@@ -158,7 +157,7 @@ impl<'a> Route<'a> {
         )
     }
 
-    /// Whether anybody may ask for it, without a certificate.
+    /// Whether clients without a certificate may request it.
     #[must_use]
     pub fn is_public(&self) -> bool {
         matches!(self, Self::Health(_) | Self::Version)
@@ -177,7 +176,7 @@ impl<'a> Route<'a> {
         }
     }
 
-    /// What the router of kube-apiserver finds, behind which a slash may stand; and documents of one version.
+    /// Routes of kube-apiserver's router, which allows a trailing slash, and documents of one version.
     fn of_discovery(path: &str) -> Option<Self> {
         let version = |name: &str| ApiVersion::ALL.into_iter().find(|served| served.group_version() == name);
         match path.strip_suffix('/').unwrap_or(path) {
@@ -223,7 +222,7 @@ impl<'a> Route<'a> {
         let namespace = Cow::Borrowed(namespace);
         match rest.strip_prefix("leases/") {
             None if rest == "leases" => Self::Namespace(namespace),
-            // Subresources: there are none.
+            // Subresources do not exist.
             Some(name) if !name.is_empty() && memchr(b'/', name.as_bytes()).is_none() => {
                 Self::Lease { namespace, name: Cow::Borrowed(name) }
             }

@@ -1,19 +1,19 @@
-//! What a request wants with the Leases that its path names.
+//! The verb of a request for Leases.
 
 use crate::http::Method;
 use crate::route::Route;
 
-/// The verb of a request for a resource, as authorization, metrics and audit of Kubernetes have it (apiserver
+/// The verb of a request for a resource, as in Kubernetes' authorization, metrics and audit (apiserver
 /// `endpoints/request/requestinfo.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// POST.
     Create,
-    /// DELETE of one.
+    /// DELETE of one Lease.
     Delete,
     /// DELETE without a name.
     DeleteCollection,
-    /// GET of one.
+    /// GET of one Lease.
     Get,
     /// GET without a name.
     List,
@@ -21,15 +21,15 @@ pub enum Verb {
     Patch,
     /// PUT.
     Update,
-    /// GET without a name that asks for changes, and whatever goes below `/watch/`.
+    /// GET without a name that asks to watch, and any method below `/watch/`.
     Watch,
-    /// Another method has no verb.
+    /// Any other method.
     Unknown,
 }
 
 impl Verb {
-    /// The verb of a request, if its path names a resource. `asks_to_watch` tells whether the query asks for changes,
-    /// and is evaluated only where that can be.
+    /// Returns the verb of a request whose path names a resource. `asks_to_watch` says whether the query asks to watch;
+    /// it is called only for a list.
     pub fn of(method: Method, route: &Route<'_>, asks_to_watch: impl FnOnce() -> bool) -> Option<Self> {
         if !route.is_resource() {
             return None;
@@ -54,7 +54,7 @@ impl Verb {
         })
     }
 
-    /// How rules of RBAC and refusals write it.
+    /// The name of the verb in RBAC rules and refusals.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Verb {
         }
     }
 
-    /// Whether it changes what its path names. A creation does not: the name of its object stands in its body.
+    /// Whether the verb changes the object that its path names. A creation does not: the name is in its body.
     #[must_use]
     pub fn changes(self) -> bool {
         matches!(self, Self::Delete | Self::DeleteCollection | Self::Patch | Self::Update)
