@@ -1,37 +1,37 @@
-//! What is read from a body, whichever format it came in.
+//! The result of decoding a body, in any format.
 
 use super::warnings::FieldWarnings;
 use crate::lease::Lease;
 use crate::resource::ApiVersion;
 use compact_str::CompactString;
 
-/// A Lease as it came, and what a strict reading minds about it.
+/// A Lease as received, with the complaints of strict decoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedLease {
     /// The object.
     pub lease: Lease,
-    /// The version that it is of, which need not be that of the path.
+    /// Its API version, which may differ from that of the path.
     pub version: ApiVersion,
-    /// How many entries its metadata came with. If there are too many not all are in the object.
+    /// Entries received in its metadata. If there are too many, the object holds only some.
     pub entries: usize,
     /// Unknown and repeated fields.
     pub warnings: FieldWarnings,
 }
 
-/// What a client asks of a deletion, decoded and not yet checked.
+/// Options of a deletion, decoded but not yet validated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds before the object goes; the Lease API has no use for it.
+    /// Grace period, in seconds; unused by the Lease API.
     pub grace_period_seconds: Option<i64>,
-    /// What must hold of the object. Options with empty preconditions differ from options without any.
+    /// Preconditions on the object. Empty ones differ from none.
     pub preconditions: Option<Preconditions>,
-    /// The older way to say `propagation_policy`.
+    /// The deprecated form of `propagation_policy`.
     pub orphan_dependents: Option<bool>,
-    /// What becomes of dependents.
+    /// Treatment of dependents.
     pub propagation_policy: Option<CompactString>,
-    /// Stages not to run; `All` is the only one there is.
+    /// Stages not to run; the only one is `All`.
     pub dry_run: Vec<CompactString>,
-    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete what cannot be read.
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`: delete an object that cannot be read.
     pub ignore_store_read_error: Option<bool>,
 }
 
@@ -45,7 +45,7 @@ pub struct Preconditions {
 }
 
 impl DeleteOptions {
-    /// Where Go has the kind registered, for no version in particular: any version will do, and clients send `v1`,
-    /// `meta.k8s.io/v1`, and that of the object.
+    /// Where Go registers the kind, without a particular version: any version is accepted, and clients send `v1`,
+    /// `meta.k8s.io/v1`, and the object's own.
     pub(super) const SCHEME: &str = "pkg/runtime/scheme.go:111";
 }

@@ -1,6 +1,6 @@
-//! Discovery documents as objects: which groups, versions and resources are served (Kubernetes, "API discovery").
+//! Discovery documents as objects: the groups, versions and resources served (Kubernetes, "API discovery").
 //!
-//! Members stand in the order in which Go writes them. JSON is made by serde, protobuf by [`super::protobuf`].
+//! Fields are in Go's order. Serde writes the JSON, [`super::protobuf`] the protobuf.
 
 use serde::Serialize;
 
@@ -10,9 +10,9 @@ use serde::Serialize;
 pub struct Group {
     /// Name of the group.
     pub name: &'static str,
-    /// What is served of it.
+    /// Versions served.
     pub versions: Vec<GroupVersion>,
-    /// The first of them.
+    /// The first of the versions.
     pub preferred_version: GroupVersion,
 }
 
@@ -39,7 +39,7 @@ pub struct GroupList {
 pub struct ResourceList {
     /// Group and version, as in `apiVersion`.
     pub group_version: &'static str,
-    /// What is served of it.
+    /// Resources served.
     pub resources: Vec<Resource>,
 }
 
@@ -51,28 +51,28 @@ pub struct Resource {
     pub name: &'static str,
     /// Singular name.
     pub singular_name: &'static str,
-    /// Whether its objects are in namespaces.
+    /// Whether its objects have a namespace.
     pub namespaced: bool,
     /// Kind of its objects.
     pub kind: &'static str,
-    /// What can be done with it.
+    /// Verbs supported.
     pub verbs: &'static [&'static str],
-    /// Tells whether two versions are stored alike.
+    /// Hash that tells whether two versions are stored alike.
     pub storage_version_hash: &'static str,
 }
 
-/// `APIVersions`: the versions of the group without a name.
+/// `APIVersions`: the versions of the legacy group, which has no name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LegacyVersions {
-    /// None are served.
+    /// Versions served: none.
     pub versions: [&'static str; 0],
-    /// Where else the server can be reached: nowhere.
+    /// Other addresses of the server: none.
     #[serde(rename = "serverAddressByClientCIDRs")]
     pub server_addresses: [&'static str; 0],
 }
 
-/// `APIGroupDiscoveryList` of `apidiscovery.k8s.io`: all groups with all that is in them.
+/// `APIGroupDiscoveryList` of `apidiscovery.k8s.io`: all groups with their resources.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct GroupDiscoveryList {
     /// `metadata`, which is always empty.
@@ -81,20 +81,20 @@ pub struct GroupDiscoveryList {
     pub items: Vec<GroupDiscovery>,
 }
 
-/// The metadata of a list that says nothing.
+/// Empty metadata of a list.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct NoMetadata {}
 
 /// `APIGroupDiscovery`
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupDiscovery {
-    /// Whose name is that of the group.
+    /// Metadata with the group's name.
     pub metadata: Name,
-    /// What is served of it, the preferred version first.
+    /// Versions served, the preferred one first.
     pub versions: Vec<VersionDiscovery>,
 }
 
-/// The metadata of an object that has nothing but a name.
+/// Metadata with only a name.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Name {
     /// `name`
@@ -106,9 +106,9 @@ pub struct Name {
 pub struct VersionDiscovery {
     /// The version alone.
     pub version: &'static str,
-    /// What is served of it.
+    /// Resources served.
     pub resources: Vec<ResourceDiscovery>,
-    /// `Current`, or `Stale` of what could not be asked for.
+    /// `Current`, or `Stale` for a version whose server could not be asked.
     pub freshness: &'static str,
 }
 
@@ -118,23 +118,23 @@ pub struct VersionDiscovery {
 pub struct ResourceDiscovery {
     /// Plural name, as in paths.
     pub resource: &'static str,
-    /// What is returned.
+    /// Type of the responses.
     pub response_kind: GroupVersionKind,
     /// `Namespaced` or `Cluster`.
     pub scope: &'static str,
     /// Singular name.
     pub singular_resource: &'static str,
-    /// What can be done with it.
+    /// Verbs supported.
     pub verbs: &'static [&'static str],
 }
 
-/// Of a type whose group and version are those around it both are empty.
+/// A type; group and version are empty if they are those of the enclosing version.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct GroupVersionKind {
     /// Group of the type.
     pub group: &'static str,
     /// Version of the type.
     pub version: &'static str,
-    /// Its kind.
+    /// Kind of the type.
     pub kind: &'static str,
 }

@@ -1,6 +1,6 @@
-//! The formats that there are.
+//! Formats of bodies.
 
-/// How bytes are written.
+/// Encoding of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Format {
     /// `application/json`
@@ -13,7 +13,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Each of them.
+    /// All formats.
     pub(crate) const ALL: [Self; 3] = [Self::Json, Self::Yaml, Self::Protobuf];
 
     /// The media type without parameters.
@@ -26,7 +26,7 @@ impl Format {
         }
     }
 
-    /// The format that is named so, without parameters.
+    /// Returns the format of this media type, without parameters.
     pub(crate) fn from_media_type(text: &[u8]) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.media_type().as_bytes() == text)
     }

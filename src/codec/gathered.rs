@@ -1,11 +1,11 @@
-//! Lists and maps of the metadata, gathered while a body is read.
+//! Lists and maps of the metadata, collected while a body is decoded.
 
 use crate::lease::{ObjectMeta, OwnerReference, StringMap};
 use crate::limits::METADATA_ENTRIES_MAX;
 use compact_str::CompactString;
 
-/// The lists and maps of an object's metadata. They are put into it when all is read: what comes in many pieces must
-/// not be sorted for each.
+/// The lists and maps of an object's metadata. They are moved into it once all is read, so that entries in many pieces
+/// are sorted only once.
 #[derive(Debug)]
 pub(super) struct Entries<Text> {
     pub(super) labels: Gathered<(Text, Text)>,
@@ -14,8 +14,8 @@ pub(super) struct Entries<Text> {
     pub(super) finalizers: Gathered<CompactString>,
 }
 
-/// The entries of a list: all are counted, and no more than [`METADATA_ENTRIES_MAX`] are kept, since such an object is
-/// refused anyway. An empty one stands in three bytes of a body and would take a hundred here.
+/// Entries of a list. All are counted, but at most [`METADATA_ENTRIES_MAX`] are kept, since an object with more is
+/// refused. An empty entry takes three bytes of a body, but would take a hundred here.
 #[derive(Debug)]
 pub(super) struct Gathered<T> {
     kept: Vec<T>,
@@ -23,7 +23,7 @@ pub(super) struct Gathered<T> {
 }
 
 impl<Text: Ord + Into<CompactString>> Entries<Text> {
-    /// Puts all into `meta`; gives how many came. One that came twice counts twice.
+    /// Moves all entries into `meta`; returns how many were received. Repeated ones count each time.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         let count = self.labels.count + self.annotations.count + self.owners.count + self.finalizers.count;
         meta.labels = string_map(self.labels.kept);
@@ -51,7 +51,7 @@ impl<T> Gathered<T> {
         self.push_with(|| entry);
     }
 
-    /// Adds the next entry, which is made only if it is kept.
+    /// Adds the next entry, computed only if it is kept.
     pub(super) fn push_with(&mut self, entry: impl FnOnce() -> T) {
         self.count += 1;
         if self.count <= METADATA_ENTRIES_MAX {
@@ -59,13 +59,13 @@ impl<T> Gathered<T> {
         }
     }
 
-    /// Forgets those that came.
+    /// Removes all entries.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
         self.count = 0;
     }
 
-    /// Those that are kept.
+    /// The kept entries.
     pub(super) fn kept(&self) -> &[T] {
         &self.kept
     }
@@ -77,10 +77,10 @@ impl<T> Default for Gathered<T> {
     }
 }
 
-/// Of a key that comes twice the last value counts.
+/// Makes a map; the last value of a repeated key counts.
 fn string_map<Text: Ord + Into<CompactString>>(mut pairs: Vec<(Text, Text)>) -> StringMap {
     if !pairs.is_sorted_by(|a, b| a.0 < b.0) {
-        // Stable, so that the last of equal keys is the one that came last.
+        // Stable, so that of equal keys the last received stays last.
         pairs.sort_by(|a, b| a.0.cmp(&b.0));
     }
     pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect()

@@ -1,4 +1,4 @@
-//! `metav1.ListMeta`: what a list says of itself, in every form of list.
+//! `metav1.ListMeta`, the metadata of every form of list.
 
 use crate::go::json::push_string;
 use crate::resource::ResourceVersion;
@@ -6,16 +6,16 @@ use crate::resource::ResourceVersion;
 /// The metadata of a list, or of a Table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListMeta<'a> {
-    /// The version at which the list is the table's state; none in a Table of an object that was not stored.
+    /// Version of the table that the list shows; none in a Table of an object that was not stored.
     pub version: Option<ResourceVersion>,
     /// `continue`; empty on the last page.
     pub next: &'a str,
-    /// `remainingItemCount`, where it is known.
+    /// `remainingItemCount`, if known.
     pub remaining: Option<u64>,
 }
 
 impl ListMeta<'_> {
-    /// Of a whole list at `version`.
+    /// Returns the metadata of a complete list at `version`.
     #[must_use]
     pub fn at(version: ResourceVersion) -> Self {
         Self { version: Some(version), ..Self::default() }

@@ -1,8 +1,7 @@
-//! How objects stand in bytes: one module for each format, one for each form that is made of a Lease, and what they
-//! share.
+//! Encodings of objects: one module for each format, one for each form derived from a Lease, and shared parts.
 //!
-//! A codec knows the Lease model and the errors; it knows neither HTTP nor the table. It appends to buffers that the
-//! caller owns and reads from slices; it keeps no state but reusable scratch memory.
+//! A codec knows the Lease model and the errors, but neither HTTP nor the table. It appends to the caller's buffers and
+//! reads from slices. Its only state is reusable scratch memory.
 
 pub mod bookmark;
 mod decoded;

@@ -1,7 +1,7 @@
-//! `PartialObjectMetadata` and its list, in JSON: objects without anything but their metadata, for clients that keep a
-//! cache of names and labels (Kubernetes API concepts, "Metadata-only fetches"). In protobuf: `codec::protobuf`.
+//! `PartialObjectMetadata` and its list, in JSON: objects with only their metadata, for clients that cache names and
+//! labels (Kubernetes API concepts, "Metadata-only fetches"). For protobuf see `codec::protobuf`.
 //!
-//! The metadata is that of the Lease, byte for byte, so it is cut out of the Lease's JSON.
+//! The metadata is the Lease's, byte for byte, so it is cut out of the Lease's JSON.
 
 use super::list_meta::ListMeta;
 use crate::resource::MetaVersion;
@@ -9,22 +9,22 @@ use memchr::memmem;
 
 /// `kind` of the object.
 pub const KIND: &str = "PartialObjectMetadata";
-/// `kind` of a list of objects.
+/// `kind` of a list.
 pub const LIST_KIND: &str = "PartialObjectMetadataList";
 
 /// Appends the metadata of the Lease whose JSON is `lease`, with or without its `kind` and `apiVersion`.
 pub fn push_partial(out: &mut Vec<u8>, lease: &[u8], of: MetaVersion) {
     out.reserve(lease.len() + 96);
     push_type_meta(out, KIND, of);
-    // The first of these is the metadata's own, since nothing but two short strings can stand before it; the last is
-    // the spec's, since a quote inside a string has a backslash before it and no other member of a Lease is called so.
+    // The first match is the metadata, since only two short strings can precede it. The last match is the spec: inside
+    // a string a backslash precedes each quote, and no later member has this name.
     let metadata = memmem::find(lease, METADATA).and_then(|at| lease.get(at..)).unwrap_or_default();
     let end = memmem::rfind(metadata, SPEC).unwrap_or(metadata.len());
     out.extend_from_slice(metadata.get(..end).unwrap_or_default());
     out.push(b'}');
 }
 
-/// Appends all of a list that stands before its items. Each item is to follow [`push_item_start`].
+/// Appends a list up to its items. Each item must follow [`push_item_start`].
 pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     push_type_meta(out, LIST_KIND, of);
     out.extend_from_slice(b"\"metadata\":");
@@ -32,12 +32,12 @@ pub fn push_list_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, of: MetaVersion) {
     out.extend_from_slice(b",\"items\":");
 }
 
-/// Appends what stands before an item; `is_first` tells whether none came before.
+/// Appends the separator before an item; `is_first` says whether it is the first.
 pub fn push_item_start(out: &mut Vec<u8>, is_first: bool) {
     out.push(if is_first { b'[' } else { b',' });
 }
 
-/// Appends all that stands behind the items. A list without items has `null` for them, as kube-apiserver's has.
+/// Appends the end of a list. The items of an empty list are `null`, as in kube-apiserver.
 pub fn push_list_close(out: &mut Vec<u8>, is_empty: bool) {
     out.extend_from_slice(if is_empty { b"null}" } else { b"]}" });
 }

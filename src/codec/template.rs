@@ -1,9 +1,9 @@
-//! Encodings of which others are made. Nearly all states of a Lease are renewals: between them nothing changes but
-//! three values, so all are made of one encoding, the [`Template`], with these values put in.
+//! Encodings from which others are made. Nearly all states of a Lease are renewals, which change only three values. So
+//! all are made from one encoding, the [`Template`], with these values replaced.
 //!
-//! The other way round it tells a renewal: a client that renews a Lease sends back what it got, with another
-//! `renewTime`. Where a body is what the template gives for the Lease's state but for that time, nothing needs to be
-//! decoded. Whether a renewal is one by the rules is not known here.
+//! A template also recognizes a renewal: a client that renews a Lease sends back what it got, with another `renewTime`.
+//! If a body equals the encoding of the Lease's state in all else, it need not be decoded. Whether the API allows the
+//! renewal is not decided here.
 //!
 //! ```text
 //!   template   {"kind":"Lease",…"resourceVersion":"1795219345000001",…"time":"2026-11-20T…Z"…"renewTime":"2026-…Z"}}
@@ -17,19 +17,19 @@ use crate::resource::{API_VERSION, ResourceVersion};
 use crate::timestamp::MicroTime;
 use std::cell::Cell;
 
-/// The encoding of one state, and where in it the values of others are put.
+/// The encoding of one state, and the positions of the values to replace.
 #[derive(Debug)]
 pub struct Template {
     encoding: Box<[u8]>,
     version: ResourceVersion,
-    /// None if nothing can be put in.
+    /// Positions of the values; none if they cannot be replaced.
     marks: Option<Marks>,
     format: Format,
-    /// What was said of the Lease when [`Template::renewed`] first asked.
+    /// Result of the first `is_renewable` call in [`Template::renewed`].
     is_renewable: Cell<Option<bool>>,
 }
 
-/// Where the values stand in an encoding. Places are bytes from the first.
+/// Positions of the values in an encoding, as byte offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Marks {
     Json(json::Marks),
@@ -37,10 +37,10 @@ enum Marks {
 }
 
 impl Template {
-    /// The whole body of a response with `lease`, whose values `of` are.
+    /// Encodes the whole body of a response with `lease`; `of` are its values.
     ///
     /// # Panics
-    /// In debug builds if the format is YAML, which is made of JSON.
+    /// In debug builds if the format is YAML, which is converted from JSON.
     #[must_use]
     pub fn new(format: Format, lease: &Lease, of: Values) -> Self {
         debug_assert_ne!(format, Format::Yaml, "no template in YAML");
@@ -61,9 +61,9 @@ impl Template {
         self.format
     }
 
-    /// Appends the encoding of the state with `values`, without the first `from` bytes, which must be before all
-    /// values. `false`, and nothing done, if they cannot be put in: as many digits or bytes as those of the template
-    /// are needed.
+    /// Appends the encoding of the state with `values`, without the first `from` bytes, which must precede all values.
+    /// Returns `false`, and appends nothing, if the values do not fit: they must take as many digits or bytes as those
+    /// of the template.
     #[inline]
     #[must_use]
     pub fn push(&self, out: &mut Vec<u8>, from: usize, values: &Values) -> bool {
@@ -83,9 +83,9 @@ impl Template {
         is_put
     }
 
-    /// The `renewTime` in `body` if all else in it is as in the encoding of the state with `values`, and it is written
-    /// as we would write it. It may be the same time. `is_renewable` is asked once, whether a Lease that differs from
-    /// the template's by these values only is valid whatever they are.
+    /// Returns the `renewTime` of `body` if the rest equals the encoding of the state with `values`, and the time is
+    /// formatted as the server does it. The time may be unchanged. `is_renewable` says whether the Lease is valid with
+    /// any such values, and is called only once.
     #[inline]
     #[must_use]
     pub fn renewed(&self, values: &Values, body: &[u8], is_renewable: impl FnOnce() -> bool) -> Option<MicroTime> {
@@ -101,8 +101,7 @@ impl Template {
         is_renewable.then_some(renew_time)
     }
 
-    /// Reads a little of it, so that it comes to the caches: a byte of each cache line, as far as a Lease is long as a
-    /// rule.
+    /// Reads a byte of each cache line, up to the usual length of a Lease, to bring it into the caches.
     #[inline]
     #[must_use]
     pub fn touch(&self) -> usize {
@@ -111,14 +110,14 @@ impl Template {
         self.encoding.iter().step_by(CACHE_LINE_BYTES).take(LINES).map(|byte| usize::from(*byte)).sum()
     }
 
-    /// Bytes of the template's own state: those of the others are as many, give or take what a time needs.
+    /// Length of the template's own state in bytes; other states differ only by the length of a time.
     #[must_use]
     pub fn len_hint(&self) -> usize {
         self.encoding.len()
     }
 }
 
-/// Appends the whole body of a response: in JSON an object and a line feed, as kube-apiserver ends it.
+/// Appends the whole body of a response. JSON ends with a line feed, as in kube-apiserver.
 pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: ResourceVersion) {
     if format == Format::Protobuf {
         protobuf::encode_lease_into(out, lease, Some(version), API_VERSION);
@@ -128,7 +127,7 @@ pub fn encode_into(out: &mut Vec<u8>, format: Format, lease: &Lease, version: Re
     }
 }
 
-/// What the tests of both formats begin with.
+/// Common input for the tests of both formats.
 #[cfg(test)]
 pub(super) mod fixture {
     use super::*;

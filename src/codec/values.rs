@@ -1,27 +1,26 @@
-//! The three values in which the states of a Lease differ that are renewals of one, and how bytes are compared and
-//! written at the places where they stand in an encoding.
+//! The three values that a renewal changes, and helpers to compare and write them in an encoding.
 
 use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time};
 
-/// What differs between the states of a Lease that are renewals of one.
+/// The values that a renewal changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
     /// `metadata.resourceVersion`
     pub version: ResourceVersion,
     /// `spec.renewTime`
     pub renew_time: Option<MicroTime>,
-    /// The time of the last entry of `managedFields`; none if there is no entry, or it has no time.
+    /// Time of the last entry of `managedFields`; none if there is no entry, or it has no time.
     pub managed_time: Option<Time>,
 }
 
-/// Whether `body` has `text` at `at`.
+/// Whether `body` contains `text` at `at`.
 #[inline]
 pub(super) fn has_at(body: &[u8], at: usize, text: &[u8]) -> bool {
     body.get(at..at + text.len()).is_some_and(|own| own == text)
 }
 
-/// Writes `text` over what is at `at`; whether there was as much.
+/// Overwrites the bytes at `at` with `text`; returns whether it fits.
 #[inline]
 #[must_use]
 pub(super) fn put_at(out: &mut [u8], at: usize, text: &[u8]) -> bool {

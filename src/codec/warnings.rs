@@ -1,50 +1,50 @@
-//! What a strict reading minds and a lenient one only reports: fields that the API does not know, and fields that stand
-//! twice. `fieldValidation` decides whether the client is refused, warned or left alone; that is not decided here.
+//! Unknown and repeated fields, which strict decoding refuses and lenient decoding only reports. The caller decides by
+//! `fieldValidation` whether to refuse, warn or ignore.
 
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::limits::STATUS_TEXT_BYTES_MAX;
 use crate::resource::{ApiVersion, KIND};
 
-/// The complaints about one body, in the order of the body, each once.
+/// The complaints about one body, in its order, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldWarnings {
-    /// Keys that stand twice in a body in YAML.
+    /// Repeated keys of a YAML body.
     yaml: Vec<String>,
     messages: Vec<String>,
-    /// Complaints made, those included that were not kept.
+    /// Number of reports, including those not kept.
     reports: u32,
-    /// Bytes of their paths, as far as these were looked at.
+    /// Length of all reported paths, each cut at the maximum, in bytes.
     path_bytes: usize,
 }
 
-/// As many as kube-apiserver keeps.
+/// Maximum number of messages, as in kube-apiserver.
 const MESSAGES_MAX: usize = 100;
 
-/// After so many nobody looks any more whether the next one is new: a body of megabytes of repeated fields must not
-/// hold up the loop.
+/// Number of reports after which no more are examined: a body of megabytes of repeated fields must not delay the event
+/// loop.
 const REPORTS_MAX: u32 = 10_000;
 
-/// Bytes of a path that are told.
+/// Maximum length of a reported path, in bytes.
 const PATH_BYTES_MAX: usize = STATUS_TEXT_BYTES_MAX;
 
-/// Nor does anybody after so many bytes of paths: whatever lies below a key of megabytes has it in its path.
+/// Length of all reported paths, in bytes, after which no more are examined: each path below a key of megabytes
+/// contains it.
 const PATH_BYTES_SUM_MAX: usize = 16 * PATH_BYTES_MAX;
 
 impl FieldWarnings {
-    /// The complaints: `unknown field "spec.foo"`, `duplicate field "spec.holderIdentity"`.
+    /// The complaints, such as `unknown field "spec.foo"` or `duplicate field "spec.holderIdentity"`.
     pub fn messages(&self) -> impl Iterator<Item = &str> {
         self.yaml.iter().chain(&self.messages).map(String::as_str)
     }
 
-    /// Whether there is nothing to complain of.
+    /// Whether there are no complaints.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.yaml.is_empty() && self.messages.is_empty()
     }
 
-    /// The error of a strict reading in Go's words, without what kube-apiserver puts before it; nothing if there is
-    /// nothing to complain of.
+    /// Returns Go's error for strict decoding, without kube-apiserver's prefix; `None` if there are no complaints.
     #[must_use]
     pub fn strict_words(&self) -> Option<String> {
         let yaml = format!("yaml: unmarshal errors:\n  {}", self.yaml.join("\n  "));
@@ -53,7 +53,7 @@ impl FieldWarnings {
         (!all.is_empty()).then(|| format!("strict decoding error: {}", all.join(", ")))
     }
 
-    /// The answer to a Lease of this version under `fieldValidation=Strict`; nothing if it may pass.
+    /// Returns the error for a Lease of this version under `fieldValidation=Strict`; `None` without complaints.
     #[must_use]
     pub fn strict_error(&self, version: ApiVersion) -> Option<ApiError> {
         let words = self.strict_words()?;
@@ -61,12 +61,12 @@ impl FieldWarnings {
         Some(ApiError::BadRequest { message })
     }
 
-    /// Adds what a reader of YAML complained of before its text became JSON.
+    /// Adds the complaints of the YAML reader, made before its text became JSON.
     pub fn put_yaml_first(&mut self, complaints: Vec<String>) {
         self.yaml = complaints;
     }
 
-    /// Whether no further complaint is kept.
+    /// Whether no further complaints are kept.
     pub(super) fn is_full(&self) -> bool {
         self.messages.len() >= MESSAGES_MAX || self.reports >= REPORTS_MAX || self.path_bytes >= PATH_BYTES_SUM_MAX
     }
@@ -90,7 +90,7 @@ impl FieldWarnings {
     }
 }
 
-/// What can be complained of.
+/// Kind of a complaint.
 #[derive(Clone, Copy)]
 pub(super) enum Complaint {
     Duplicate,
