@@ -1,5 +1,5 @@
-//! `meta.k8s.io` Table, in JSON: what `kubectl get` prints (Kubernetes API concepts, "Receiving resources as Tables").
-//! The columns are those of the printer that kube-apiserver has for Leases.
+//! The `meta.k8s.io` Table in JSON, which `kubectl get` prints (Kubernetes API concepts, "Receiving resources as
+//! Tables"). Its columns are those of kube-apiserver's printer for Leases.
 
 mod age;
 
@@ -26,7 +26,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// Reads the parameter of the query; empty is absent.
+    /// Parses the query's parameter; empty means absent.
     ///
     /// # Errors
     /// kube-apiserver's 400.
@@ -45,19 +45,18 @@ impl IncludeObject {
     }
 }
 
-/// How the rows of a Table are written.
+/// Form of a Table's rows.
 #[derive(Clone, Copy, Debug)]
 pub struct TableForm {
-    /// The moment from which ages are counted.
+    /// Time from which ages are counted.
     pub now: Time,
-    /// What each row carries.
+    /// Content of each row besides its cells.
     pub include: IncludeObject,
-    /// Of the Table, and of the metadata in it.
+    /// Version of the Table, and of the metadata in it.
     pub version: MetaVersion,
 }
 
-/// Appends all of a Table that stands before its rows. Rows are separated by commas. In a watch only the first event
-/// carries the columns.
+/// Appends a Table up to its rows, which commas separate. In a watch, only the first event carries the columns.
 pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, version: MetaVersion) {
     for part in ["{\"kind\":\"Table\",\"apiVersion\":\"", version.api_version(), "\",\"metadata\":"] {
         out.extend_from_slice(part.as_bytes());
@@ -68,7 +67,7 @@ pub fn push_table_head(out: &mut Vec<u8>, meta: &ListMeta<'_>, columns: bool, ve
     out.extend_from_slice(b",\"rows\":[");
 }
 
-/// Appends the row of a Lease, whose JSON with `kind` and `apiVersion` is `json`.
+/// Appends the row of a Lease; `json` is its JSON with `kind` and `apiVersion`.
 pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) {
     let TableForm { now, include, version } = form;
     out.extend_from_slice(b"{\"cells\":[");
@@ -81,7 +80,7 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
         None => out.extend_from_slice(br"\u003cunknown\u003e"),
     }
     out.extend_from_slice(b"\"],\"object\":");
-    // Without it a client could not tell the bookmark that ends the initial events.
+    // Without the object, a client could not recognize the bookmark that ends the initial events.
     let is_end = || lease.metadata.annotations.value(INITIAL_EVENTS_END) == Some("true");
     match include {
         IncludeObject::Object => out.extend_from_slice(json),
@@ -91,12 +90,12 @@ pub fn push_row(out: &mut Vec<u8>, lease: &Lease, json: &[u8], form: TableForm) 
     out.push(b'}');
 }
 
-/// Appends all that stands behind the rows.
+/// Appends the end of a Table.
 pub fn push_table_close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-/// Appends a Table of one object: the answer to a get, and the object of a watch event. `meta` carries its version.
+/// Appends a Table of one object, for a get or a watch event. `meta` has the object's version.
 pub fn push_table_of_one(
     out: &mut Vec<u8>,
     meta: &ListMeta<'_>,
@@ -110,7 +109,7 @@ pub fn push_table_of_one(
     push_table_close(out);
 }
 
-/// The descriptions are those of the fields in the API's documentation.
+/// The descriptions are those of the fields in the API documentation.
 const COLUMNS: &str = r#"[{"name":"Name","type":"string","format":"name","description":"Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names","priority":0},{"name":"Holder","type":"string","format":"","description":"holderIdentity contains the identity of the holder of a current lease. If Coordinated Leader Election is used, the holder identity must be equal to the elected LeaseCandidate.metadata.name field.","priority":0},{"name":"Age","type":"string","format":"","description":"CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata","priority":0}]"#;
 
 #[cfg(test)]
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_table_is_that_of_kube_apiserver() {
-        // Made in the second after the Leases: the recorded ages say so.
+        // The recorded ages tell when the Table was printed: in the second after the Leases' creation.
         let created = lease(LEASES[0]).metadata.creation_timestamp.expect("created");
         let age =
             TABLE.split_once(r#""cells":["bare","",""#).and_then(|(_, rest)| rest.split_once('s')).expect("age").0;
