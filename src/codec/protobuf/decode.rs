@@ -1,4 +1,4 @@
-//! Protobuf bodies to Leases, with the checks and the words of kube-apiserver.
+//! Decodes protobuf bodies to Leases, with kube-apiserver's checks and messages.
 
 use super::envelope::PREFIX;
 use super::meta::{Repeated, read_micro_time, read_object_meta};
@@ -10,11 +10,11 @@ use crate::lease::{Lease, LeaseSpec};
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 use compact_str::CompactString;
 
-/// Reads a Lease, of `version` if it does not say. There are never warnings: a strict reading of protobuf does not
-/// exist in Go either.
+/// Decodes a Lease, of `version` if the body names none. There are never warnings: Go has no strict decoding of
+/// protobuf either.
 ///
 /// # Errors
-/// What kube-apiserver answers to a body that is no protobuf, no Lease, or a Lease with a malformed field.
+/// kube-apiserver's answer to a body that is not protobuf, not a Lease, or has a malformed field.
 pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
     let unknown = Unknown::read(body).map_err(|words| unrecognized(&words, body))?;
     let meta = unknown.type_meta.or(GROUP, version.name(), KIND);
@@ -23,7 +23,7 @@ pub fn decode_lease(body: &[u8], version: ApiVersion) -> Result<DecodedLease, Ap
     Ok(DecodedLease { lease, version, entries, warnings: FieldWarnings::default() })
 }
 
-/// What stands in the envelope.
+/// The content of the envelope.
 pub(super) struct Unknown<'b> {
     pub(super) type_meta: TypeMeta,
     pub(super) raw: &'b [u8],
@@ -33,7 +33,7 @@ impl<'b> Unknown<'b> {
     /// Opens the envelope.
     ///
     /// # Errors
-    /// Go's words.
+    /// Go's message.
     pub(super) fn read(body: &'b [u8]) -> Result<Self, String> {
         if body.is_empty() {
             return Err("empty data".to_owned());
@@ -76,7 +76,7 @@ impl<'b> Unknown<'b> {
 /// The prefix as Go prints it.
 const GO_PREFIX: &str = "[107 56 115 0]";
 
-/// Group, version and kind; each empty if the envelope does not say.
+/// Group, version and kind; each empty if the envelope does not name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TypeMeta {
     pub(super) group: CompactString,
@@ -88,14 +88,14 @@ impl TypeMeta {
     fn new(api_version: &str, kind: CompactString) -> Self {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),
-            // With two slashes it is no version at all; a lone one is taken for nothing.
+            // An `apiVersion` with two slashes is invalid; a single slash is treated as empty.
             Some((_, version)) if version.contains('/') => ("", ""),
             Some(parts) => parts,
         };
         Self { group: group.into(), version: version.into(), kind }
     }
 
-    /// With what is missing taken from elsewhere. Without a version the group does not count.
+    /// Fills in what is missing. Without a version, the group is ignored.
     pub(super) fn or(mut self, group: &str, version: &str, kind: &str) -> Self {
         if self.kind.is_empty() {
             self.kind = kind.into();
@@ -107,14 +107,14 @@ impl TypeMeta {
         self
     }
 
-    /// `apiVersion` as it would be written.
+    /// `apiVersion` of the group and version.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
-/// Checks that a body is a Lease of any version of the group: kube-apiserver decodes such a one, and minds the version
-/// only after that.
+/// Checks that a body is a Lease of any version of the group: kube-apiserver decodes any, and checks the version
+/// afterwards.
 fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let version = ApiVersion::from_name(&meta.version).filter(|_| meta.group == GROUP);
     if let Some(version) = version
@@ -125,13 +125,13 @@ fn check_kind(meta: &TypeMeta) -> Result<ApiVersion, ApiError> {
     let words = if meta.kind == KIND || (meta.group == GROUP && !(version.is_some() && meta.kind == LIST_KIND)) {
         not_registered(meta, "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
+        // Whether kube-apiserver knows the kind is unknown here; most misdirected bodies are of a known kind.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(unhandled(meta, &words))
 }
 
-/// runtime's `NotRegisteredError`.
+/// `NotRegisteredError` of apimachinery's runtime.
 pub(super) fn not_registered(meta: &TypeMeta, scheme: &str) -> String {
     let (kind, api_version) = (go_quoted(&meta.kind), go_quoted(&meta.api_version()));
     format!("no kind {kind} is registered for version {api_version} in scheme \"{scheme}\"")
@@ -150,7 +150,7 @@ fn unrecognized(words: &str, body: &[u8]) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// The start of a body, as text if it looks like JSON, else in hex.
+/// The start of a body: as text if it looks like JSON, else in hex.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);
@@ -165,7 +165,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// A Lease, and how many entries its metadata came with.
+/// Decodes a Lease; also returns the number of entries received in its metadata.
 fn read_lease(message: &[u8]) -> Result<(Lease, usize), WireError> {
     let mut lease = Lease::default();
     let mut repeated = Repeated::default();
@@ -253,7 +253,7 @@ mod tests {
         ] {
             assert_eq!(refusal(&body(api_version, kind, &[])), words);
         }
-        // What is not said is taken for granted; a group without a version is nothing said.
+        // What is missing is filled in; a group without a version counts as missing.
         for (api_version, kind) in
             [("", ""), (API_VERSION, ""), ("", "Lease"), ("other/", "Lease"), ("/", ""), ("a/b/c", "")]
         {
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    /// Both took minutes, or as much memory, in some wrong way of doing it.
+    /// Some naive ways to read either body take minutes, or much memory.
     #[test]
     fn many_entries_take_linear_time_and_little_memory() {
         let decoded = decode_lease(&body(API_VERSION, "Lease", &metadata(&[0x6a, 0].repeat(150_000))), ApiVersion::V1);
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!((lease.metadata.name.as_str(), lease.metadata.uid.as_str()), ("b", "u"));
         assert_eq!(lease.spec.holder_identity.as_deref(), Some("x"));
         assert_eq!(lease.spec.lease_duration_seconds, Some(5));
-        // A time that says nothing is Go's zero time.
+        // An empty time is Go's zero time.
         assert_eq!(lease.spec.renew_time, Some(crate::timestamp::MicroTime(-62_135_596_800_000_000)));
     }
 }

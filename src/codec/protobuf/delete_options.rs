@@ -5,10 +5,10 @@ use super::reader::{Reader, WireError};
 use crate::api_error::ApiError;
 use crate::codec::{DeleteOptions, Preconditions};
 
-/// Reads the options of a deletion.
+/// Decodes the options of a deletion.
 ///
 /// # Errors
-/// 400, in the words of kube-apiserver.
+/// 400 with kube-apiserver's message.
 pub fn decode_delete_options(body: &[u8]) -> Result<DeleteOptions, ApiError> {
     let read = || {
         let unknown = Unknown::read(body)?;

@@ -10,20 +10,20 @@ use crate::codec::discovery::{
 use crate::codec::list_meta::ListMeta;
 use crate::lease::ObjectMeta;
 
-/// A document that can stand in protobuf.
+/// A document that protobuf can encode.
 pub trait DiscoveryMessage {
-    /// Appends the message alone.
+    /// Appends only the message.
     fn push(&self, out: &mut Vec<u8>);
 }
 
-/// Appends a whole body.
+/// Appends the whole body.
 pub fn encode_discovery_into(out: &mut Vec<u8>, api_version: &str, kind: &str, document: &dyn DiscoveryMessage) {
     put_body(out, api_version, kind, |out| document.push(out));
 }
 
 impl DiscoveryMessage for LegacyVersions {
     fn push(&self, _: &mut Vec<u8>) {
-        // All its lists are empty, and those are not written.
+        // All its lists are empty, so nothing is written.
     }
 }
 
@@ -69,7 +69,7 @@ fn put_resource<S: Sink>(out: &mut S, resource: &Resource) {
         }
     });
     out.put_bytes(6, resource.singular_name.as_bytes());
-    // Group and version are those of the list.
+    // Group and version: empty, since they are the list's.
     out.put_bytes(8, b"");
     out.put_bytes(9, b"");
     out.put_bytes(10, resource.storage_version_hash.as_bytes());

@@ -1,4 +1,4 @@
-//! Objects to protobuf bodies. Everything appends to the caller's buffer.
+//! Encodes objects as protobuf bodies, appended to the caller's buffer.
 
 use super::envelope::put_body;
 use super::meta::{put_list_meta, put_micro_time, put_object_meta};
@@ -9,15 +9,15 @@ use crate::codec::partial::KIND as PARTIAL_KIND;
 use crate::lease::{Lease, LeaseSpec, ObjectMeta};
 use crate::resource::{KIND, MetaVersion, ResourceVersion};
 
-/// Appends a Lease, as `api_version` has it: that of [`crate::resource::API_VERSION`] or of an older one. `version` is
-/// its `resourceVersion`, absent in what a dry run would have created.
+/// Appends a Lease with `api_version`: [`crate::resource::API_VERSION`] or an older one. `version` is its
+/// `resourceVersion`; none in the answer to the dry run of a creation.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, api_version: &str) {
-    // What a kubelet's Lease takes, so that a fresh buffer grows once.
+    // Size of a kubelet's Lease, so that a new buffer grows once.
     out.reserve(640);
     put_body(out, api_version, KIND, |out| put_lease(out, lease, version));
 }
 
-/// Appends the metadata of a Lease alone, as a `PartialObjectMetadata`.
+/// Appends only the metadata of a Lease, as a `PartialObjectMetadata`.
 pub fn encode_partial_into(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<ResourceVersion>, of: MetaVersion) {
     out.reserve(640);
     put_body(out, of.api_version(), PARTIAL_KIND, |out| put_partial(out, meta, version));

@@ -1,14 +1,14 @@
-//! The envelope around every message: a magic number, the type, and the message itself (`runtime.Unknown`).
+//! The envelope of a message: a magic number, the type, and the message (`runtime.Unknown`).
 
 use super::sink::{LONG, SHORT, Sink};
 
-/// What every body begins with.
+/// Start of every body.
 pub(super) const PREFIX: &[u8; 4] = b"k8s\0";
 
-/// What ends every body: `contentEncoding` and `contentType`, both empty.
+/// End of every body: `contentEncoding` and `contentType`, both empty.
 pub(super) const TAIL: &[u8] = &[0x1a, 0, 0x22, 0];
 
-/// Appends a body whose message `fill` appends.
+/// Appends a body; `fill` appends its message.
 #[inline]
 pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill: impl FnOnce(&mut S)) {
     put_head(out, api_version, kind);
@@ -16,7 +16,7 @@ pub(super) fn put_body<S: Sink>(out: &mut S, api_version: &str, kind: &str, fill
     out.put(TAIL);
 }
 
-/// Appends what stands before the message.
+/// Appends the body up to its message.
 #[inline]
 pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     out.put(PREFIX);
@@ -26,13 +26,13 @@ pub(super) fn put_head<S: Sink>(out: &mut S, api_version: &str, kind: &str) {
     });
 }
 
-/// The message in a body that was written here; empty for anything else.
+/// Returns the message of a body that this server wrote; empty for any other body.
 #[must_use]
 pub fn raw_message(body: &[u8]) -> &[u8] {
     let message = || {
         let rest = body.strip_prefix(PREFIX)?.strip_suffix(TAIL)?;
         let rest = match rest {
-            // The type is shorter than 128 bytes.
+            // The type takes less than 128 bytes.
             [0x0a, size @ 0..0x80, rest @ ..] => rest.get(usize::from(*size)..)?,
             _ => return None,
         };

@@ -1,8 +1,7 @@
-//! Lists in protobuf. The envelope's length stands before the first item, so the sizes of all items must be known when
-//! the list begins: they are counted first, then sent.
+//! Lists in protobuf. The length in the envelope precedes the items, so the sizes of all items are summed first.
 //!
 //! ```text
-//! let items_len = items.map(lease_len).sum();             // or raw_item_len of bodies that are encoded already
+//! let items_len = items.map(lease_len).sum();             // or raw_item_len of encoded bodies
 //! ListHead { form, meta, items_len }.push(out);
 //! for each item: push_lease_item(out, …);                 // or push_raw_item
 //! ListHead::push_tail(out);
@@ -17,7 +16,7 @@ use crate::codec::partial::LIST_KIND as PARTIAL_LIST_KIND;
 use crate::lease::{Lease, ObjectMeta};
 use crate::resource::{LIST_KIND, MetaVersion, ResourceVersion};
 
-/// The kinds of list.
+/// Kinds of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListForm<'a> {
     /// `LeaseList` of this `apiVersion`.
@@ -38,9 +37,9 @@ impl ListForm<'_> {
         }
     }
 
-    /// The field numbers of `items` and `metadata`, in the order in which they are written.
+    /// Whether `items` is written before `metadata`.
     fn items_first(&self) -> bool {
-        // meta.k8s.io/v1beta1 has the two the other way round.
+        // meta.k8s.io/v1beta1 numbers the two fields the other way round.
         matches!(self, Self::Partial(MetaVersion::V1Beta1))
     }
 
@@ -49,19 +48,19 @@ impl ListForm<'_> {
     }
 }
 
-/// What a list says before its items.
+/// A list without its items.
 #[derive(Clone, Copy, Debug)]
 pub struct ListHead<'a> {
-    /// Its kind.
+    /// Kind of the list.
     pub form: ListForm<'a>,
-    /// Its metadata.
+    /// Metadata of the list.
     pub meta: ListMeta<'a>,
-    /// Sum of the sizes of all items that follow, as the `*_len` functions tell them.
+    /// Sum of the sizes of all items, by the `*_len` functions, in bytes.
     pub items_len: usize,
 }
 
 impl ListHead<'_> {
-    /// Appends all that stands before the items.
+    /// Appends the list up to its items.
     pub fn push(&self, out: &mut Vec<u8>) {
         let (api_version, kind) = self.form.type_meta();
         put_head(out, api_version, kind);
@@ -74,7 +73,7 @@ impl ListHead<'_> {
         }
     }
 
-    /// Appends all that stands behind the items.
+    /// Appends the end of the list.
     pub fn push_tail(&self, out: &mut Vec<u8>) {
         if self.form.items_first() {
             self.put_meta(out);
@@ -88,7 +87,7 @@ impl ListHead<'_> {
     }
 }
 
-/// Size of a Lease as an item of a list.
+/// Size of a Lease as an item of a list, in bytes.
 #[must_use]
 pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     let mut count = Count::default();
@@ -96,19 +95,18 @@ pub fn lease_len(lease: &Lease, version: ResourceVersion) -> usize {
     count.0
 }
 
-/// Bytes that [`lease_len`] does not pass, by a look at the texts of the Lease alone.
+/// Upper bound of [`lease_len`], from the lengths of the Lease's texts.
 ///
-/// Each text stands there once, as long as it is, and the fields that there are once need less than 512 bytes. What
-/// stands before a text is a tag and a length, of six bytes at the most; for the elements of lists and maps the memory
-/// around their texts, which [`Lease::text_bytes`] counts, is more than these. The names in an entry of
-/// `managedFields`, which it does not count if they are short, and the entry's other fields are less than twice the
-/// memory of the entry.
+/// Each text is written once, and the fields that occur once need less than 512 bytes. A text is preceded by a tag and
+/// a length, of at most six bytes. For elements of lists and maps, these need less than the memory around the texts,
+/// which [`Lease::text_bytes`] counts. Some names in an entry of `managedFields` are short and not counted. They and
+/// the entry's other fields need less than twice the memory of the entry.
 #[must_use]
 pub fn lease_len_max(lease: &Lease) -> usize {
     512 + 3 * lease.text_bytes()
 }
 
-/// Size of the metadata of a Lease as an item of a list.
+/// Size of a Lease's metadata as an item of a list, in bytes.
 #[must_use]
 pub fn partial_len(meta: &ObjectMeta, version: ResourceVersion) -> usize {
     let mut count = Count::default();
@@ -116,23 +114,23 @@ pub fn partial_len(meta: &ObjectMeta, version: ResourceVersion) -> usize {
     count.0
 }
 
-/// Appends a Lease as an item.
+/// Appends a Lease as an item of a list.
 pub fn push_lease_item(out: &mut Vec<u8>, lease: &Lease, version: ResourceVersion) {
     out.put_message(2, LONG, |out| put_lease(out, lease, Some(version)));
 }
 
-/// Appends the metadata of a Lease as an item.
+/// Appends a Lease's metadata as an item of a list.
 pub fn push_partial_item(out: &mut Vec<u8>, meta: &ObjectMeta, version: ResourceVersion, form: ListForm<'_>) {
     out.put_message(form.items_field(), LONG, |out| put_partial(out, meta, Some(version)));
 }
 
-/// Size of an item whose message is encoded already (see [`super::raw_message`]).
+/// Size of an item whose message is encoded (see [`super::raw_message`]), in bytes.
 #[must_use]
 pub fn raw_item_len(message: &[u8]) -> usize {
     1 + varint_width(length(message.len())) + message.len()
 }
 
-/// Appends a Lease as an item, from its message.
+/// Appends a Lease as an item of a list, from its message.
 pub fn push_raw_item(out: &mut Vec<u8>, message: &[u8]) {
     out.put_bytes(2, message);
 }

@@ -1,4 +1,4 @@
-//! `metav1.ManagedFieldsEntry`: who set which fields. What a list that makes no sense counts for, the model says.
+//! `metav1.ManagedFieldsEntry`: who set which fields. The model decides how an invalid list is treated.
 
 use super::meta::{put_time, read_time};
 use super::reader::{Reader, WireError};
@@ -13,7 +13,7 @@ pub(super) fn put_managed_fields<S: Sink>(out: &mut S, managed_fields: &ManagedF
     }
 }
 
-/// Field 17, which takes two bytes.
+/// Key of field 17, which takes two bytes.
 const KEY: &[u8] = &[0x8a, 0x01];
 
 fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {
@@ -28,7 +28,7 @@ fn put_entry<S: Sink>(out: &mut S, entry: &ManagedFieldsEntry) {
     out.put_bytes(8, entry.subresource.as_bytes());
 }
 
-/// Reads one entry into a list.
+/// Reads one entry and appends it to `list`.
 pub(super) fn read_entry(bytes: &[u8], list: &mut SentManagedFields) -> Result<(), WireError> {
     let mut entry = SentEntry::default();
     let mut fields = None;
@@ -70,7 +70,7 @@ fn read_fields<'b>(bytes: &'b [u8], fields: &mut Option<&'b [u8]>) -> Result<(),
 mod tests {
     use super::*;
 
-    /// A list of entries, each given by its operation, its version and its type.
+    /// Encodes a list of entries, each given by operation, version and type.
     fn list(entries: &[[&str; 3]]) -> ManagedFields {
         let mut list = SentManagedFields::default();
         for [operation, api_version, fields_type] in entries {

@@ -1,6 +1,6 @@
-//! Where the values of a state stand in protobuf (see [`crate::codec::template`]). Numbers have no fixed length there:
-//! the nanoseconds of a `renewTime` take from one to five bytes, and so the lengths of the messages around it change,
-//! though not the bytes that these lengths take.
+//! Positions of a state's values in protobuf (see [`crate::codec::template`]). Numbers have no fixed length: the
+//! nanoseconds of a `renewTime` take one to five bytes. So the lengths of the enclosing messages change with them, but
+//! not the widths of these lengths.
 //!
 //! ```text
 //!   k8s\0 type 12 LENGTH { 0a metadata { … 32 VERSION … 8a01 entry { … 22 time { 08 SECONDS 10 00 } … } … }
@@ -14,22 +14,22 @@ use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{MicroTime, is_zero_micro_time, is_zero_time};
 use std::ops::Range;
 
-/// Places of the values and of the lengths that change with them.
+/// Positions of the values, and of the lengths that change with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// Length of the Lease.
+    /// Length of the Lease message.
     lease: Number,
     version_at: u16,
     version_digits: u8,
-    /// Seconds of the time of the last entry; none if no fields are managed.
+    /// Seconds of the last entry's time; none if there are no managed fields.
     managed_seconds: Option<Number>,
-    /// Length of the spec.
+    /// Length of the spec message.
     spec: Number,
-    /// Length of the `renewTime`.
+    /// Length of the `renewTime` message.
     renew_time: Number,
 }
 
-/// Where a number in base 128 stands.
+/// Position and width of a varint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
     at: u16,
@@ -48,7 +48,7 @@ impl Marks {
             Some(_) => {
                 let entry = Field::last(encoding, metadata.payload, 17)?;
                 let time = Field::last(encoding, entry.payload, 4)?;
-                // Behind the key.
+                // After the key.
                 let at = time.payload.start + 1;
                 let (_, width) = number_at(encoding, at)?;
                 Some(Number::new(at, width)?)
@@ -62,7 +62,7 @@ impl Marks {
             spec: spec.length()?,
             renew_time: renew_time.length()?,
         };
-        // What stands there must be what we think it is; then putting in the same changes nothing.
+        // The values must be where the marks say; then replacing them by themselves changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.renewed(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -110,7 +110,7 @@ impl Marks {
 
     #[inline]
     pub(crate) fn renewed(&self, encoding: &[u8], values: &Values, body: &[u8]) -> Option<MicroTime> {
-        // Lengths grow and shrink together, as far as they keep their widths.
+        // All lengths change by the same number, as long as they keep their widths.
         let is_longer_by_as_much = |number: Number| {
             let own = number.read(body)?;
             let grown = own + encoding.len() as u64 == number.read(encoding)? + body.len() as u64;
@@ -124,7 +124,7 @@ impl Marks {
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
         let version_at = usize::from(self.version_at);
-        // The version differs more often than anything else does: somebody has written since.
+        // Check the version first: it differs most often, since another client has written.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -152,7 +152,7 @@ impl Marks {
         if !is_all_else_same {
             return None;
         }
-        // As it is written here: both numbers, the nanoseconds without a fraction of a microsecond.
+        // As the server writes it: both numbers, and nanoseconds in whole microseconds.
         let time = body.get(start..start + length)?;
         let (seconds, width) = (time.first() == Some(&SECONDS)).then(|| number_at(time, 1)).flatten()?;
         let nanos_at = 1 + width;
@@ -168,7 +168,7 @@ impl Marks {
 const SECONDS: u8 = 0x08;
 const NANOS: u8 = 0x10;
 
-/// Far beyond the year 9999; and microseconds of them fit.
+/// Far beyond the year 9999, and small enough to count microseconds.
 const SECONDS_MAX: u64 = 1 << 40;
 
 impl Number {
@@ -176,21 +176,21 @@ impl Number {
         Some(Self { at: u16::try_from(at).ok()?, width: u8::try_from(width).ok()? })
     }
 
-    /// What stands there, if it is written with as many bytes and needs them.
+    /// Returns the number, if it has the same width and is written in the shortest form.
     #[inline]
     fn read(self, bytes: &[u8]) -> Option<u64> {
         let (number, width) = number_at(bytes, usize::from(self.at))?;
         (width == usize::from(self.width)).then_some(number)
     }
 
-    /// Where what follows begins.
+    /// Position after the number.
     #[inline]
     fn end(self) -> usize {
         usize::from(self.at) + usize::from(self.width)
     }
 }
 
-/// The number at `at` and its width, if it is written as shortly as it can be.
+/// Returns the varint at `at` and its width, if it is written in the shortest form.
 #[inline]
 fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut number = 0;
@@ -203,14 +203,14 @@ fn number_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     None
 }
 
-/// A field that has a length.
+/// A length-delimited field.
 struct Field {
     length_at: usize,
     payload: Range<usize>,
 }
 
 impl Field {
-    /// The last field `number` of the message at `within`, which has only such fields as a Lease has.
+    /// Finds the last field `number` of the message at `within`, which has only wire types that a Lease uses.
     fn last(bytes: &[u8], within: Range<usize>, number: u64) -> Option<Self> {
         let bytes = bytes.get(..within.end)?;
         let (mut at, mut last) = (within.start, None);
@@ -267,7 +267,7 @@ mod tests {
     fn a_renewal_is_the_template_with_its_values_put_in() {
         let live = lease();
         let template = Template::new(Format::Protobuf, &live, STORED);
-        // Nanoseconds of one to five bytes.
+        // Nanoseconds that take one to five bytes.
         for micros in [0, 1, 17, 1_000, 123_456, 999_999] {
             let mut renewed = live.clone();
             renewed.spec.renew_time = Some(MicroTime(1_795_219_355_000_000 + micros));
@@ -283,7 +283,7 @@ mod tests {
                 assert!(template.push(&mut out, from, &values));
                 assert_eq!(out[6..], expected[from..]);
             }
-            // What was renewed once can be renewed again.
+            // A renewed state can be renewed again.
             assert_eq!(template.renewed(&values, &expected, || true), renewed.spec.renew_time);
             assert_eq!(template.renewed(&STORED, &expected, || true), None, "of another version");
         }
@@ -331,7 +331,7 @@ mod tests {
             for bit in 0..8 {
                 let mut sent = stored.clone();
                 sent[at] ^= 1 << bit;
-                // Unless it is another time and nothing else.
+                // Unless only the time differs.
                 if let Some(renew_time) = template.renewed(&STORED, &sent, || true) {
                     let decoded = decode_lease(&sent, ApiVersion::V1).expect("a Lease").lease;
                     let mut renewed = live.clone();

@@ -1,4 +1,4 @@
-//! `metav1.ObjectMeta`, `OwnerReference`, `ListMeta` and the two times, in both directions.
+//! `metav1.ObjectMeta`, `OwnerReference`, `ListMeta` and the two time types, decoded and encoded.
 
 use super::managed_fields::{put_managed_fields, read_entry};
 use super::reader::{Reader, WireError};
@@ -11,7 +11,7 @@ use crate::resource::ResourceVersion;
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time};
 use compact_str::CompactString;
 
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds. It is written as an empty message.
+/// Go's zero time, 0001-01-01T00:00:00Z, in seconds. Encoded as an empty message.
 const ZERO_SECONDS: i64 = -62_135_596_800;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -95,7 +95,7 @@ pub(super) fn put_micro_time<S: Sink>(out: &mut S, time: MicroTime) {
     }
 }
 
-/// What stands more than once in the metadata, which may come in many pieces.
+/// Repeated fields of the metadata, which may come in many pieces.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     entries: Entries<CompactString>,
@@ -103,8 +103,8 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Puts all into `meta`; gives how many entries came. `managedFields` become a list if there are any: protobuf
-    /// cannot tell an empty list from none.
+    /// Moves all into `meta`; returns the number of entries received. `managedFields` becomes a list only if there are
+    /// entries: protobuf cannot tell an empty list from none.
     pub(super) fn finish(self, meta: &mut ObjectMeta) -> usize {
         if let Some(list) = self.managed_fields {
             meta.managed_fields = list.finish();
@@ -113,7 +113,7 @@ impl Repeated {
     }
 }
 
-/// Reads a message into `meta`, over what an earlier one has set, and its maps and lists into `repeated`.
+/// Reads a message into `meta`, overwriting earlier values, and its maps and lists into `repeated`.
 pub(super) fn read_object_meta(bytes: &[u8], meta: &mut ObjectMeta, repeated: &mut Repeated) -> Result<(), WireError> {
     let mut reader = Reader::new("ObjectMeta", bytes);
     while let Some(field) = reader.next()? {
@@ -159,7 +159,7 @@ fn read_owner_reference(bytes: &[u8]) -> Result<OwnerReference, WireError> {
     Ok(owner)
 }
 
-/// A time without its fraction, which JSON would not carry either.
+/// Reads a time without its fraction, which JSON does not carry either.
 pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     if bytes.is_empty() {
         return Ok(Time(ZERO_SECONDS));
@@ -167,7 +167,7 @@ pub(super) fn read_time(bytes: &[u8]) -> Result<Time, WireError> {
     read_timestamp(bytes).map(|(seconds, _)| Time(seconds))
 }
 
-/// Times that 64 bits of microseconds cannot hold, 290,000 years away, become the last that they can.
+/// Reads a time. Times beyond 64 bits of microseconds, 290,000 years away, become the nearest that fits.
 pub(super) fn read_micro_time(bytes: &[u8]) -> Result<MicroTime, WireError> {
     if bytes.is_empty() {
         return Ok(MicroTime(ZERO_SECONDS * MICROS_PER_SECOND));
@@ -205,7 +205,7 @@ mod tests {
         for micros in [0, 1, -1, 1_999_999, -2_000_000, i64::MAX, i64::MIN, ZERO_SECONDS * MICROS_PER_SECOND] {
             let mut bytes = Vec::new();
             put_micro_time(&mut bytes, MicroTime(micros));
-            // The first microseconds of the range have their second before it.
+            // The first microseconds of the range lie after a second outside of it.
             let expected = if micros == i64::MIN { i64::MIN + 224_192 } else { micros };
             assert_eq!(read_micro_time(&bytes), Ok(MicroTime(expected)), "{micros}");
         }
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(micro_time(1, 1_999), MicroTime(1_000_001));
         assert_eq!(micro_time(1, -1_999), MicroTime(999_999));
         assert_eq!(micro_time(i64::MAX, 5), MicroTime(i64::MAX));
-        // Two fields missing are zeros, and nothing at all is Go's zero time.
+        // A missing field is zero, but an empty message is Go's zero time.
         assert_eq!(read_time(&[0x18, 0]), Ok(Time(0)));
         assert_eq!(read_time(&[]), Ok(Time(ZERO_SECONDS)));
     }

@@ -1,14 +1,14 @@
-//! Protobuf, as kube-apiserver reads and writes it (Kubernetes API concepts, "Protobuf encoding").
+//! Protobuf as kube-apiserver reads and writes it (Kubernetes API concepts, "Protobuf encoding").
 //!
 //! ```text
 //! body of one object or list:  "k8s\0"  Unknown { typeMeta { apiVersion, kind }, raw: message, "", "" }
 //! event of a watch:            length (4 bytes, big endian)  WatchEvent { type, object { raw: such a body } }
 //! ```
 //!
-//! Written is byte for byte what gogo-protobuf writes in Go: fields in ascending order, maps sorted by key, and every
-//! field that is no pointer in Go even when it is empty. The messages are those of `generated.proto` in
+//! The output is byte for byte that of Go's gogo-protobuf. Fields are in ascending order, maps sorted by key, and
+//! fields that are not pointers in Go are written even when empty. The messages are those of `generated.proto` in
 //! `k8s.io/api/coordination/v1` and `k8s.io/apimachinery`; `coordination.k8s.io/v1beta1` has the same fields. There is
-//! no Table in protobuf: kube-apiserver does not offer it either.
+//! no Table in protobuf, as in kube-apiserver.
 
 mod decode;
 mod delete_options;

@@ -1,14 +1,14 @@
-//! Reading protobuf as Go's generated code does: what it takes is taken, what it refuses is refused in its words.
+//! Reads protobuf like Go's generated code: accepts and refuses the same, with the same messages.
 //!
-//! Unknown fields are passed over, groups among them, without recursion. Of a field that comes twice the last value
-//! counts; a message that comes twice is read one into the other. Strings are not checked there: an object keeps bytes
-//! that are no UTF-8. Here objects hold text, and two that differ must not become the same, so those are refused; what
-//! only ends up in a message is repaired.
+//! Unknown fields are skipped, groups too, without recursion. The last value of a repeated field counts; a repeated
+//! message is merged into the first. Go does not check strings: an object keeps bytes that are not UTF-8. Here objects
+//! hold text, and two different ones must not become equal, so invalid UTF-8 is refused. Text that only ends up in a
+//! message is repaired.
 
 use compact_str::CompactString;
 use std::fmt;
 
-/// What is wrong with a message, in Go's words.
+/// A malformed message, described with Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireError {
     EndOfGroup { message: &'static str },
@@ -32,7 +32,7 @@ impl fmt::Display for WireError {
             Self::IllegalWireType { wire_type } => write!(f, "proto: illegal wireType {wire_type}"),
             Self::IntegerOverflow => f.write_str("proto: integer overflow"),
             Self::NegativeLength => f.write_str("proto: negative length found during unmarshaling"),
-            // Of Go's proto3, which checks what gogo-protobuf does not.
+            // From Go's proto3, which checks what gogo-protobuf does not.
             Self::NotUtf8 { field } => write!(f, "proto: field {field} contains invalid UTF-8"),
             Self::UnexpectedEndOfGroup => f.write_str("proto: unexpected end of group"),
             Self::UnexpectedEof => f.write_str("unexpected EOF"),
@@ -43,13 +43,13 @@ impl fmt::Display for WireError {
     }
 }
 
-/// The fields of one message, one after the other. After [`Reader::next`] exactly one of the other methods is to be
-/// called, for the value.
+/// Iterates over the fields of one message. After each [`Reader::next`], exactly one of the other methods must be
+/// called for the value.
 pub(super) struct Reader<'b> {
-    /// Name of the Go type.
+    /// Name of the message's Go type.
     message: &'static str,
     rest: &'b [u8],
-    /// From the key of the present field on.
+    /// Input from the key of the current field on.
     from_key: &'b [u8],
     wire_type: u8,
 }
@@ -59,14 +59,14 @@ impl<'b> Reader<'b> {
         Self { message, rest: bytes, from_key: bytes, wire_type: 0 }
     }
 
-    /// The number of the next field.
+    /// Returns the number of the next field.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<u32>, WireError> {
         self.from_key = self.rest;
         if let &[key @ 8..0x80, ref rest @ ..] = self.rest
             && key & 7 != END_GROUP
         {
-            // One byte, a field of 1 to 15: nearly all of them.
+            // A key of one byte, for a field from 1 to 15: nearly all.
             self.rest = rest;
             self.wire_type = key & 7;
             return Ok(Some(u32::from(key >> 3)));
@@ -94,47 +94,47 @@ impl<'b> Reader<'b> {
         }
     }
 
-    /// The value as bytes. `field` is the name of the Go field.
+    /// Returns the value as bytes. `field` is the name of the Go field.
     #[inline]
     pub(super) fn bytes(&mut self, field: &'static str) -> Result<&'b [u8], WireError> {
         self.expect(LENGTH, field)?;
         sized(&mut self.rest)
     }
 
-    /// The value as text.
+    /// Returns the value as text.
     #[inline]
     pub(super) fn text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         utf8(self.bytes(field)?, field)
     }
 
-    /// The value as text, repaired if it is none: for what is not kept.
+    /// Returns the value as text, with invalid UTF-8 repaired: for text that is not stored.
     #[inline]
     pub(super) fn repaired_text(&mut self, field: &'static str) -> Result<CompactString, WireError> {
         self.bytes(field).map(repaired)
     }
 
-    /// The value as an `int64`.
+    /// Returns the value as an `int64`.
     #[inline]
     pub(super) fn int64(&mut self, field: &'static str) -> Result<i64, WireError> {
         self.expect(VARINT, field)?;
         varint(&mut self.rest).map(u64::cast_signed)
     }
 
-    /// The value as an `int32`: what does not fit is cut off.
+    /// Returns the value as an `int32`, truncated to the low 32 bits.
     #[inline]
     pub(super) fn int32(&mut self, field: &'static str) -> Result<i32, WireError> {
         let [a, b, c, d, ..] = self.int64(field)?.to_le_bytes();
         Ok(i32::from_le_bytes([a, b, c, d]))
     }
 
-    /// The value as a truth: anything but 0.
+    /// Returns the value as a boolean: true for anything but 0.
     #[inline]
     pub(super) fn boolean(&mut self, field: &'static str) -> Result<bool, WireError> {
         self.int64(field).map(|n| n != 0)
     }
 
-    /// The value as an entry of a map. Go looks neither at the wire types in it nor whether its strings end with it, as
-    /// long as the message around it goes on.
+    /// Returns the value as an entry of a map. As in Go, the wire types in it are not checked, and its strings may go
+    /// past its end, but not past the enclosing message.
     pub(super) fn entry(&mut self, field: &'static str) -> Result<(CompactString, CompactString), WireError> {
         self.expect(LENGTH, field)?;
         let (mut key, mut value) = (CompactString::default(), CompactString::default());
@@ -160,7 +160,7 @@ impl<'b> Reader<'b> {
         Ok((key, value))
     }
 
-    /// Passes over a field that is not known.
+    /// Skips an unknown field.
     #[inline(never)]
     pub(super) fn skip(&mut self) -> Result<(), WireError> {
         self.rest = skipped(self.from_key)?;
@@ -184,7 +184,7 @@ const START_GROUP: u8 = 3;
 const END_GROUP: u8 = 4;
 const FIXED_32: u8 = 5;
 
-/// What follows the field that `bytes` begin with. Groups in it are counted, not entered.
+/// Returns what follows the first field of `bytes`. Counts nested groups instead of recursing.
 fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     let mut rest = bytes;
     let mut depth = 0usize;
@@ -206,7 +206,7 @@ fn skipped(bytes: &[u8]) -> Result<&[u8], WireError> {
     Err(WireError::UnexpectedEof)
 }
 
-/// Takes a number in base 128 off `rest`. Of a tenth byte only the lowest bit counts, as in Go.
+/// Takes a varint off `rest`. Only the lowest bit of a tenth byte counts, as in Go.
 #[inline]
 fn varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     if let &[byte @ 0..0x80, ref after @ ..] = *rest {
@@ -230,7 +230,7 @@ fn varint_slow(rest: &mut &[u8]) -> Result<u64, WireError> {
     Err(WireError::IntegerOverflow)
 }
 
-/// Takes a length and as many bytes off `rest`.
+/// Takes a length and that many bytes off `rest`.
 #[inline]
 fn sized<'b>(rest: &mut &'b [u8]) -> Result<&'b [u8], WireError> {
     let size = varint(rest)?.cast_signed();
@@ -245,7 +245,7 @@ fn utf8(bytes: &[u8], field: &'static str) -> Result<CompactString, WireError> {
     CompactString::from_utf8(bytes).map_err(|_| WireError::NotUtf8 { field })
 }
 
-/// Bytes as text, with U+FFFD for each byte that is none: what a client of kube-apiserver sees of them in JSON.
+/// Converts bytes to text, with U+FFFD for each invalid byte, as clients of kube-apiserver see them in JSON.
 fn repaired(bytes: &[u8]) -> CompactString {
     let mut out = CompactString::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -286,7 +286,7 @@ mod tests {
             &[0xf8, 0x01, 0x80, 0x01][..],
             &[0xf9, 0x01, 1, 2, 3, 4, 5, 6, 7, 8],
             &[0xfa, 0x01, 2, 0xff, 0xff],
-            // A group in a group, with a string in it.
+            // A group within a group, which contains a string.
             &[0xfb, 0x01, 0x0b, 0x12, 1, 0x0c, 0x0c, 0xfc, 0x01],
             &[0xfd, 0x01, 1, 2, 3, 4],
         ] {
@@ -302,7 +302,7 @@ mod tests {
             }
         }
         assert_eq!(skipped(&[0xfe, 1]), Err(WireError::IllegalWireType { wire_type: 6 }));
-        // However deep: counted, not entered.
+        // At any depth: groups are counted without recursion.
         assert_eq!(skipped(&[0x0b; 100_000]), Err(WireError::UnexpectedEof));
     }
 
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(entry(&[0x5a, 6, 0x0a, 1, b'a', 0x12, 1, b'1', 9]), Ok(("a".into(), "1".into(), vec![9])));
         assert_eq!(entry(&[0x5a, 0]), Ok(("".into(), "".into(), vec![])));
         assert_eq!(entry(&[0x5a, 5, 0x18, 7, 0x0a, 1, b'a']), Ok(("a".into(), "".into(), vec![])));
-        // A string that ends behind its entry, and one that ends behind all.
+        // A string that goes past its entry, and one that goes past the message.
         assert_eq!(entry(&[0x5a, 2, 0x0a, 2, b'a', b'b']), Ok(("ab".into(), "".into(), vec![b'a', b'b'])));
         assert_eq!(entry(&[0x5a, 2, 0x0a, 3, b'a', b'b']), Err(WireError::UnexpectedEof));
         assert_eq!(entry(&[0x5a, 1, 0x1a, 1, b'a']), Err(WireError::UnexpectedEof));

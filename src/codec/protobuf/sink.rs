@@ -1,31 +1,31 @@
-//! Writing protobuf: the same description of a message either writes it or only counts its bytes.
+//! Writes protobuf: one description of a message either writes it or counts its bytes.
 //!
-//! gogo-protobuf, whose bytes these must equal, writes fields in ascending order and nested messages with the shortest
-//! length prefix. The prefix comes before what it counts: its usual width is left free, and where it turns out wider or
-//! narrower the message behind it is moved. So each message is described once, and nothing is allocated on the way.
+//! The output must equal that of gogo-protobuf, which writes fields in ascending order and nested messages with the
+//! shortest length prefix. The prefix precedes the message: its usual width is reserved, and the message is moved if
+//! the width differs. So each message is described once, without temporary allocations.
 
-/// Where a message goes.
+/// Destination of a message.
 pub(super) trait Sink: Sized {
-    /// Appends bytes as they are.
+    /// Appends raw bytes.
     fn put(&mut self, bytes: &[u8]);
 
-    /// Appends the key of a field; the number must be below 16.
+    /// Appends the key of a field, whose number must be below 16.
     fn put_key(&mut self, field: u8, wire_type: WireType);
 
-    /// Appends a number in base 128.
+    /// Appends a varint.
     fn put_varint(&mut self, n: u64);
 
-    /// Appends a length and what `fill` appends behind it. `width` is how many bytes the length most likely takes.
+    /// Appends a length, then what `fill` appends. `width` is the expected width of the length, in bytes.
     fn put_sized(&mut self, width: usize, fill: impl FnOnce(&mut Self));
 
-    /// A nested message.
+    /// Appends a nested message.
     #[inline]
     fn put_message(&mut self, field: u8, width: usize, fill: impl FnOnce(&mut Self)) {
         self.put_key(field, WireType::Length);
         self.put_sized(width, fill);
     }
 
-    /// A string or bytes. Empty ones are written too: that is how gogo-protobuf writes what is no pointer in Go.
+    /// Appends a string or bytes, even if empty: gogo-protobuf does so for fields that are not pointers in Go.
     #[inline]
     fn put_bytes(&mut self, field: u8, bytes: &[u8]) {
         self.put_key(field, WireType::Length);
@@ -33,7 +33,7 @@ pub(super) trait Sink: Sized {
         self.put(bytes);
     }
 
-    /// A string that is a pointer in Go.
+    /// Appends a string that is a pointer in Go, if present.
     #[inline]
     fn put_optional(&mut self, field: u8, text: Option<&str>) {
         if let Some(text) = text {
@@ -41,7 +41,7 @@ pub(super) trait Sink: Sized {
         }
     }
 
-    /// An integer of any type. Negative ones take ten bytes.
+    /// Appends an integer of any type. Negative ones take ten bytes.
     #[inline]
     fn put_integer(&mut self, field: u8, n: i64) {
         self.put_key(field, WireType::Varint);
@@ -49,16 +49,16 @@ pub(super) trait Sink: Sized {
     }
 }
 
-/// How a value is encoded.
+/// Wire type of a field.
 #[derive(Clone, Copy)]
 pub(super) enum WireType {
     Varint = 0,
     Length = 2,
 }
 
-/// Bytes that a length most likely takes: nested messages that hold a few short strings.
+/// Expected width of a length, in bytes, for messages with a few short strings.
 pub(super) const SHORT: usize = 1;
-/// Of messages that hold a whole Lease or its metadata.
+/// The same for messages with a whole Lease or its metadata.
 pub(super) const LONG: usize = 2;
 
 impl Sink for Vec<u8> {
@@ -113,7 +113,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// Counts bytes.
+/// Counts bytes without writing them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Count(pub(super) usize);
 
@@ -141,7 +141,7 @@ impl Sink for Count {
     }
 }
 
-/// A number in base 128, and how many of the bytes it takes.
+/// Returns a number as a varint, and its width in bytes.
 #[inline]
 pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
@@ -159,20 +159,20 @@ pub(super) fn varint(mut n: u64) -> ([u8; 10], usize) {
     (bytes, width)
 }
 
-/// How many bytes a number takes in base 128.
+/// Width of a number as a varint, in bytes.
 #[inline]
 pub(super) fn varint_width(n: u64) -> usize {
     let bits = 64 - (n | 1).leading_zeros();
     usize::try_from(bits.div_ceil(7)).unwrap_or(10)
 }
 
-/// A length as it is written.
+/// Converts a length for [`Sink::put_varint`].
 #[inline]
 pub(super) fn length(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// What stands in for a length until it is known.
+/// Placeholder of a length until it is known.
 const PLACEHOLDER: &[u8] = &[0; 10];
 
 #[cfg(test)]

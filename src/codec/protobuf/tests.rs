@@ -1,5 +1,5 @@
-//! What a real kube-apiserver sent, in both forms: protobuf decodes and encodes to the same bytes, and so does the JSON
-//! that it sent of the same objects. And what nobody sends: cut, mutated and random messages, none of which may panic.
+//! Recorded bodies of a real kube-apiserver. Protobuf decodes and encodes to the same bytes, and so does the recorded
+//! JSON of the same objects. Also truncated, mutated and random messages, none of which may panic.
 
 use super::*;
 use crate::api_error::ApiError;
@@ -95,7 +95,7 @@ fn lists_are_those_of_kube_apiserver() {
     assert_eq!(list(form, &[]), wire!("list-none.pb"));
     assert_eq!(list(form, &leases), wire!("list.pb"));
     assert_eq!(list(ListForm::Partial(MetaVersion::V1), &leases), wire!("partial-list.pb"));
-    // The same from bodies that are encoded already.
+    // The same from encoded bodies.
     let messages = [raw_message(BARE), raw_message(FULL)];
     let items_len = messages.into_iter().map(raw_item_len).sum();
     let head = ListHead { form, meta: ListMeta::at(ResourceVersion(209)), items_len };
@@ -200,7 +200,7 @@ fn watch_frames_are_those_of_kube_apiserver() {
             let bookmark = bytes(|out| encode_lease_into(out, &bookmark_lease(is_end), version, API_VERSION));
             assert_eq!(bookmark, body);
         }
-        // The two streams were recorded one after the other: only their beginnings tell of the same objects.
+        // The two streams were recorded one after the other: only their first events show the same objects.
         let json: serde_json::Value = serde_json::from_str(events.next().expect("an event")).expect("JSON");
         assert_eq!(json["type"], event_type);
         if count < 2 {
@@ -231,7 +231,7 @@ fn every_prefix_and_mutation_is_survived() {
             }
         }
         if let Ok(decoded) = decode_lease(&body, ApiVersion::V1) {
-            // What was taken can be written, and reads back the same.
+            // An accepted body can be encoded, and decodes to the same.
             let again = encoded(decoded.lease.clone());
             let (before, _) = stored(decoded.lease);
             let (after, _) = stored(lease(&again));

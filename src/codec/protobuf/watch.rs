@@ -1,9 +1,9 @@
-//! Events of a watch: a length of four bytes, big endian, and a `WatchEvent` whose object is a whole body, envelope and
-//! all (apimachinery `util/framer`).
+//! Watch events: a big-endian length of four bytes, and a `WatchEvent` whose object is a whole body with its envelope
+//! (apimachinery `util/framer`).
 
 use super::sink::{LONG, Sink};
 
-/// Appends an event whose object `encode` appends, as a body in protobuf.
+/// Appends an event; `encode` appends its object, as a protobuf body.
 pub fn push_watch_event(out: &mut Vec<u8>, event_type: &str, encode: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.put(&[0; FRAME_HEAD_BYTES]);
