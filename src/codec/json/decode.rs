@@ -1,14 +1,14 @@
-//! JSON bodies to objects.
+//! Decodes JSON bodies to objects.
 //!
-//! A [`Decoder`] is kept and used again, so that reading a body of common size allocates nothing but the object itself.
-//! The body is first copied into a buffer of its own, because simd-json wants room after the text and writes into it;
-//! the body stays whole for the errors that quote it and for the slow path.
+//! A [`Decoder`] is reused, so that reading a body of common size allocates only the object. The body is first copied
+//! into a buffer, because simd-json needs room after the text and writes into it. The body itself stays intact for
+//! errors that quote it and for the slow path.
 //!
 //! ```text
 //! body ──copy──► input ──simd-json──► tape ──fields──► Lease
 //!   │                        │ refused
 //!   └──────► syntax ◄────────┘
-//!               ├─ no JSON for Go either: Go's words
+//!               ├─ invalid for Go too: Go's message
 //!               └─ repaired copy ──► input ──simd-json──► …
 //! ```
 
@@ -25,12 +25,12 @@ use crate::lease::Lease;
 use crate::resource::{ApiVersion, KIND};
 use simd_json::{Buffers, INPUT_PADDING, Tape, fill_tape_padded};
 
-/// Reads JSON bodies, one after the other.
+/// Decodes JSON bodies, one after another.
 pub struct Decoder {
     buffers: Buffers,
-    /// The text that is being read, then [`INPUT_PADDING`] bytes. Its strings are unescaped in place.
+    /// The text being read, then [`INPUT_PADDING`] bytes. Strings are unescaped in place.
     input: Vec<u8>,
-    /// Empty between two bodies; kept for its memory.
+    /// Empty between bodies; kept for its memory.
     tape: Tape<'static>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder with memory for bodies of common size.
+    /// Returns a decoder with memory for bodies of common size.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -51,15 +51,15 @@ impl Decoder {
         }
     }
 
-    /// Reads a Lease, of `version` if it does not say; it may be of another version of the group.
+    /// Decodes a Lease, of `version` if the body names none; it may be of another version of the group.
     ///
     /// # Errors
-    /// What kube-apiserver answers to a body that is no JSON, no Lease, or a Lease with a field of the wrong type.
+    /// kube-apiserver's answer to a body that is not JSON, not a Lease, or has a field of the wrong type.
     pub fn decode_lease(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, ApiError> {
         self.decode_lease_of(body, body, version)
     }
 
-    /// The same of `json` that was made of `body`, which is what a refusal shows.
+    /// As [`Decoder::decode_lease`], for `json` that was converted from `body`; errors quote `body`.
     ///
     /// # Errors
     /// See [`Decoder::decode_lease`].
@@ -67,10 +67,11 @@ impl Decoder {
         self.read_lease(json, version).map_err(|refusal| refusal.into_api_error(body))
     }
 
-    /// Reads a Lease that a patch made, of `version` if it does not say; it may be of another version of the group.
+    /// Decodes the Lease that a patch produced, of `version` if it names none; it may be of another version of the
+    /// group.
     ///
     /// # Errors
-    /// Go's bare words, which kube-apiserver puts in an error about the patch.
+    /// Go's plain message, which kube-apiserver includes in an error about the patch.
     pub fn decode_patched(&mut self, body: &[u8], version: ApiVersion) -> Result<DecodedLease, String> {
         let read = |root: Value<'_, '_>| match TypeMeta::interpret(root) {
             Ok(TypeMeta { group: "", version: "", kind: "" | KIND }) => Ok(of_no_version(root, version)),
@@ -80,22 +81,22 @@ impl Decoder {
         self.read(body, read).map_err(|words| unread(&words).into_words()).flatten()
     }
 
-    /// The fields that stand twice in a patch that has been applied, and so is JSON of bounded depth.
+    /// Returns the repeated fields of an applied patch, whose depth is therefore bounded.
     #[must_use]
     pub fn repeated_fields(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_any_value).unwrap_or_default()
     }
 
-    /// What a strict reading minds in the operations of a JSON patch that has been applied.
+    /// Returns the complaints of strict decoding about the operations of an applied JSON patch.
     #[must_use]
     pub fn json_patch_complaints(&mut self, patch: &[u8]) -> FieldWarnings {
         self.read(patch, repeated::in_operations).unwrap_or_default()
     }
 
-    /// Reads the options of a deletion.
+    /// Decodes the options of a deletion.
     ///
     /// # Errors
-    /// 400, in the words of kube-apiserver.
+    /// 400 with kube-apiserver's message.
     pub fn decode_delete_options(&mut self, body: &[u8]) -> Result<DeleteOptions, ApiError> {
         self.read(body, |root| read_delete_options(root, body))
             .map_err(|words| unread_syntax(&words))
@@ -103,16 +104,16 @@ impl Decoder {
             .map_err(|message| ApiError::BadRequest { message })
     }
 
-    /// A Lease, of `wanted` if it does not say.
+    /// Decodes a Lease, of `wanted` if the body names no version.
     fn read_lease(&mut self, body: &[u8], wanted: ApiVersion) -> Result<DecodedLease, Refusal> {
         let read = |root: Value<'_, '_>| lease_of(root, TypeMeta::interpret(root), body, wanted);
         self.read(body, read).map_err(|words| unread(&words)).flatten()
     }
 
-    /// Hands the value in `body` to `read`.
+    /// Passes the value in `body` to `read`.
     ///
     /// # Errors
-    /// What is wrong with the syntax, in Go's words.
+    /// Go's message about the syntax.
     fn read<T>(&mut self, body: &[u8], read: impl FnOnce(Value<'_, '_>) -> T) -> Result<T, String> {
         let Self { buffers, input, tape } = self;
         let spare = std::mem::replace(tape, Tape(Vec::new())).reset();
@@ -136,14 +137,14 @@ impl Decoder {
         let result = Value::first(&filled.0).map(read).ok_or_else(|| UNREADABLE.to_owned());
         *tape = filled.reset();
         if body.len() > BODY_BYTES_KEPT {
-            // One body of megabytes must not hold tens of them for ever.
+            // One body of megabytes must not hold tens of megabytes forever.
             *self = Self::new();
         }
         result
     }
 }
 
-/// The Lease that `root` is, of `wanted` if it does not say; `meta` is what it says.
+/// Decodes `root` to a Lease, of `wanted` if `meta` names no version. `meta` is the type of `root`.
 fn lease_of(
     root: Value<'_, '_>,
     meta: Result<TypeMeta<'_>, String>,
@@ -154,14 +155,14 @@ fn lease_of(
     read_lease(root, body, version).map_err(|words| Refusal::unhandled(KIND, version.name(), words))
 }
 
-/// What a body is refused with whose syntax is wrong.
+/// The refusal of a body with a syntax error.
 #[cold]
 fn unread(words: &str) -> Refusal {
     Refusal::Unrecognized { words: unread_syntax(words) }
 }
 
-/// What a patch leads to that takes the `apiVersion` away: kube-apiserver then reads a Lease of its internal version,
-/// of which none of these fields is known, and finds no name.
+/// Decodes the result of a patch that removes `apiVersion`. kube-apiserver then reads a Lease of its internal version.
+/// That version knows none of these fields, so no name is found.
 #[cold]
 fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     let mut warnings = FieldWarnings::default();
@@ -173,7 +174,7 @@ fn of_no_version(root: Value<'_, '_>, version: ApiVersion) -> DecodedLease {
     DecodedLease { lease: Lease::default(), version, entries: 0, warnings }
 }
 
-/// Copies `text` into `input` and its values onto `tape`; says whether that went well.
+/// Copies `text` into `input` and parses it onto `tape`; returns whether that succeeded.
 #[inline]
 fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape: Tape<'a>) -> (Tape<'a>, bool) {
     input.clear();
@@ -183,16 +184,16 @@ fn fill<'a>(input: &'a mut Vec<u8>, text: &[u8], buffers: &mut Buffers, mut tape
     (tape, well)
 }
 
-/// Room that is there from the start. A kubelet's Lease with the ownership of its fields takes a fifth of it.
+/// Initial room for a body, in bytes. A kubelet's Lease with managed fields takes a fifth of it.
 const BODY_BYTES_COMMON: usize = 4_096;
 
-/// Bodies up to this size leave their memory for the next one. The tape can take some twenty times as much.
+/// Maximum size of a body whose memory is kept for the next one, in bytes. The tape can take some twenty times as much.
 const BODY_BYTES_KEPT: usize = 65_536;
 
-/// Nodes of a tape of a common body.
+/// Tape nodes of a common body.
 const NODES_COMMON: usize = 256;
 
-/// For what Go would take and simd-json does not, even repaired. Nothing is known that ends here.
+/// Message for a body that Go accepts but simd-json refuses even when repaired. None is known.
 const UNREADABLE: &str = "unreadable value";
 
 #[cfg(test)]
@@ -307,7 +308,7 @@ mod tests {
                 r#"{"kind":5}"#,
                 r#"the object provided is unrecognized (must be of type Lease): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind":5})"#,
             ),
-            // The first of kube-apiserver's two decoders does not mind the case of these names.
+            // The first of kube-apiserver's two decoders ignores the case of these names.
             (
                 r#"{"spec":{"renewTime":"x"},"Kind":"Pod","apiVersion":"v1"}"#,
                 r#"Pod in version "v1" cannot be handled as a Lease: converting (v1.Pod) to (coordination.Lease): unknown conversion"#,
@@ -401,7 +402,7 @@ mod tests {
         assert!(refusal("{\"a\":".repeat(500_000)).contains("exceeded max depth"));
     }
 
-    /// Each of these took quadratic time in some wrong way of doing it; the test would then run for minutes.
+    /// Some naive ways to decode these take quadratic time; the test would then run for minutes.
     #[test]
     fn huge_bodies_take_linear_time() {
         let mut decoder = Decoder::new();
@@ -432,7 +433,7 @@ mod tests {
         assert_eq!(decoder.decode_lease(FULL.as_bytes(), V1), decode(FULL));
     }
 
-    /// What is taken at all must be what a reader of JSON of another make takes for JSON.
+    /// An accepted body must be JSON for another parser too.
     #[test]
     fn mutated_bodies_never_panic() {
         let mut random = fastrand::Rng::with_seed(3);

@@ -17,11 +17,11 @@ const IGNORE_STORE_READ_ERROR: Field = Field::new(7, "ignoreStoreReadErrorWithCl
 const PRECONDITION_UID: Field = Field::new(0, "preconditions.uid", "types.UID");
 const PRECONDITION_RESOURCE_VERSION: Field = Field::new(1, "preconditions.resourceVersion", "string");
 
-/// Reads options from the value at the root of `text`. Unknown and repeated fields are passed over: this decoder is not
-/// a strict one in kube-apiserver either.
+/// Decodes options from the root value of `text`. Ignores unknown and repeated fields, as kube-apiserver's decoder does
+/// here.
 ///
 /// # Errors
-/// Go's words, which kube-apiserver answers as they are.
+/// Go's message, which kube-apiserver returns unchanged.
 pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<DeleteOptions, String> {
     let meta = TypeMeta::interpret(root)?;
     if !matches!(meta.kind, "" | "DeleteOptions") {
@@ -41,7 +41,7 @@ pub(super) fn read_delete_options(root: Value<'_, '_>, text: &[u8]) -> Result<De
                     reader.optional_integer(scope, &GRACE_PERIOD_SECONDS, value, &mut options.grace_period_seconds);
                 }
                 "preconditions" => match value {
-                    // A pointer, so that null takes back what came before.
+                    // A pointer in Go, so null clears an earlier value.
                     Value::Null => options.preconditions = None,
                     value => {
                         if let Some(members) = reader.object(scope, &PRECONDITIONS, value) {

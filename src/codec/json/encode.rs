@@ -1,5 +1,5 @@
-//! Objects to JSON, byte for byte as kube-apiserver writes them: fields in the order of the Go types, empty ones left
-//! out where the type says `omitempty`. Everything appends to the caller's buffer; nothing ends with a newline.
+//! Encodes objects as JSON, byte for byte like kube-apiserver: fields in the order of the Go types, empty ones omitted
+//! where the type says `omitempty`. All functions append to the caller's buffer, without a final line feed.
 
 use crate::api_error::{Status, StatusCause, StatusDetails};
 use crate::go::json::push_string;
@@ -9,10 +9,10 @@ use crate::lease::{Lease, LeaseSpec, ObjectMeta, OwnerReference, StringMap};
 use crate::resource::{ApiVersion, ResourceVersion};
 use crate::timestamp::{MicroTime, Time, is_zero_micro_time, is_zero_time, push_micro_time, push_time};
 
-/// Appends a Lease. `version` is its `resourceVersion`, absent in what a dry run would have created. With `type_meta`
-/// it carries `kind` and `apiVersion`; the items of a list do not.
+/// Appends a Lease. `version` is its `resourceVersion`; none in the answer to the dry run of a creation. With
+/// `type_meta` it has `kind` and `apiVersion`, which items of a list lack.
 pub fn encode_lease_into(out: &mut Vec<u8>, lease: &Lease, version: Option<ResourceVersion>, type_meta: bool) {
-    // So that a fresh buffer grows once, and not far beyond what it holds: it may live as long as the Lease.
+    // A new buffer grows once and hardly beyond its content, since it may live as long as the Lease.
     out.reserve(estimated_bytes(lease));
     out.extend_from_slice(if type_meta { LEASE_OPEN } else { LIST_ITEM_OPEN });
     push_object_meta(out, &lease.metadata, version);
@@ -47,7 +47,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     push_text(out, b"\"name\":", &meta.name);
     push_text(out, b"\"generateName\":", &meta.generate_name);
     push_text(out, b"\"namespace\":", &meta.namespace);
-    // Never that of a stored object.
+    // Absent from stored objects.
     push_text(out, b"\"selfLink\":", &meta.self_link);
     push_text(out, b"\"uid\":", &meta.uid);
     if let Some(version) = version {
@@ -56,7 +56,7 @@ fn push_object_meta(out: &mut Vec<u8>, meta: &ObjectMeta, version: Option<Resour
     if meta.generation != 0 {
         push_integer(out, b"\"generation\":", meta.generation);
     }
-    // The one time that is no pointer in the API: its zero is left out, not written as null.
+    // The only time that is not a pointer in the API: its zero is omitted instead of written as null.
     push_time_field(out, b"\"creationTimestamp\":", meta.creation_timestamp.filter(|time| !is_zero_time(*time)));
     push_time_field(out, b"\"deletionTimestamp\":", meta.deletion_timestamp);
     if let Some(seconds) = meta.deletion_grace_period_seconds {
@@ -151,8 +151,8 @@ fn push_status_cause(out: &mut Vec<u8>, cause: &StatusCause) {
     out.push(b',');
 }
 
-/// About as many bytes as a Lease takes in JSON, if nothing in it must be escaped. Numbers are those of names, quotes,
-/// commas and what always has the same length.
+/// Estimated length of a Lease in JSON if nothing needs an escape, in bytes. The numbers cover names, quotes, commas
+/// and values of fixed length.
 fn estimated_bytes(lease: &Lease) -> usize {
     let (meta, spec) = (&lease.metadata, &lease.spec);
     let text = |text: &str, name: usize| if text.is_empty() { 0 } else { text.len() + name };
@@ -188,14 +188,14 @@ fn estimated_bytes(lease: &Lease) -> usize {
         + given(spec.lease_transitions.is_some(), 24)
         + optional(spec.strategy.as_deref(), 14)
         + optional(spec.preferred_holder.as_deref(), 21);
-    // Type, version, creation, and a line feed.
+    // Type, version, creation time, and a line feed.
     81 + 42 + 43 + metadata + spec
 }
 
-// Members. Each is written with the comma that may follow it, and `close` takes the last one back: so none has to know
+// Members. Each is written with a comma after it, and `close` replaces the last comma. So no member needs to know
 // whether it is the first.
 
-/// Ends an object or array, in place of the comma after its last member.
+/// Ends an object or array; replaces the comma after its last member.
 fn close(out: &mut Vec<u8>, bracket: u8) {
     match out.last_mut() {
         Some(last @ b',') => *last = bracket,
@@ -203,7 +203,7 @@ fn close(out: &mut Vec<u8>, bracket: u8) {
     }
 }
 
-/// A string that is left out when it is empty.
+/// Appends a string, unless it is empty.
 #[inline]
 fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
     if !text.is_empty() {
@@ -211,7 +211,7 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &str) {
     }
 }
 
-/// A string that may be empty and that is left out when it is not there.
+/// Appends a string, possibly empty, if present.
 #[inline]
 fn push_optional_text(out: &mut Vec<u8>, key: &[u8], text: Option<&str>) {
     if let Some(text) = text {
@@ -272,14 +272,14 @@ fn push_map(out: &mut Vec<u8>, open: &[u8], map: &StringMap) {
     out.push(b',');
 }
 
-/// Appends `json`, which [`encode_lease_into`] wrote with its type, as `version` has it. Only `apiVersion` differs.
+/// Appends `json`, written by [`encode_lease_into`] with its type, as `version`. Only `apiVersion` differs.
 pub fn push_json_as(out: &mut Vec<u8>, json: &[u8], version: ApiVersion) {
     let from = push_type_meta(out, version);
     out.extend_from_slice(json.get(from..).unwrap_or_default());
 }
 
-/// Appends what an object of `version` begins with where that is another than what [`encode_lease_into`] writes. Gives
-/// the number of bytes of the latter in whose place it stands: 0 if it is the same.
+/// Appends the start of an object of `version`, if it differs from that of [`encode_lease_into`]. Returns how many
+/// bytes of the latter it replaces: 0 if they are equal.
 #[inline]
 pub fn push_type_meta(out: &mut Vec<u8>, version: ApiVersion) -> usize {
     match version {
@@ -375,7 +375,7 @@ mod tests {
         );
     }
 
-    /// A kubelet's Lease: its encoding is kept as long as it is, by the million.
+    /// Millions of kubelet Leases keep their encoding for their lifetime.
     #[test]
     fn the_buffer_of_a_lease_is_hardly_larger_than_it() {
         let owner = OwnerReference {

@@ -1,8 +1,7 @@
-//! Reading one field of a Go struct from one JSON value, with Go's meaning of `null`, of a field that comes twice, and
-//! of a value of the wrong type.
+//! Reads a field of a Go struct from a JSON value, with Go's treatment of `null`, repeated fields and wrong types.
 //!
-//! As Go's decoder does, a wrong type does not stop the reading: the first one is remembered, and what follows may
-//! still fail harder. A time that does not parse is such a failure, and it wins over any wrong type before it.
+//! As in Go's decoder, a wrong type does not stop the reading: the first one is remembered, and a later error may still
+//! stop it. A time that does not parse is such an error, and is reported instead of any earlier wrong type.
 
 use super::syntax::number_at;
 use super::tape::{Elements, Members, Value};
@@ -14,13 +13,13 @@ use compact_str::CompactString;
 use simd_json::StaticNode;
 use std::borrow::Cow;
 
-/// A field of one of the API's Go types, in the words of Go's errors.
+/// A field of one of the API's Go types, as Go's errors name it.
 pub(super) struct Field {
-    /// Names from the root of the object.
+    /// Path of names from the root of the object.
     path: &'static str,
-    /// The Go type that the value should have had.
+    /// Go type of the value.
     go_type: &'static str,
-    /// Position in [`Scope::seen`], unique in its struct, below 32.
+    /// Position in [`Scope::seen`], unique in its struct and below 32.
     index: u32,
 }
 
@@ -31,15 +30,15 @@ impl Field {
     }
 }
 
-/// One JSON object that is read into a Go struct.
+/// A JSON object being read into a Go struct.
 pub(super) struct Scope {
     go_struct: &'static str,
     place: Place,
-    /// A bit for each field that came already.
+    /// A bit for each field already read.
     seen: u32,
 }
 
-/// Where the object stands, as strict errors print it.
+/// Position of the object, as strict errors print it.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     Root,
@@ -61,10 +60,10 @@ impl Scope {
     }
 }
 
-/// String pairs as they came, of which a [`StringMap`](crate::lease::StringMap) is made at the end.
+/// String pairs as received, from which a [`StringMap`](crate::lease::StringMap) is made at the end.
 pub(super) type Pairs<'i> = Gathered<(&'i str, &'i str)>;
 
-/// Reads fields and gathers what is wrong with them.
+/// Reads fields and collects errors and complaints.
 #[derive(Default)]
 pub(super) struct FieldReader {
     warnings: FieldWarnings,
@@ -74,10 +73,10 @@ pub(super) struct FieldReader {
 }
 
 impl FieldReader {
-    /// The end of a reading of `text` that nothing stopped.
+    /// Ends the reading of `text`, if no error stopped it.
     ///
     /// # Errors
-    /// The first wrong type, in Go's words.
+    /// Go's message for the first wrong type.
     pub(super) fn finish(self, text: &[u8]) -> Result<FieldWarnings, String> {
         match self.first_type_error {
             None => Ok(self.warnings),
@@ -95,12 +94,12 @@ impl FieldReader {
         self.warnings.report(Complaint::Unknown, &scope.path_of(key));
     }
 
-    /// A field that is known and not read.
+    /// Notes a known field without reading it.
     pub(super) fn skip(&mut self, scope: &mut Scope, field: &Field) {
         self.note(scope, field);
     }
 
-    /// A string that is no pointer: `null` leaves it as it is.
+    /// Reads a string that is not a pointer: `null` leaves it unchanged.
     #[inline]
     pub(super) fn text(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, '_>, into: &mut CompactString) {
         self.note(scope, field);
@@ -111,7 +110,7 @@ impl FieldReader {
         }
     }
 
-    /// A pointer to a string.
+    /// Reads a pointer to a string.
     #[inline]
     pub(super) fn optional_text(
         &mut self,
@@ -128,7 +127,7 @@ impl FieldReader {
         }
     }
 
-    /// A pointer to a boolean.
+    /// Reads a pointer to a boolean.
     pub(super) fn optional_bool(
         &mut self,
         scope: &mut Scope,
@@ -144,7 +143,7 @@ impl FieldReader {
         }
     }
 
-    /// An integer that is no pointer: `null` leaves it as it is.
+    /// Reads an integer that is not a pointer: `null` leaves it unchanged.
     pub(super) fn integer<T: FromNumber>(
         &mut self,
         scope: &mut Scope,
@@ -159,7 +158,7 @@ impl FieldReader {
         }
     }
 
-    /// A pointer to an integer.
+    /// Reads a pointer to an integer.
     #[inline]
     pub(super) fn optional_integer<T: FromNumber>(
         &mut self,
@@ -179,7 +178,7 @@ impl FieldReader {
         }
     }
 
-    /// A pointer to a `metav1.MicroTime`.
+    /// Reads a pointer to a `metav1.MicroTime`.
     #[inline]
     pub(super) fn micro_time(
         &mut self,
@@ -197,7 +196,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// A pointer to a `metav1.Time`.
+    /// Reads a pointer to a `metav1.Time`.
     pub(super) fn time(
         &mut self,
         scope: &mut Scope,
@@ -214,7 +213,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// A `metav1.Time` that is no pointer, whose zero therefore is an absent one.
+    /// Reads a `metav1.Time` that is not a pointer, so its zero means absent.
     pub(super) fn plain_time(
         &mut self,
         scope: &mut Scope,
@@ -227,7 +226,7 @@ impl FieldReader {
         Ok(())
     }
 
-    /// A nested struct that is no pointer: its members, or nothing for `null`.
+    /// Returns the members of a nested struct that is not a pointer; `None` for `null` or a wrong type.
     #[inline]
     pub(super) fn object<'t, 'i>(
         &mut self,
@@ -246,7 +245,7 @@ impl FieldReader {
         }
     }
 
-    /// A slice: its elements; none for `null`, nothing for a wrong type.
+    /// Returns the elements of a slice, empty for `null`; `None` for a wrong type.
     pub(super) fn array<'t, 'i>(
         &mut self,
         scope: &mut Scope,
@@ -264,7 +263,7 @@ impl FieldReader {
         }
     }
 
-    /// An element of a slice of strings, in which `null` is an empty one.
+    /// Reads an element of a slice of strings; `null` is an empty string.
     pub(super) fn text_element(&mut self, scope: &mut Scope, field: &Field, element: Value<'_, '_>) -> CompactString {
         match element {
             Value::String(found) => return CompactString::new(found),
@@ -274,7 +273,7 @@ impl FieldReader {
         CompactString::default()
     }
 
-    /// A map of strings, in which `null` is an empty one. A map that comes twice is one map, as in Go.
+    /// Reads a map of strings; a `null` value is an empty string. A repeated map is merged, as in Go.
     pub(super) fn pairs<'i>(&mut self, scope: &mut Scope, field: &Field, value: Value<'_, 'i>, into: &mut Pairs<'i>) {
         self.note(scope, field);
         let members = match value {
@@ -296,7 +295,7 @@ impl FieldReader {
         }
     }
 
-    /// Sorts, since comparing each with each would take too long for a map of megabytes.
+    /// Sorts the keys, since comparing all pairs would take too long for a map of megabytes.
     #[cold]
     fn report_duplicate_keys(&mut self, field: &Field, pairs: &[(&str, &str)]) {
         let mut by_key: Vec<(&str, usize)> = pairs.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
@@ -309,16 +308,15 @@ impl FieldReader {
         }
     }
 
-    /// A value that is kept as JSON text, without the spaces that it may have had. Of what stands in neither an object
-    /// nor at the top only that there is something is kept, and of what is too deep nothing: the fields of `fieldsV1`
-    /// are objects.
+    /// Writes a value as compact JSON text. Only objects are kept, up to [`JSON_DEPTH_MAX`], as the fields of
+    /// `fieldsV1` are objects: any other value but `null` becomes `0`.
     pub(super) fn json_text(&mut self, value: Value<'_, '_>) -> Cow<'_, str> {
         self.json.clear();
         push_objects(&mut self.json, value);
         String::from_utf8_lossy(&self.json)
     }
 
-    /// Remembers that the field came, and complains if it came before.
+    /// Marks a field as read, and complains if it was already.
     #[inline]
     fn note(&mut self, scope: &mut Scope, field: &Field) {
         let bit = 1 << field.index;
@@ -334,7 +332,7 @@ impl FieldReader {
         self.wrong_element(scope, field, found, field.go_type);
     }
 
-    /// A wrong type inside a slice or map, for which Go names the field but the type of the element.
+    /// Notes a wrong type inside a slice or map; Go's message has the field's name but the element's type.
     #[cold]
     pub(super) fn wrong_element(&mut self, scope: &Scope, field: &Field, found: &Value<'_, '_>, go_type: &str) {
         self.first_type_error
@@ -353,9 +351,9 @@ impl FieldReader {
 
 /// A value of the wrong type.
 enum TypeError {
-    /// A number that does not fit where one belongs. Go shows it as it was written, which the tape does not know.
+    /// A number that does not fit. Go shows it as in the text, which the tape does not keep.
     Number { go_struct: &'static str, path: &'static str, go_type: &'static str },
-    /// Any other, in Go's words.
+    /// Any other, with Go's message.
     Other(String),
 }
 
@@ -363,10 +361,10 @@ fn type_error(scope: &Scope, field: &Field, found: &str, go_type: &str) -> Strin
     format!("json: cannot unmarshal {found} into Go struct field {}.{} of type {go_type}", scope.go_struct, field.path)
 }
 
-/// Deepest objects that are written by [`push_objects`]; what is deeper no set of fields can have.
+/// Maximum depth of objects written by [`push_objects`]; no valid set of fields is deeper.
 const JSON_DEPTH_MAX: usize = 64;
 
-/// Appends nested objects as JSON, and `0` for any value that is none.
+/// Appends nested objects as JSON; a value that is neither an object nor `null` becomes `0`.
 fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     let mut open: Vec<Members<'_, '_>> = Vec::new();
     let mut next = Some(value);
@@ -398,7 +396,7 @@ fn push_objects(out: &mut Vec<u8>, value: Value<'_, '_>) {
     }
 }
 
-/// Integers of the API: no fraction, and in range.
+/// An integer of the API: without a fraction, and in range.
 pub(super) trait FromNumber: Sized {
     fn from_number(number: StaticNode) -> Option<Self>;
 }

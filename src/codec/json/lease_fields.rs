@@ -1,7 +1,7 @@
-//! The fields of a Lease, from the tape.
+//! Reads the fields of a Lease from the tape.
 //!
-//! The tables say what Go's types say: path, type, and (by the reader that is used) whether the field is a pointer.
-//! Objects that come twice are read one into the other, as Go does; a list that comes twice is replaced.
+//! The tables describe Go's types: path, type, and (by the reader function used) whether the field is a pointer.
+//! Repeated objects are merged, as in Go; a repeated list replaces the earlier one.
 
 use super::fields::{Field, FieldReader, Place, Scope};
 use super::tape::{Members, Value};
@@ -56,10 +56,10 @@ const LEASE_TRANSITIONS: Field = Field::new(4, "spec.leaseTransitions", "int32")
 const STRATEGY: Field = Field::new(5, "spec.strategy", "v1.CoordinatedLeaseStrategy");
 const PREFERRED_HOLDER: Field = Field::new(6, "spec.preferredHolder", "string");
 
-/// Reads a Lease of `version` from the value at the root of `text`, whose kind is known to be right.
+/// Decodes a Lease of `version` from the root value of `text`, whose kind is already checked.
 ///
 /// # Errors
-/// Why it does not decode, in Go's words.
+/// Go's message about why it does not decode.
 pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) -> Result<DecodedLease, String> {
     let mut lease = Lease::default();
     let mut reader = FieldReader::default();
@@ -82,7 +82,7 @@ pub(super) fn read_lease(root: Value<'_, '_>, text: &[u8], version: ApiVersion) 
                         read_spec(&mut reader, members, &mut lease.spec)?;
                     }
                 }
-                // Their values were looked at before this.
+                // Their values were checked before.
                 "kind" => reader.skip(scope, &KIND),
                 "apiVersion" => reader.skip(scope, &API_VERSION),
                 _ => reader.unknown(scope, key),
@@ -174,7 +174,7 @@ fn read_owner_reference(reader: &mut FieldReader, members: Members<'_, '_>, inde
     }
 }
 
-/// `null` is no list, and an empty list is one.
+/// Reads the entries; `null` means absent, unlike an empty list.
 fn read_managed_fields(
     reader: &mut FieldReader,
     scope: &mut Scope,

@@ -1,5 +1,5 @@
-//! Where the values of a state stand in JSON (see [`crate::codec::template`]). A version has its digits, the time of a
-//! manager 20 bytes, and a `renewTime` 27.
+//! Positions of a state's values in JSON (see [`crate::codec::template`]). A version takes its digits, a manager's time
+//! 20 bytes, and a `renewTime` 27.
 
 use crate::codec::values::{Values, has_at, put_at};
 use crate::timestamp::{
@@ -7,26 +7,26 @@ use crate::timestamp::{
 };
 use memchr::memmem;
 
-/// Bytes of a `renewTime`.
+/// Length of a `renewTime`, in bytes.
 const RENEW_TIME_BYTES: usize = 27;
-/// Bytes of a time of `managedFields`.
+/// Length of a time of `managedFields`, in bytes.
 const TIME_BYTES: usize = 20;
 
-/// Places of the values, in the order in which they stand.
+/// Positions of the values, in the order of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     version_at: u16,
     version_digits: u8,
-    /// None if no fields are managed.
+    /// None if there are no managed fields.
     managed_time_at: Option<u16>,
     renew_time_at: u16,
 }
 
 impl Marks {
     pub(crate) fn of(encoding: &[u8], of: &Values) -> Option<Self> {
-        // The name of a member cannot stand within a string: there its quotes would have backslashes before them. What
-        // stands before the version are strings only, and so is what follows the time; `managedFields` are the last of
-        // the metadata, and no name in `fieldsV1` is without a colon.
+        // A member's name cannot match inside a string, where a backslash precedes each quote. Only strings precede the
+        // version, and nothing nested follows `renewTime`. `managedFields` is the last member of the metadata, and each
+        // name in `fieldsV1` contains a colon.
         let after = |needle: &[u8], at: Option<usize>| at.map(|at| at + needle.len());
         let version_at = after(VERSION, memmem::find(encoding, VERSION))?;
         let renew_time_at = after(RENEW_TIME, memmem::rfind(encoding, RENEW_TIME))?;
@@ -41,7 +41,7 @@ impl Marks {
             managed_time_at: managed_time_at.map(u16::try_from).transpose().ok()?,
             renew_time_at: u16::try_from(renew_time_at).ok()?,
         };
-        // What stands there must be what we think it is; then putting in the same changes nothing.
+        // The values must be where the marks say; then replacing them by themselves changes nothing.
         let mut same = Vec::with_capacity(encoding.len());
         let is_same = marks.renewed(encoding, of, encoding) == of.renew_time
             && marks.push(&mut same, encoding, 0, of)
@@ -83,7 +83,7 @@ impl Marks {
         let renew_time_at = usize::from(self.renew_time_at);
         let mut digits = itoa::Buffer::new();
         let version = digits.format(values.version.0).as_bytes();
-        // The version differs more often than anything else does: somebody has written since.
+        // Check the version first: it differs most often, since another client has written.
         if version.len() != usize::from(self.version_digits) || !has_at(body, version_at, version) {
             return None;
         }
@@ -108,7 +108,7 @@ impl Marks {
     }
 }
 
-/// Our bodies end with a line feed, as Go's encoder ends them; others leave it out.
+/// Removes the final line feed, which the server writes like Go's encoder, but clients may omit.
 #[inline]
 fn without_line_feed(body: &[u8]) -> &[u8] {
     body.strip_suffix(b"\n").unwrap_or(body)
@@ -134,7 +134,7 @@ mod tests {
         lease.metadata.name = "n".into();
         lease.metadata.namespace = "kube-node-lease".into();
         for key in ["resourceVersion", "renewTime", "time"] {
-            // What looks like a mark and is none.
+            // Looks like a mark but is not one.
             lease.metadata.labels.insert(key.into(), "5".into());
             lease.metadata.annotations.insert(key.into(), format!(r#"{{"{key}":"5"}}"#).into());
         }
@@ -168,7 +168,7 @@ mod tests {
             assert!(template.push(&mut out, from, &RENEWED));
             assert_eq!(out[6..], expected[from..]);
         }
-        // What was renewed once can be renewed again.
+        // A renewed state can be renewed again.
         renewed.spec.renew_time = STORED.renew_time;
         let again = encode(Format::Json, &renewed, RENEWED.version);
         assert_eq!(template.renewed(&RENEWED, &again, || true), STORED.renew_time);
@@ -199,7 +199,7 @@ mod tests {
         let template = Template::new(Format::Json, &lease(), STORED);
         for at in 0..stored.len() - 1 {
             let mut sent = stored.clone();
-            // A digit becomes a letter, so that a `renewTime` is none any more.
+            // A digit becomes a letter, so that a `renewTime` becomes invalid.
             sent[at] ^= 0x50;
             assert_eq!(template.renewed(&STORED, &sent, || true), None, "byte {at}");
             sent.remove(at);

@@ -1,8 +1,8 @@
-//! JSON, as kube-apiserver reads and writes it.
+//! JSON as kube-apiserver reads and writes it.
 //!
-//! Written is byte for byte what Go's encoder writes: field order, what is left out when empty, HTML-safe escapes. Read
-//! is with simd-json, in one pass over its tape; a body that simd-json refuses goes to `syntax`, which follows Go's
-//! scanner: it either words the refusal or repairs what only simd-json minds.
+//! The output is byte for byte that of Go's encoder: field order, omitted empty fields, HTML-safe escapes. Input is
+//! parsed by simd-json, in one pass over its tape. A body that simd-json refuses goes to `syntax`, which follows Go's
+//! scanner. It either returns Go's error or repairs what Go accepts and simd-json does not.
 
 mod decode;
 mod delete_options;

@@ -1,23 +1,23 @@
-//! Indented JSON, as Go's `json.MarshalIndent` writes it with two spaces: no line feed at the end.
+//! Indented JSON, like Go's `json.MarshalIndent` with two spaces; no line feed at the end.
 
-/// Appends `json`, which is compact, with line feeds and two spaces for each level.
+/// Appends compact `json`, indented by two spaces for each level.
 pub fn push_pretty(out: &mut Vec<u8>, json: &[u8]) {
     Pretty::default().push(out, json);
 }
 
-/// Indents JSON that comes in pieces, wherever they are cut.
+/// Indents JSON that comes in pieces, cut anywhere.
 #[derive(Debug, Default)]
 pub struct Pretty {
     depth: usize,
     in_string: bool,
-    /// The last byte was a backslash in a string.
+    /// Whether the last byte was a backslash in a string.
     is_escaped: bool,
-    /// The bracket that the last byte has opened: if the next one closes it, both stay together.
+    /// The bracket that the last byte opened: if the next byte closes it, both stay together.
     opened: Option<u8>,
 }
 
 impl Pretty {
-    /// Appends the next piece, which is compact.
+    /// Appends the next piece of compact JSON.
     pub fn push(&mut self, out: &mut Vec<u8>, json: &[u8]) {
         out.reserve(json.len() * 2);
         for byte in json.iter().copied() {

@@ -1,5 +1,5 @@
-//! Fields that stand twice in the body of a patch, as a strict reading finds them (sigs.k8s.io/json `UnmarshalStrict`):
-//! in any object of a patch that is read into a map, and in the operations of a JSON patch, which also know their
+//! Repeated fields in the body of a patch, as strict decoding finds them (sigs.k8s.io/json `UnmarshalStrict`). A patch
+//! that is read into a map is searched in all its objects. The operations of a JSON patch are also searched for unknown
 //! fields.
 
 use super::tape::{Elements, Members, Value};
@@ -10,14 +10,14 @@ use std::fmt::Write as _;
 /// Fields of an operation of a JSON patch.
 const OPERATION: [&str; 4] = ["op", "path", "from", "value"];
 
-/// What is repeated in `root` and below it. The depth of `root` must be bounded.
+/// Finds repeated fields in `root` and below it. The depth of `root` must be bounded.
 pub(super) fn in_any_value(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     search.value(root);
     search.found
 }
 
-/// What is repeated in the operations that `root` holds, and which of their fields are none.
+/// Finds repeated and unknown fields in the operations that `root` contains.
 pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
     let mut search = Search::default();
     if let Value::Array(operations) = root {
@@ -32,7 +32,7 @@ pub(super) fn in_operations(root: Value<'_, '_>) -> FieldWarnings {
 
 #[derive(Default)]
 struct Search {
-    /// Where the search is: `metadata.labels`, `[0].value`.
+    /// Path of the current value, such as `metadata.labels` or `[0].value`.
     path: String,
     found: FieldWarnings,
 }
@@ -60,7 +60,7 @@ impl Search {
         let mut seen = [false; OPERATION.len()];
         for (key, value) in members {
             let Some(at) = OPERATION.iter().position(|field| *field == key) else {
-                // What is in it is not looked at.
+                // The value of an unknown field is not searched.
                 self.report(Complaint::Unknown, key);
                 continue;
             };
@@ -74,7 +74,7 @@ impl Search {
     fn elements<'t, 'i>(&mut self, elements: Elements<'t, 'i>, mut each: impl FnMut(&mut Self, Value<'t, 'i>)) {
         let length = self.path.len();
         for (at, element) in elements.enumerate() {
-            // Writing into a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(self.path, "[{at}]");
             each(self, element);
             self.path.truncate(length);

@@ -1,31 +1,31 @@
-//! JSON as Go's scanner reads it, for the bodies that simd-json refuses.
+//! Follows Go's JSON scanner, for the bodies that simd-json refuses.
 //!
-//! Most of them are no JSON, and what matters is to say so in Go's words. Some are, for Go: it takes text that is not
-//! UTF-8 and halves of surrogate pairs (each is replaced by U+FFFD), and numbers of any size. Of these a copy is made
-//! that means the same and that simd-json takes. None of this is fast, and it need not be.
+//! Most of them are invalid JSON, and need Go's error message. Some are valid for Go: it accepts invalid UTF-8 and
+//! unpaired surrogates (each becomes U+FFFD), and numbers of any size. For these, an equivalent copy is made that
+//! simd-json accepts. None of this is fast, nor needs to be.
 //!
-//! The depth of nesting is the peer's choice, so open brackets are kept in a list and not on the stack.
+//! The peer chooses the nesting depth, so open brackets are kept in a list instead of on the stack.
 
 use crate::go::quote::go_quoted;
 
-/// Go's limit of nesting.
+/// Go's nesting limit.
 pub(super) const DEPTH_MAX: usize = 10_000;
-/// Bytes of a number without an exponent up to which it is certainly finite.
+/// Length up to which a number without an exponent is certainly finite, in bytes.
 const SMALL_FRACTION_BYTES_MAX: usize = 300;
 
-/// A copy of a text of Go's JSON that others can read too.
+/// A copy of JSON that Go accepts, rewritten so that other parsers accept it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
     /// The copy.
     pub json: Vec<u8>,
-    /// The first number of the text that no `float64` can hold.
+    /// The first number of the text that exceeds a `float64`.
     pub huge_number: Option<String>,
 }
 
-/// A copy of `text` that simd-json and `serde_json` can read.
+/// Returns a copy of `text` that simd-json and `serde_json` can read.
 ///
 /// # Errors
-/// What is wrong with the syntax, in Go's words.
+/// Go's message about the syntax.
 #[cold]
 pub fn repaired(text: &[u8]) -> Result<Repaired, String> {
     let mut scanner = Scanner { text, at: 0, out: Vec::with_capacity(text.len()), huge_number: None };
@@ -33,7 +33,7 @@ pub fn repaired(text: &[u8]) -> Result<Repaired, String> {
     Ok(Repaired { json: scanner.out, huge_number: scanner.huge_number })
 }
 
-/// The number that stands at `path` (names with dots between them) in `text`, which is JSON, as it is written there.
+/// Returns the number at `path` (names separated by dots) in the JSON `text`, exactly as written.
 #[cold]
 pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     let value = path.split('.').try_fold(text, member)?.trim_ascii_start();
@@ -42,8 +42,8 @@ pub(super) fn number_at(text: &[u8], path: &str) -> Option<String> {
     String::from_utf8(number).ok().filter(|number| !number.is_empty())
 }
 
-/// What follows the colon of the last member of this name in the object at the start of `text`. A key with escapes is
-/// not found.
+/// Returns what follows the colon of the last member of this name, in the object at the start of `text`. Does not find
+/// a key with escapes.
 fn member<'t>(text: &'t [u8], name: &str) -> Option<&'t [u8]> {
     let (mut depth, mut at) = (0usize, 0usize);
     let (mut string, mut found) = (&text[..0], None);
@@ -86,7 +86,7 @@ impl Scanner<'_> {
     fn scan(&mut self) -> Result<(), String> {
         let mut open: Vec<Open> = Vec::new();
         loop {
-            // At the start of a value. An opened bracket leads to the next value, unless it is closed at once.
+            // Start of a value. An opened bracket leads to the next value, unless it is closed at once.
             let opened = match self.next_significant() {
                 Some(b'{') => Some(Open::Object),
                 Some(b'[') => Some(Open::Array),
@@ -111,7 +111,7 @@ impl Scanner<'_> {
             } else {
                 self.scalar()?;
             }
-            // After a value: close what ends here, until something goes on.
+            // End of a value: close the brackets that end here, until a value follows.
             while ended {
                 let next = self.next_significant();
                 match (open.last(), next) {
@@ -135,7 +135,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A key and its colon.
+    /// Scans a key and its colon.
     fn key(&mut self) -> Result<(), String> {
         if self.next_significant() != Some(b'"') {
             return Err(self.unexpected("looking for beginning of object key string"));
@@ -189,7 +189,7 @@ impl Scanner<'_> {
         if is_small_fraction || literal.parse::<i64>().is_ok() || literal.parse::<u64>().is_ok() {
             self.out.extend_from_slice(literal.as_bytes());
         } else {
-            // Nothing in the API takes such a number, so its value matters only to the message that refuses it.
+            // No field of the API accepts such a number, so its value matters only to the error message.
             let n = literal.parse::<f64>().unwrap_or(0.5);
             if n.is_infinite() {
                 self.huge_number.get_or_insert_with(|| literal.to_owned());
@@ -200,7 +200,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// At least one digit.
+    /// Scans one or more digits.
     fn digits(&mut self, context: &str) -> Result<(), String> {
         if !self.skip_if(|b| b.is_ascii_digit()) {
             return Err(self.unexpected_in_token(context));
@@ -247,7 +247,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// The value of the `\uXXXX` that starts here.
+    /// Returns the value of the `\uXXXX` that starts here.
     fn code_unit(&mut self) -> Result<u32, String> {
         let mut unit = 0;
         for offset in 2..6 {
@@ -260,7 +260,7 @@ impl Scanner<'_> {
         Ok(unit)
     }
 
-    /// Whether the second half of a surrogate pair follows the `\uXXXX` that starts here.
+    /// Whether a low surrogate follows the `\uXXXX` that starts here.
     fn low_surrogate_follows(&self) -> bool {
         let Some(&[b'\\', b'u', b'd' | b'D', second, third, fourth]) = self.text.get(self.at + 6..self.at + 12) else {
             return false;
@@ -268,7 +268,7 @@ impl Scanner<'_> {
         matches!(second, b'c'..=b'f' | b'C'..=b'F') && third.is_ascii_hexdigit() && fourth.is_ascii_hexdigit()
     }
 
-    /// Copies one character that is not ASCII, or replaces one byte that is not of UTF-8.
+    /// Copies one non-ASCII character, or replaces one byte of invalid UTF-8.
     fn character(&mut self) {
         let width = (2..=4).find(|&width| {
             self.text.get(self.at..self.at + width).is_some_and(|bytes| std::str::from_utf8(bytes).is_ok())
@@ -289,7 +289,7 @@ impl Scanner<'_> {
         self.text.get(self.at + offset).copied()
     }
 
-    /// Passes over white space.
+    /// Skips white space and returns the next byte.
     fn next_significant(&mut self) -> Option<u8> {
         while self.skip_if(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')) {}
         self.peek()
@@ -307,13 +307,13 @@ impl Scanner<'_> {
         self.at = end;
     }
 
-    /// Words about the next byte inside a number, an escape or a literal. At its end the text is taken to go on with a
-    /// space, as Go does to see whether it may end there.
+    /// Go's message about the next byte inside a number, an escape or a literal. At the end of the text, that byte is a
+    /// space: Go scans one to see whether the text may end there.
     fn unexpected_in_token(&self, context: &str) -> String {
         Self::unexpected_byte(self.peek().unwrap_or(b' '), context)
     }
 
-    /// Words about the next byte, or about there being none.
+    /// Go's message about the next byte, or about the end of the text.
     fn unexpected(&self, context: &str) -> String {
         match self.peek() {
             None => "unexpected end of JSON input".to_owned(),
@@ -325,7 +325,7 @@ impl Scanner<'_> {
         let shown = match byte {
             b'\'' => "\\'".to_owned(),
             b'"' => "\"".to_owned(),
-            // Go takes the byte for a character of Latin-1.
+            // Go prints the byte as a Latin-1 character.
             byte => go_quoted(char::from(byte).encode_utf8(&mut [0; 2])).trim_matches('"').to_owned(),
         };
         format!("invalid character '{shown}' {context}")

@@ -1,11 +1,11 @@
-//! Reading simd-json's tape: a flat list of nodes, in which an object is its header, then key and value in turn, and a
-//! value's header says how many nodes it spans. So a value of any depth is skipped in one step, without recursion.
+//! Reads simd-json's tape, a flat list of nodes. An object is its header, then its keys and values in turn. A header
+//! says how many nodes its value spans, so a value of any depth is skipped in one step, without recursion.
 //!
-//! Keys come in the order of the body and as often as they stand there, which is what finding duplicates needs.
+//! Keys come in the order of the body, repeated ones too, which the search for duplicates needs.
 
 use simd_json::{Node, StaticNode};
 
-/// One value, with what is nested in it still on the tape.
+/// A value, whose nested values are still on the tape.
 #[derive(Clone, Copy)]
 pub(super) enum Value<'t, 'i> {
     Null,
@@ -18,13 +18,13 @@ pub(super) enum Value<'t, 'i> {
 }
 
 impl<'t, 'i> Value<'t, 'i> {
-    /// The first value on a tape.
+    /// Returns the first value of a tape.
     pub(super) fn first(nodes: &'t [Node<'i>]) -> Option<Self> {
         let mut rest = nodes;
         take(&mut rest)
     }
 
-    /// What Go's `UnmarshalTypeError` calls this value.
+    /// The name of this value's type in Go's `UnmarshalTypeError`.
     pub(super) fn go_description(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -64,7 +64,7 @@ impl<'t, 'i> Iterator for Members<'t, 'i> {
     }
 }
 
-/// Takes one value off the front.
+/// Takes the first value off `nodes`.
 #[inline]
 fn take<'t, 'i>(nodes: &mut &'t [Node<'i>]) -> Option<Value<'t, 'i>> {
     let (head, rest) = nodes.split_first()?;

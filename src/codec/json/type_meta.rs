@@ -1,12 +1,11 @@
-//! `kind` and `apiVersion` of a body: what they say, what stands in for them when they are absent, and how
-//! kube-apiserver refuses an object of another kind.
+//! `kind` and `apiVersion` of a body: reading them, their defaults, and kube-apiserver's refusal of another kind.
 
 use super::tape::Value;
 use crate::api_error::ApiError;
 use crate::go::quote::go_quoted;
 use crate::resource::{ApiVersion, GROUP, KIND, LIST_KIND};
 
-/// Group, version and kind; each empty if the body does not say.
+/// Group, version and kind; each empty if the body does not name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TypeMeta<'i> {
     pub(super) group: &'i str,
@@ -15,11 +14,11 @@ pub(super) struct TypeMeta<'i> {
 }
 
 impl<'i> TypeMeta<'i> {
-    /// What the body says of itself. kube-apiserver looks for this with a decoder of its own, before it decodes the
-    /// object, and that decoder does not mind the case of the two names.
+    /// Reads the type of a body. kube-apiserver does this with a separate decoder, before it decodes the object, and
+    /// that decoder ignores the case of the two names.
     ///
     /// # Errors
-    /// Go's words.
+    /// Go's message.
     pub(super) fn interpret(root: Value<'_, 'i>) -> Result<Self, String> {
         let members = match root {
             Value::Object(members) => members,
@@ -54,20 +53,20 @@ impl<'i> TypeMeta<'i> {
             Some((_, version)) if version.contains('/') => {
                 return Err(format!("unexpected GroupVersion string: {api_version}"));
             }
-            // A lone slash is taken for nothing.
+            // A single slash is treated as empty.
             Some(("", "")) => ("", ""),
             Some((group, version)) => (group, version),
         };
         Ok(Self { group, version, kind })
     }
 
-    /// `apiVersion` as it would be written.
+    /// `apiVersion` of the group and version.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 }
 
-/// Whether two names are one but for case, as Go folds it: the long s and the Kelvin sign are letters of ASCII to it.
+/// Whether two names are equal under Go's case folding: it maps the long s and the Kelvin sign to ASCII letters.
 fn is_folded(key: &str, name: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17f}' => 's',
@@ -77,11 +76,11 @@ fn is_folded(key: &str, name: &str) -> bool {
     key.eq_ignore_ascii_case(name) || !key.is_ascii() && key.chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// Checks that a body is a Lease, of `wanted` if it does not say. A Lease of another version of the group passes:
-/// kube-apiserver decodes it, and complains of the version only after that.
+/// Checks that a body is a Lease, of `wanted` if it names no version. Accepts another version of the group:
+/// kube-apiserver decodes it, and checks the version afterwards.
 ///
 /// # Errors
-/// What kube-apiserver answers to an object of another kind.
+/// kube-apiserver's answer to an object of another kind.
 pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<ApiVersion, Refusal> {
     let mut meta = found;
     if meta.kind.is_empty() {
@@ -100,13 +99,13 @@ pub(super) fn check_lease(found: TypeMeta<'_>, wanted: ApiVersion) -> Result<Api
     } else if !is_list && (meta.group == GROUP || matches!(meta.kind, KIND | LIST_KIND)) {
         not_registered(meta.kind, &meta.api_version(), "pkg/api/legacyscheme/scheme.go:30")
     } else {
-        // Whether kube-apiserver knows the kind cannot be told here; most bodies that go astray are of a kind it knows.
+        // Whether kube-apiserver knows the kind is unknown here; most misdirected bodies are of a known kind.
         format!("converting ({}.{}) to (coordination.Lease): unknown conversion", meta.version, meta.kind)
     };
     Err(Refusal::unhandled(meta.kind, meta.version, words))
 }
 
-/// 400 for a body of another version than that of the path.
+/// Returns 400 for a body of another version than the path's.
 #[cold]
 pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     let (found, wanted) = (found.group_version(), wanted.group_version());
@@ -114,12 +113,12 @@ pub(crate) fn other_version(found: ApiVersion, wanted: ApiVersion) -> ApiError {
     ApiError::BadRequest { message }
 }
 
-/// runtime's `NotRegisteredError`.
+/// `NotRegisteredError` of apimachinery's runtime.
 pub(super) fn not_registered(kind: &str, api_version: &str, scheme: &str) -> String {
     format!("no kind {} is registered for version {} in scheme \"{scheme}\"", go_quoted(kind), go_quoted(api_version))
 }
 
-/// The same of a kind without a version, for which kube-apiserver takes the one that it works with itself.
+/// The same error for a kind without a version, which kube-apiserver takes for its internal version.
 pub(super) fn not_registered_internally(kind: &str) -> String {
     format!(
         "no kind {} is registered for the internal version of group {} in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
@@ -128,7 +127,7 @@ pub(super) fn not_registered_internally(kind: &str) -> String {
     )
 }
 
-/// Words for a body whose kind cannot be found out.
+/// Go's message for a body whose type cannot be read.
 pub(super) fn unread_syntax(words: &str) -> String {
     format!("couldn't get version/kind; json parse error: {words}")
 }
@@ -137,16 +136,16 @@ fn unread(what: &str) -> String {
     unread_syntax(&format!("json: cannot unmarshal {what}"))
 }
 
-/// The Go type that kube-apiserver looks for the two fields with.
+/// Go type into which kube-apiserver decodes the two fields.
 const GO_STRUCT: &str =
     r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
 
-/// Why a body is not taken for a Lease.
+/// Reason to refuse a body as a Lease.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// Its kind is known, and it does not decode.
+    /// The type is known, but the object does not decode.
     Unhandled { kind: String, version: String, words: String },
-    /// Not even its kind could be found out.
+    /// The type is unknown.
     Unrecognized { words: String },
 }
 
@@ -156,7 +155,7 @@ impl Refusal {
         Self::Unhandled { kind: kind.to_owned(), version: version.to_owned(), words }
     }
 
-    /// The answer to a client that sent `body`.
+    /// Returns the error for a client that sent `body`.
     #[cold]
     pub(super) fn into_api_error(self, body: &[u8]) -> ApiError {
         let message = match self {
@@ -170,7 +169,7 @@ impl Refusal {
         ApiError::BadRequest { message }
     }
 
-    /// The bare error, for those who put something else before it.
+    /// Returns the message without a prefix.
     #[cold]
     pub(super) fn into_words(self) -> String {
         let (Self::Unhandled { words, .. } | Self::Unrecognized { words }) = self;
@@ -178,14 +177,14 @@ impl Refusal {
     }
 }
 
-/// 400 for a body that is no object at all, whatever `words` say of it.
+/// Returns 400 for a body that is not an object; `words` says why.
 #[cold]
 #[must_use]
 pub fn unrecognized(words: String, body: &[u8]) -> ApiError {
     Refusal::Unrecognized { words }.into_api_error(body)
 }
 
-/// The start of a body, as text if it looks like JSON, else in hex.
+/// The start of a body: as text if it looks like JSON, else in hex.
 fn summary(body: &[u8]) -> String {
     const BYTES_MAX: usize = 30;
     let start = body.get(..BYTES_MAX).unwrap_or(body);
