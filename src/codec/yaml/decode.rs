@@ -1,8 +1,8 @@
-//! YAML to JSON values, as kube-apiserver reads an applied configuration: with the types of YAML 1.1 that go-yaml v2
-//! gives to plain scalars (`yes` is true, `017` is 15), dates left as text, keys made strings.
+//! Decodes YAML to JSON values, as kube-apiserver reads applied configurations. Plain scalars get go-yaml v2's types of
+//! YAML 1.1 (`yes` is true, `017` is 15), dates stay text, and keys become strings.
 //!
 //! Work and depth are bounded: length by [`YAML_BYTES_MAX`] and [`YAML_NODES_MAX`], nesting by [`DOCUMENT_DEPTH_MAX`],
-//! what aliases repeat by [`ALIASED_BYTES_MAX`]. No recursion.
+//! aliases by [`ALIASED_BYTES_MAX`].
 
 use super::text;
 use crate::codec::json::repaired;
@@ -13,28 +13,28 @@ use serde_json::{Map, Number, Value};
 use std::collections::{HashMap, HashSet};
 use std::mem::{Discriminant, discriminant};
 
-/// Maximum number of bytes that all aliases of a document may repeat, by [`size`].
+/// Maximum size of all that a document's aliases repeat, by [`size`], in bytes.
 const ALIASED_BYTES_MAX: usize = BODY_BYTES_MAX;
-/// Maximum number of repeated keys that are reported.
+/// Maximum number of repeated keys reported.
 const DUPLICATES_MAX: usize = 100;
 
-/// What a document says.
+/// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// Its value; null if there is no document.
+    /// Value of the document; null if the text has no document.
     pub value: Value,
-    /// `line 3: key "name" already set in map` for each key that stands twice. The last one counts.
+    /// `line 3: key "name" already set in map` for each repeated key. The last one counts.
     pub duplicates: Vec<String>,
 }
 
-/// Why a text is not read.
+/// Why a text cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DecodeError {
-    /// In go-yaml's words.
+    /// Invalid, with go-yaml's message.
     Malformed(String),
-    /// It has more than [`YAML_BYTES_MAX`].
+    /// Longer than [`YAML_BYTES_MAX`].
     TooLong,
-    /// It has more than [`YAML_NODES_MAX`].
+    /// More nodes than [`YAML_NODES_MAX`].
     TooManyNodes,
 }
 
@@ -44,10 +44,10 @@ impl From<String> for DecodeError {
     }
 }
 
-/// Reads the first document of a text.
+/// Decodes the first document of a text.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// Why it cannot be decoded.
 pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     if text.len() > YAML_BYTES_MAX {
         return Err(DecodeError::TooLong);
@@ -81,28 +81,28 @@ pub fn decode(text: &[u8]) -> Result<Document, DecodeError> {
     Ok(Document { value: builder.root.unwrap_or_default(), duplicates: builder.duplicates })
 }
 
-/// Whether a text that is JSON is YAML for go-yaml too.
+/// Checks that go-yaml accepts a JSON text too.
 ///
 /// # Errors
-/// Why it is not, as [`decode`] says it.
+/// Why not, with the message of [`decode`].
 pub fn check_json(json: &[u8]) -> Result<(), String> {
     let checked = text::check_characters(json).map_err(str::to_owned);
     checked.and_then(|()| text::check_escapes(json, 0..json.len())).map_err(|words| format!("yaml: {words}"))
 }
 
-/// A collection that is being read.
+/// A collection being read.
 enum Open {
     List { elements: Vec<Value>, anchor: usize },
     Map { members: Map<String, Value>, own: HashSet<OwnKey>, key: Option<Key>, anchor: usize },
 }
 
-/// A key that stands in a map itself. Two of different types are two, though they become the same text.
+/// A key written in the map itself. Keys of different types differ, even if they become the same text.
 type OwnKey = (Discriminant<Value>, String);
 
-/// A key whose value is to come.
+/// A key whose value follows.
 enum Key {
     Own(OwnKey),
-    /// `<<`: the members of another map.
+    /// `<<`, which merges the members of another map.
     Merge,
 }
 
@@ -110,14 +110,14 @@ enum Key {
 struct Builder {
     open: Vec<Open>,
     root: Option<Value>,
-    /// What has an anchor, and its size.
+    /// Anchored values, with their sizes in bytes.
     anchors: HashMap<usize, (Value, usize)>,
     aliased_bytes: usize,
     duplicates: Vec<String>,
 }
 
 impl Builder {
-    /// Takes the next event; says whether the document ends with it.
+    /// Takes the next event; returns whether it ends the document.
     fn accept(&mut self, event: Event<'_>, line: usize) -> Result<bool, String> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -177,7 +177,7 @@ impl Builder {
         }
     }
 
-    /// Keeps a node that has an anchor. Such nodes may stand in each other, so they count as if they were repeated.
+    /// Keeps an anchored node. Such nodes may be nested, so each counts as if repeated.
     fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
         if anchor == 0 {
             return Ok(());
@@ -188,7 +188,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Puts a whole value where it belongs.
+    /// Puts a complete value into its collection.
     fn put(&mut self, value: Value, line: usize) -> Result<(), String> {
         match self.open.last_mut() {
             None => self.root = Some(value),
@@ -212,7 +212,7 @@ impl Builder {
     }
 }
 
-/// Adds to what aliases repeat, before it is copied.
+/// Adds to the bytes that aliases repeat, before they are copied.
 fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     *aliased_bytes = aliased_bytes.saturating_add(size);
     if *aliased_bytes > ALIASED_BYTES_MAX {
@@ -221,7 +221,8 @@ fn count_aliased(aliased_bytes: &mut usize, size: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of memory of a value, about: its texts, and the room of each value and key. Its depth is that of a document.
+/// Approximate memory of a value, in bytes: its texts, and the space of each value and key. Its depth is bounded, as a
+/// document's.
 fn size(value: &Value) -> usize {
     let below: usize = match value {
         Value::Array(elements) => elements.iter().map(size).sum(),
@@ -248,7 +249,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     match from {
         Value::Object(from) => members.extend(from),
         Value::Array(maps) => {
-            // The first of them counts most.
+            // The first map has precedence.
             for map in maps.into_iter().rev() {
                 let Value::Object(from) = map else { return Err(WANTED.to_owned()) };
                 members.extend(from);
@@ -259,7 +260,7 @@ fn merge(members: &mut Map<String, Value>, from: Value) -> Result<(), String> {
     Ok(())
 }
 
-/// A scalar with its type.
+/// Type of a scalar, with its value unless it is text.
 #[derive(Clone, Debug, PartialEq)]
 enum Scalar {
     Bool(bool),
@@ -284,7 +285,7 @@ impl Scalar {
     }
 }
 
-/// A float goes through JSON on its way, where a whole number that is not too large is written as an integer.
+/// Converts a float as JSON does in between: a whole number that is not too large becomes an integer.
 fn float_value(n: f64) -> Result<Value, String> {
     let number = Number::from_f64(n).ok_or_else(|| {
         let name = if n.is_nan() {
@@ -302,7 +303,7 @@ fn float_value(n: f64) -> Result<Value, String> {
     Ok(whole.map_or(Value::Number(number), Value::from))
 }
 
-/// Integral floats of a JSON text as the integers that YAML would make of them.
+/// Converts whole floats of a JSON text to integers, as YAML does.
 pub fn normalize_numbers(value: &mut Value) {
     match value {
         Value::Number(n) if n.is_f64() => {
@@ -316,8 +317,8 @@ pub fn normalize_numbers(value: &mut Value) {
     }
 }
 
-/// A tag of YAML's own asks for a type, of a quoted scalar too; any other makes a text. Of `!!timestamp`, which is text
-/// in the end, nobody looks whether it is one.
+/// Resolves the type of a scalar. A tag of YAML's own sets the type, even of a quoted scalar; any other tag makes it
+/// text. `!!timestamp` is not checked, since it becomes text.
 fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, String> {
     let Some(tag) = tag else {
         return Ok(if style == ScalarStyle::Plain { resolve_plain(text) } else { Scalar::Text });
@@ -348,7 +349,7 @@ fn resolve(text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Scalar, 
     Err(format!("yaml: cannot decode !!{found} `{text}` as a !!{name}"))
 }
 
-/// What go-yaml v2 takes a plain scalar for.
+/// Resolves a plain scalar as go-yaml v2 does.
 fn resolve_plain(text: &str) -> Scalar {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
@@ -365,12 +366,12 @@ fn resolve_plain(text: &str) -> Scalar {
     if !text.starts_with(['+', '-', '.', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9']) {
         return Scalar::Text;
     }
-    // A date keeps its text, and never is a number.
+    // A date stays text, and is never a number.
     let plain = text.replace('_', "");
     if let Some(integer) = go_integer(&plain) {
         return integer;
     }
-    // What is too large for a float is text.
+    // A number too large for a float is text.
     if is_yaml_float(&plain)
         && let Ok(n) = plain.parse::<f64>()
         && n.is_finite()
@@ -380,7 +381,7 @@ fn resolve_plain(text: &str) -> Scalar {
     Scalar::Text
 }
 
-/// `strconv.ParseInt(text, 0, 64)`, or `ParseUint`: a sign, and digits in the base that their prefix says.
+/// Go's `strconv.ParseInt(text, 0, 64)` or `ParseUint`: a sign, then digits in the base of their prefix.
 fn go_integer(text: &str) -> Option<Scalar> {
     let (negative, digits) = match text.strip_prefix(['+', '-']) {
         Some(digits) => (text.starts_with('-'), digits),
@@ -545,7 +546,7 @@ mod tests {
         }
         let excessive = Err(DecodeError::Malformed("yaml: document contains excessive aliasing".to_owned()));
         assert_eq!(decode(bomb.as_bytes()), excessive);
-        // Few nodes of many bytes, as elements, by merging, as keys, and as what has an anchor itself.
+        // Few nodes of many bytes: as elements, by merging, as keys, and as anchored values.
         let long = "a".repeat(100_000);
         for repeated in ["*a", "{<<: *b}", "{*a : 1}", "&c [*a]"] {
             let document = |count: usize| {
@@ -553,7 +554,7 @@ mod tests {
                 decode(format!("a: &a {long}\nb: &b {{k: *a}}\nc: [{elements}]\n").as_bytes())
             };
             assert!(document(10).is_ok(), "{repeated}");
-            // What has an anchor counts besides.
+            // Anchored values count too.
             let many = if repeated.starts_with('&') { 20 } else { 40 };
             assert_eq!(document(many), excessive, "{repeated}");
         }

@@ -1,11 +1,11 @@
-//! YAML as sigs.k8s.io/yaml writes it: block style, keys sorted as people sort them, lists not indented under their
-//! key, long lines folded at spaces. How a single scalar is written is `scalar`'s.
+//! Encodes YAML like sigs.k8s.io/yaml: block style, keys in natural order, lists not indented under their key, long
+//! lines folded at spaces. `scalar` writes single scalars.
 
 use super::scalar::{Style, column_after, push_scalar, style_of};
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// Appends `json`, which this server wrote, as a YAML document, with a line feed at its end.
+/// Appends `json`, written by this server, as a YAML document that ends with a line feed.
 pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
     match serde_json::from_slice(json) {
         Ok(value) => {
@@ -16,20 +16,20 @@ pub fn push_yaml(out: &mut Vec<u8>, json: &[u8]) {
                 out.push(b'\n');
             }
         }
-        // Nothing that is written here fails to be read; if it did: JSON is YAML.
+        // The server's own JSON always parses; if it did not: JSON is YAML.
         Err(_) => out.extend_from_slice(json),
     }
 }
 
-/// Where a node stands, and how far its parent is indented.
+/// Position of a node, with the indent of its parent.
 #[derive(Clone, Copy)]
 enum Place {
     Root,
-    /// The value of a key.
+    /// Value of a key.
     Value {
         indent: usize,
     },
-    /// The element of a list.
+    /// Element of a list.
     Element {
         indent: usize,
     },
@@ -37,9 +37,9 @@ enum Place {
 
 struct Emitter<'o> {
     out: &'o mut Vec<u8>,
-    /// Where the present line begins.
+    /// Start of the current line.
     line_start: usize,
-    /// Whether the present line holds nothing but spaces and `-`, `?` and `:`, so that a block may begin on it.
+    /// Whether the current line has only spaces and `-`, `?` and `:`, so that a block may begin on it.
     is_after_indicator: bool,
 }
 
@@ -48,7 +48,7 @@ impl Emitter<'_> {
         self.out.len() - self.line_start
     }
 
-    /// Goes to column `indent`, on a new line unless nothing but indicators stands before it on this one.
+    /// Moves to column `indent`, on a new line unless the current one has only indicators before it.
     fn indent(&mut self, indent: usize) {
         if !self.is_after_indicator || self.column() > indent {
             self.out.push(b'\n');
@@ -58,7 +58,7 @@ impl Emitter<'_> {
         self.is_after_indicator = true;
     }
 
-    /// Recursion is bounded by that of the reader, which takes 128 levels.
+    /// The reader, which accepts 128 levels, bounds the recursion.
     fn push_node(&mut self, node: &Value, place: Place) {
         match node {
             Value::Object(members) if !members.is_empty() => {
@@ -73,7 +73,7 @@ impl Emitter<'_> {
             Value::Array(elements) if !elements.is_empty() => {
                 let indent = match place {
                     Place::Root => 0,
-                    // Under a key a list is not indented; in the `: ` of a long key it is, and so it is in a list.
+                    // A list is not indented under a key, but is after the `: ` of a long key, and in a list.
                     Place::Value { indent } if !self.is_after_indicator => indent,
                     Place::Value { indent } | Place::Element { indent } => indent + 2,
                 };
@@ -130,7 +130,7 @@ impl Emitter<'_> {
 
     fn push_text(&mut self, text: &str, indent: usize, style: Style, may_fold: bool) {
         let start = self.out.len();
-        // In characters; whatever is no continuation byte begins one.
+        // Counted in characters: every byte but a continuation byte begins one.
         let line = self.out.get(self.line_start..).unwrap_or_default();
         let column = line.iter().filter(|byte| *byte & 0xc0 != 0x80).count();
         push_scalar(self.out, text, style, indent, column, may_fold);
@@ -141,14 +141,14 @@ impl Emitter<'_> {
     }
 }
 
-/// Whether a key can stand before its colon on one line.
+/// Whether a key fits on one line before its colon.
 fn is_simple_key(key: &str) -> bool {
     const BYTES_MAX: usize = 128;
     key.len() <= BYTES_MAX && !key.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
 }
 
-/// Members with their keys in the order of [`key_order`]. That may be none for hostile keys, so this is a merge sort of
-/// its own: it ends with some order whatever the comparison says, where the library's may panic.
+/// Sorts members by [`key_order`], which may not be a total order for hostile keys. The library's sort may panic then;
+/// this merge sort ends with some order, whatever the comparison returns.
 fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     let mut width = 1;
     while width < members.len() {
@@ -174,10 +174,10 @@ fn sorted<V: Copy>(mut members: Vec<(&str, V)>) -> Vec<(&str, V)> {
     members
 }
 
-/// Letters after everything else, numbers by their value.
+/// Natural order: letters after all else, numbers by value.
 fn key_order(a: &str, b: &str) -> Ordering {
     let equal = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
-    // A character may begin before the byte that differs.
+    // The character that differs may begin before the differing byte.
     let at = a.floor_char_boundary(equal);
     let ((before, a), (_, b)) = (a.split_at(at), b.split_at(at));
     let (Some(x), Some(y)) = (a.chars().next(), b.chars().next()) else { return a.len().cmp(&b.len()) };
@@ -187,7 +187,7 @@ fn key_order(a: &str, b: &str) -> Ordering {
         (false, true) => return Ordering::Less,
         (false, false) => {}
     }
-    // Zeros count where they stand inside a number that began before.
+    // Zeros count inside a number that began before.
     let inside =
         (x == '0' || y == '0') && before.bytes().rev().take_while(u8::is_ascii_digit).any(|digit| digit != b'0');
     let number = |text: &str| {

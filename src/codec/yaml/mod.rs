@@ -1,7 +1,7 @@
-//! YAML, as kube-apiserver reads and writes it, by way of JSON.
+//! YAML as kube-apiserver reads and writes it, by way of JSON.
 //!
-//! Read are applied configurations, bodies and patches: a document becomes a JSON value. Written is what has been
-//! written in JSON first: YAML is for people and rare, so it costs its readers a second pass and nobody else anything.
+//! Decoding turns applied configurations, bodies and patches into JSON values. Encoding starts from finished JSON: YAML
+//! is rare and for people, so only its readers pay for a second pass.
 
 mod decode;
 mod encode;

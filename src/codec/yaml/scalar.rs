@@ -1,7 +1,7 @@
-//! One string in YAML: in which of the four styles it stands, and how it is written in each. The choices are those of
-//! go-yaml: plain where that reads back as the same string, quoted where it would read as something else.
+//! One string in YAML: choice of its style, and writing it in that style. The choices are go-yaml's: plain if that
+//! reads back as the same string, quoted if it would read as another value.
 
-/// How a string is written.
+/// YAML style of a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Plain,
@@ -10,7 +10,7 @@ pub(super) enum Style {
     Literal,
 }
 
-/// The style of a string; `is_key` if a colon follows on the same line.
+/// Chooses the style of a string; `is_key` says whether a colon follows on the same line.
 pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     let found = Analysis::of(text);
     let wanted = if text.contains('\n') {
@@ -29,7 +29,7 @@ pub(super) fn style_of(text: &str, is_key: bool) -> Style {
     }
 }
 
-/// What a string may be written as, by its characters.
+/// Styles that the characters of a string allow.
 struct Analysis {
     is_multiline: bool,
     may_be_plain: bool,
@@ -87,8 +87,7 @@ impl Analysis {
     }
 }
 
-/// Whether a string has only letters, digits and what means nothing between them: nearly all have, and then there is
-/// nothing to look for.
+/// Whether a string has only letters, digits and harmless punctuation, as nearly all do; then no analysis is needed.
 fn is_common(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphanumeric)
@@ -96,7 +95,7 @@ fn is_common(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'/' | b':' | b'_'))
 }
 
-/// Characters that need no escape in YAML. A carriage return is a line break and does.
+/// Whether YAML needs no escape for a character. A carriage return is a line break and needs one.
 fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
@@ -105,14 +104,14 @@ fn is_break(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// Lines longer than this are folded at the next space.
+/// Column after which a line is folded at the next space.
 const COLUMN_FOLD: usize = 80;
 
-/// Appends a string that begins at `column`. Further lines of it begin at `indent`.
+/// Appends a string that begins at `column`; its further lines begin at `indent`.
 pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: usize, column: usize, may_fold: bool) {
     let mut writer = Writer { out, column, indent };
     match style {
-        // There is nowhere to fold it.
+        // Without a space there is nowhere to fold.
         Style::Plain if !text.contains(' ') => writer.out.extend_from_slice(text.as_bytes()),
         Style::Plain => writer.push_flow(text, may_fold, false),
         Style::SingleQuoted => {
@@ -125,7 +124,7 @@ pub(super) fn push_scalar(out: &mut Vec<u8>, text: &str, style: Style, indent: u
     }
 }
 
-/// Where the last line begins after what was written from `start` on, and whether nothing stands on it.
+/// Returns the start of the last line after the text from `start` on, and whether that line is empty.
 pub(super) fn column_after(out: &[u8], start: usize, line_start: usize) -> (usize, bool) {
     let written = out.get(start..).unwrap_or_default();
     match written.iter().rposition(|byte| *byte == b'\n') {
@@ -157,7 +156,7 @@ impl Writer<'_> {
         self.column = self.indent;
     }
 
-    /// A plain or a single quoted string; it has a line feed only in the latter.
+    /// Appends a plain or single-quoted string; only the latter may contain a line feed.
     fn push_flow(&mut self, text: &str, may_fold: bool, is_quoted: bool) {
         let (mut after_space, mut after_break) = (false, false);
         let mut chars = text.chars().peekable();
@@ -203,7 +202,7 @@ impl Writer<'_> {
     }
 
     fn push_double_quoted(&mut self, text: &str, may_fold: bool) {
-        // go-yaml takes every character of a text that begins with a byte order mark for one.
+        // go-yaml treats every character of a text that begins with a byte order mark as such a mark.
         let escapes_all = text.starts_with('\u{feff}');
         self.push('"');
         let mut after_space = false;
@@ -300,8 +299,8 @@ impl Writer<'_> {
 
 // ---- What a plain string would read as ----
 
-/// Whether YAML 1.1, as go-yaml reads it, takes a plain `text` for a string; and no other reader takes it for a number
-/// of base 60.
+/// Whether go-yaml, with YAML 1.1, reads plain `text` as a string, and no other reader takes it for a number of base
+/// 60.
 fn reads_as_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     let is_other = match first {
@@ -320,7 +319,7 @@ fn reads_as_string(text: &str) -> bool {
     !is_other
 }
 
-/// In lower case, in capitals, or with a capital first.
+/// Whether a text is a word of YAML in lower case, in capitals, or capitalized.
 fn is_word(text: &str) -> bool {
     const WORDS: [&str; 9] = ["y", "yes", "true", "on", "n", "no", "false", "off", "null"];
     let is_lower = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase());
@@ -332,7 +331,7 @@ fn is_dotted_word(text: &str) -> bool {
     matches!(text, ".nan" | ".NaN" | ".NAN" | ".inf" | ".Inf" | ".INF")
 }
 
-/// Go's `strconv.ParseInt` or `ParseUint` with base 0.
+/// Whether Go's `strconv.ParseInt` or `ParseUint` with base 0 accepts a text.
 fn is_integer(text: &str) -> bool {
     let (is_signed, rest) = match text.strip_prefix(['+', '-']) {
         Some(rest) => (true, rest),
@@ -357,7 +356,7 @@ fn is_integer(text: &str) -> bool {
     magnitude.is_ok_and(|n| n <= limit)
 }
 
-/// An optional sign, digits with an optional point among them, an optional exponent; and not too large to be held.
+/// Whether a text is a finite float: an optional sign, digits with an optional point, and an optional exponent.
 fn is_float(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
@@ -373,7 +372,7 @@ fn is_float(text: &str) -> bool {
         && text.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-/// Numbers as `1:30:00`.
+/// Whether a text is a number such as `1:30:00`.
 fn is_base_60(text: &str) -> bool {
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, fraction) = rest.split_once('.').unwrap_or((rest, ""));
@@ -393,7 +392,7 @@ fn is_base_60(text: &str) -> bool {
         && fraction.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
 }
 
-/// A date, or a date and a time: `2006-1-2`, `2006-1-2 15:4:5.9`, and with `T` or `t` and a zone.
+/// Whether a text is a date or a date and time: `2006-1-2`, `2006-1-2 15:4:5.9`, and with `T` or `t` and a zone.
 fn is_timestamp(text: &str) -> bool {
     let mut rest = text;
     let Some(year) = number(&mut rest, 4, 4) else { return false };
@@ -412,7 +411,7 @@ fn is_timestamp(text: &str) -> bool {
     }
     let Some(separator) = rest.chars().next() else { return true };
     rest = match separator {
-        // Go takes any number of spaces for one.
+        // Go accepts any number of spaces here.
         ' ' => rest.trim_start_matches(' '),
         'T' | 't' => rest.get(1..).unwrap_or_default(),
         _ => return false,
@@ -543,9 +542,9 @@ mod tests {
             "🦀",
         ] {
             let expected = match text {
-                // An indicator when a blank or the end follows.
+                // An indicator, if white space or the end follows.
                 "-" => "'-'".to_owned(),
-                // Outside the basic plane: go-yaml writes these escaped.
+                // Outside the basic plane: go-yaml escapes these.
                 "🦀" => "\"\\U0001F980\"".to_owned(),
                 text => text.to_owned(),
             };

@@ -1,14 +1,13 @@
-//! What go-yaml refuses before it looks at the structure: bytes that are no text of YAML, and escapes that YAML does
-//! not have, in its words.
+//! Checks that go-yaml makes before it parses the structure: invalid characters and unknown escapes, with its messages.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Checks the characters of a text (YAML 1.1 §5.1, as libyaml has it, but for U+0085: that is a line break there, and
-/// for the parser a letter).
+/// Checks the characters of a text (YAML 1.1 §5.1, as in libyaml). Unlike libyaml, refuses U+0085, which is a line
+/// break there, but a letter for the parser.
 ///
 /// # Errors
-/// What is wrong with the first that may not be there.
+/// What is wrong with the first invalid character.
 pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     let mut rest = text;
     while let Some(&octet) = rest.first() {
@@ -40,10 +39,11 @@ pub(super) fn check_characters(text: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Checks that a text does not begin with the mark that ends a document, which libyaml takes for one without content.
+/// Checks that a text does not begin with the end mark of a document, which libyaml takes for a document without
+/// content.
 ///
 /// # Errors
-/// The same, and the line if it is not the first line.
+/// libyaml's message, with the line if it is not the first.
 pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     let is_passed = |line: &[u8]| matches!(line.trim_ascii_start(), [] | [b'#', ..]);
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
@@ -57,8 +57,8 @@ pub(super) fn check_start(text: &[u8]) -> Result<(), String> {
     }
 }
 
-/// A text in which no blanks stand around U+2028 and U+2029. YAML 1.1 has them for line breaks, and what stands around
-/// a break in a scalar does not belong to it; YAML 1.2, which the parser speaks, takes them for letters.
+/// Removes blanks around U+2028 and U+2029. YAML 1.1 takes these for line breaks, and blanks around a break are not
+/// part of a scalar. The parser follows YAML 1.2, which takes them for letters.
 pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     const BREAKS: [char; 2] = ['\u{2028}', '\u{2029}'];
     if !text.contains(BREAKS) {
@@ -76,11 +76,11 @@ pub(super) fn with_yaml_breaks(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Checks the escapes in a part of a text outside of whose double-quoted strings no backslash stands: `\/` and halves
-/// of surrogate pairs are none of go-yaml's.
+/// Checks the escapes of a part of a text that has backslashes only in double-quoted strings. go-yaml refuses `\/` and
+/// halves of surrogate pairs.
 ///
 /// # Errors
-/// What is wrong with the first, and its line in the text if that is not the first line.
+/// What is wrong with the first invalid escape, with its line if that is not the first of the text.
 pub(super) fn check_escapes(text: &[u8], part: Range<usize>) -> Result<(), String> {
     let mut rest = text.get(part.clone()).unwrap_or_default();
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
