@@ -37,19 +37,19 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// IP address on which HTTPS is served; 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Client certificates
-    /// decide who is served; whoever reaches the port can still open connections, of which each takes memory: see
+    /// IP address that serves HTTPS. 0.0.0.0 or :: is every interface, by IPv4 and IPv6. Only clients with a
+    /// certificate are served, but anybody who reaches the port can open connections, and each takes memory. See
     /// --max-connections.
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind_address: IpAddr,
 
-    /// Port on which HTTPS is served with authentication; 0 switches it off, which needs --insecure-port.
+    /// Port that serves HTTPS with authentication; 0 switches it off, and then --insecure-port is needed.
     #[arg(long, value_name = "PORT", default_value_t = 8443)]
     pub secure_port: u16,
 
-    /// Folder of the server's own certificate authority, of the serving certificate and of the admin's client
-    /// certificate with its kubeconfig. What is missing is made, and what ends within 30 days is renewed, when the
-    /// server starts and at no other time; the log tells while it runs that the serving certificate is about to expire.
+    /// Folder of the server's own certificate authority, the serving certificate, and the admin's client certificate
+    /// and kubeconfig. At its start the server makes missing files and renews certificates that expire within 30 days.
+    /// It does so at no other time. While it runs, the log warns before the serving certificate expires.
     ///
     /// [default: coordination-apiserver in the user's state folder, $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
@@ -64,20 +64,20 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// PEM file with the certificate authorities that client certificates may come from; CN is the user, O the groups.
-    /// Replaces the authority in --cert-dir, so no admin certificate is made.
+    /// PEM file with the certificate authorities of clients. The CN of a client certificate is the user, the O are the
+    /// groups. Replaces the authority in --cert-dir, so no admin certificate is made.
     ///
     /// [default: ca.crt in --cert-dir, or the cluster's with --requestheader-from-cluster]
     #[arg(long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// PEM file with the certificate authorities of front proxies, which is how kube-apiserver's aggregator proves
-    /// itself. A front proxy has authorized what it forwards and names the user in --requestheader-username-headers and
-    /// so on; from anybody else these are refused.
+    /// PEM file with the certificate authorities of front proxies, such as kube-apiserver's aggregator. A front proxy
+    /// authorizes what it forwards, and names the user in the --requestheader-... fields. A request of anybody else
+    /// with such a field is refused.
     #[arg(long, value_name = "FILE", conflicts_with = "requestheader_from_cluster")]
     pub requestheader_client_ca_file: Option<PathBuf>,
 
-    /// Common Names that a certificate of --requestheader-client-ca-file may have, separated by commas; none is any.
+    /// Common Names of front proxies, separated by commas. Without it any name is allowed.
     #[arg(
         long,
         value_name = "NAMES",
@@ -87,7 +87,7 @@ pub struct Args {
     )]
     pub requestheader_allowed_names: Vec<String>,
 
-    /// Fields with the name of the user, separated by commas; the first one that is not empty counts.
+    /// Header fields with the name of the user, separated by commas. The first one that is not empty counts.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -98,7 +98,7 @@ pub struct Args {
     )]
     pub requestheader_username_headers: Vec<String>,
 
-    /// Fields with the user's groups, one in each line, separated by commas.
+    /// Header fields with the groups of the user, separated by commas. Each field line has one group.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -109,7 +109,7 @@ pub struct Args {
     )]
     pub requestheader_group_headers: Vec<String>,
 
-    /// Fields with the user's UID, separated by commas; the first one that is not empty counts.
+    /// Header fields with the UID of the user, separated by commas. The first one that is not empty counts.
     #[arg(
         long,
         value_name = "FIELDS",
@@ -120,7 +120,7 @@ pub struct Args {
     )]
     pub requestheader_uid_headers: Vec<String>,
 
-    /// What the names of fields with further attributes of the user begin with, separated by commas.
+    /// Prefixes of header fields with extra attributes of the user, separated by commas.
     #[arg(
         long,
         value_name = "PREFIXES",
@@ -131,20 +131,20 @@ pub struct Args {
     )]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Take all of --requestheader-... from the ConfigMap kube-system/extension-apiserver-authentication, and the
-    /// authorities of --client-ca-file too if that is not given; follow it when it changes. /readyz fails until it was
-    /// read once. Needs --kubeconfig, or a pod's service account.
+    /// Take all of --requestheader-... from the ConfigMap kube-system/extension-apiserver-authentication, and follow
+    /// its changes. Without --client-ca-file, take the authorities of clients from there too. /readyz fails until the
+    /// ConfigMap has been read once. Needs --kubeconfig, or a pod's service account.
     #[arg(long)]
     pub requestheader_from_cluster: bool,
 
     /// Watch the cluster's namespaces, and refuse to create a Lease in one that does not exist or is being deleted.
-    /// Until they were listed once, /readyz fails and all are taken to exist. Needs --kubeconfig, or a pod's service
-    /// account.
+    /// Until they have been listed once, /readyz fails and every namespace counts as existing. Needs --kubeconfig, or a
+    /// pod's service account.
     #[arg(long)]
     pub namespaces_from_cluster: bool,
 
-    /// Service whose EndpointSlices the replicas keep: they hold the --advertise-address of each replica that is ready.
-    /// The Service has no selector, and its port is named https. The last replica stays in the slices when it stops.
+    /// Service whose EndpointSlices the replicas keep. The slices hold the --advertise-address of each ready replica.
+    /// The Service must have no selector, and a port named https. The last replica stays in the slices when it stops.
     /// Needs --storage etcd, and --kubeconfig or a pod's service account.
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "advertise_address")]
     pub publish_endpoints: Option<ServiceName>,
@@ -153,46 +153,46 @@ pub struct Args {
     #[arg(long, value_name = "IP", requires = "publish_endpoints")]
     pub advertise_address: Option<IpAddr>,
 
-    /// Kubeconfig of the cluster that --requestheader-from-cluster, --namespaces-from-cluster and --publish-endpoints
-    /// ask.
+    /// Kubeconfig of the cluster, for --requestheader-from-cluster, --namespaces-from-cluster and
+    /// --publish-endpoints.
     ///
     /// [default: the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measuring and for tests; 0
+    /// Port on 127.0.0.1 for cleartext HTTP without authentication and with all rights, for measurements and tests; 0
     /// switches it off.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub insecure_port: u16,
 
-    /// Number of connections that are open at once, all ports together. For one more, that of the peer without a
-    /// certificate, or with one that gives it no rights, that has been there longest ends, if it has been there for
-    /// half a second; until then, and if there is none, the new one waits.
+    /// Maximum number of open connections on all ports together. At the limit, a new connection evicts the oldest
+    /// connection whose peer has no rights and that is at least half a second old. Without such a connection the new
+    /// one waits.
     // 10,000 kubelets that connect directly, one connection each, with room for other clients and for old connections
     // of nodes that reconnect.
     #[arg(long, value_name = "N", default_value = "16384")]
     pub max_connections: NonZeroUsize,
 
-    /// Number of events that are kept for watches to resume from, and for lists at an earlier version; older versions
-    /// are answered with 410.
+    /// Number of events in the watch window. Watches resume from it, and lists at an earlier version read it. Older
+    /// versions are answered with 410.
     #[arg(long, value_name = "N", default_value = "100000")]
     pub watch_window_events: NonZeroUsize,
 
-    /// Bytes of memory that the events of --watch-window-events may take, if that is reached earlier; a plain number or
-    /// one with KiB, MiB or GiB.
+    /// Bytes of memory that the watch window may take; a plain number or one with KiB, MiB or GiB. The window ends at
+    /// this limit or at --watch-window-events, whichever comes first.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub watch_window_bytes: NonZeroUsize,
 
-    /// Bytes of memory that the Leases of all namespaces but kube-node-lease and kube-system may take together, each
-    /// counted for at least 16 KiB; a creation that would pass it is answered with 403, and so is a change that makes
-    /// labels, annotations, owners or finalizers longer, or all else longer than some 2,000 characters. Renewals and
-    /// changes of the holder are not. ResourceQuotas of the cluster do not reach this server.
+    /// Bytes of memory for the Leases of all namespaces but kube-node-lease and kube-system. Each Lease counts for at
+    /// least 16 KiB. Above the quota a creation is answered with 403. So is a change that makes labels, annotations,
+    /// owners or finalizers longer, or all else longer than some 2,000 characters. Renewals and changes of the holder
+    /// are always allowed. ResourceQuotas of the cluster do not reach this server.
     #[arg(long, value_name = "BYTES", default_value = "512MiB", value_parser = parse_bytes)]
     pub lease_quota_bytes: NonZeroUsize,
 
-    /// Where Leases are kept. `disk`: in --data-dir; a write is answered when it is on the disk, and a restart loses
-    /// nothing. `etcd`: in the etcd of --etcd-servers, for any number of replicas; a write is answered when a quorum of
-    /// etcd has it. `memory`: in the process; a restart loses all Leases.
+    /// Storage of the Leases. `disk`: the folder --data-dir; a write is answered when it is on the disk, and a restart
+    /// loses nothing. `etcd`: the etcd of --etcd-servers, for any number of replicas; a write is answered when a quorum
+    /// of etcd has it. `memory`: the process; a restart loses all Leases.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = StorageKind::Disk)]
     pub storage: StorageKind,
 
@@ -210,25 +210,25 @@ pub struct Args {
     #[command(flatten)]
     pub cluster_etcd: ClusterEtcdArgs,
 
-    /// Bytes of the journal in etcd, about. The beginning of a longer journal is deleted, though the watch window still
-    /// reaches back there. After a start, watches that resume from before it get 410.
+    /// Approximate maximum size of the journal in etcd, in bytes. The beginning of a longer journal is deleted, even if
+    /// the watch window reaches back further. After a start, watches that resume from before it get 410.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = parse_bytes)]
     pub etcd_journal_bytes: NonZeroUsize,
 
-    /// Bytes that etcd's database may have in use, data of other products included, before this server refuses to
-    /// create Leases. Renewals, changes and deletions go on until etcd's own quota.
+    /// Bytes in use of etcd's database, with the data of other products, above which no Lease is created. Renewals,
+    /// changes and deletions go on until etcd's own quota.
     ///
-    /// [default: 80 % of the quota that etcd names; etcd before 3.6 names none, and then there is no limit]
+    /// [default: 80 % of the quota that etcd reports; etcd before 3.6 reports none, and then there is no limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub etcd_store_bytes: Option<NonZeroUsize>,
 
-    /// Time after which the history of etcd is compacted, in seconds, at least 60; 0 for never. Only for an etcd that
-    /// nobody else uses and that does not compact itself: kube-apiserver compacts its own.
+    /// Age at which the history of etcd is compacted, in seconds, at least 60; 0 for never. Only for an etcd that no
+    /// other product uses and that does not compact itself. kube-apiserver compacts its own etcd.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub etcd_compaction_seconds: u32,
 
-    /// Format in which the store is written. During an upgrade of replicas: the newest one that the old release reads,
-    /// until no replica runs the old release.
+    /// Format in which the store is written. During an upgrade of replicas, give the newest format that the old release
+    /// reads, until no replica runs the old release.
     #[arg(long, value_name = "N", default_value_t = FORMAT,
         value_parser = clap::value_parser!(u8).range(i64::from(FORMAT_WRITTEN_MIN)..=i64::from(FORMAT)))]
     pub journal_format: u8,
@@ -250,7 +250,7 @@ pub struct Args {
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Verbosity of the log, 0 to 10: from 4 with debugging, from 6 with tracing.
+    /// Verbosity of the log, 0 to 10: 4 and more adds debugging, 6 and more tracing.
     #[arg(short, long = "v", value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=10))]
     pub verbosity: u8,
 }
@@ -258,12 +258,12 @@ pub struct Args {
 /// What the program does in place of serving.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Print what the data folder of a stopped server holds, or an etcd. A damaged store is read as far as possible,
-    /// and never changed.
+    /// Print the content of a stopped server's data folder, or of the store in etcd. A damaged store is read as far as
+    /// possible, and never changed.
     Inspect(InspectArgs),
 
     /// Move all Leases with their versions from a data folder to etcd, or back, while no server uses either. The new
-    /// store must hold nothing. The old one stays as it is. Watches from before get 410.
+    /// store must be empty. The old store stays as it is. Earlier watches get 410.
     MigrateStorage(MigrateArgs),
 
     /// Switch the cluster's Leases over from kube-apiserver to the replicas of this server, while clients go on. All
