@@ -1,8 +1,8 @@
-//! What processes use of the machine, by the kernel's own account in `/proc`: the load generator and `perf/run` report
-//! it of the server.
+//! Resource use of processes by the kernel's accounting in `/proc`: the load generator and `perf/run` report the
+//! server's.
 //!
-//! Clock ticks are a hundredth of a second, which is too coarse for a cost of microseconds over seconds; where the
-//! kernel keeps `schedstat`, nanoseconds are read from there. Whoever is not on Linux gets `None`.
+//! Clock ticks are a hundredth of a second, too coarse for costs of microseconds over seconds. Where the kernel has
+//! `schedstat`, nanoseconds are read from there. Systems other than Linux get `None`.
 
 use std::fs;
 
@@ -11,24 +11,24 @@ use std::fs;
 pub struct Memory {
     /// Resident now (`VmRSS`).
     pub resident_kib: u64,
-    /// The most that was ever resident (`VmHWM`).
+    /// Highest resident memory so far (`VmHWM`).
     pub peak_kib: u64,
 }
 
-/// Processor time that all threads of these processes have used so far, user and kernel mode, in nanoseconds; `None` if
-/// the system does not tell, or a process is gone.
+/// Returns the processor time of all threads of these processes so far, in user and kernel mode, in nanoseconds. `None`
+/// if the system does not report it, or a process has ended.
 #[must_use]
 pub fn cpu_ns(pids: &[u32]) -> Option<u64> {
     pids.iter().map(|&pid| process_cpu_ns(pid)).sum()
 }
 
-/// A process that is named more than once: what it uses would count as often.
+/// Returns a process that is named more than once: its use would count repeatedly.
 #[must_use]
 pub fn repeated(pids: &[u32]) -> Option<u32> {
     pids.iter().zip(1..).find_map(|(pid, next)| pids[next..].contains(pid).then_some(*pid))
 }
 
-/// Memory of these processes, shared pages counted in each.
+/// Returns the memory of these processes; shared pages count in each.
 #[must_use]
 pub fn memory(pids: &[u32]) -> Option<Memory> {
     pids.iter().try_fold(Memory::default(), |sum, pid| {
@@ -50,7 +50,7 @@ fn process_cpu_ns(pid: u32) -> Option<u64> {
     if sum == 0 { ticks_ns(pid) } else { Some(sum) }
 }
 
-/// From `stat`, fields 14 and 15, where the kernel keeps no `schedstat`.
+/// Reads fields 14 and 15 of `stat`, if the kernel has no `schedstat`.
 fn ticks_ns(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name in brackets, with anything in it.

@@ -1,14 +1,13 @@
-//! The invariants that a server must keep, checked against everything that comes back.
+//! The invariants that a server must keep, checked against all its answers and events.
 //!
-//! - No object's resourceVersion goes back, neither from one answer to the next nor from one event to the next.
-//! - No write is lost: what was acknowledged is what every later answer and event shows, and nobody but the node
-//!   writes it.
-//! - A renewal changes an object's times and its version, and nothing else of it.
-//! - Every watcher sees every write exactly once, in the order of the versions.
+//! - No object's resourceVersion goes back, from one answer or one event to the next.
+//! - No write is lost: every later answer and event shows the acknowledged write, and only the node writes it.
+//! - A renewal changes only an object's times and its version.
+//! - Every watcher sees every write exactly once, in version order.
 //!
-//! Owned here: what was violated, and what each watcher has seen. Not owned: the nodes, which are passed in. Since the
-//! versions of a watcher's events must strictly grow, no event can come twice; since its events of an object are
-//! counted against the writes of that object, none can be missing.
+//! This module owns the violations, and what each watcher has seen. The nodes are passed in. The versions of a
+//! watcher's events must strictly grow, so no event can come twice. Its events of an object are counted against the
+//! object's writes, so none can be missing.
 
 use crate::node::{Form, Node, name_of};
 use crate::object::Fields;
@@ -18,45 +17,45 @@ use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 
-/// A rule that was broken. `node` is the index of the node whose Lease it is.
+/// A broken rule. `node` is the index of the node that owns the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// A write was refused as stale or as existing already, though nobody else writes.
+    /// A write was refused as stale or as existing, though no other client writes.
     Conflict { node: u32, version: u64 },
-    /// An acknowledged Lease is not there.
+    /// An acknowledged Lease is missing.
     Gone { node: u32, version: u64 },
     /// A list does not show the last acknowledged write.
     ListedStale { watcher: usize, node: u32, version: u64, acknowledged: u64 },
-    /// A list is older than what its client has seen before.
+    /// A list is older than what its client had already seen.
     ListWentBack { watcher: usize, version: u64, seen: u64 },
-    /// A watcher's events are not in the order of their versions; the same version twice, if they are equal.
+    /// A watcher's events are out of version order; repeated, if the versions are equal.
     OutOfOrder { watcher: usize, node: Option<u32>, version: u64, seen: u64 },
-    /// A watcher has not been told of an acknowledged write.
+    /// A watcher did not receive an acknowledged write.
     MissedEvent { watcher: usize, node: u32, version: u64, seen: u64 },
-    /// A watcher has seen the last write of an object, but fewer or more events than there were writes.
+    /// A watcher saw an object's last write, but its number of events differs from the number of writes.
     EventCount { watcher: usize, node: u32, events: u32, writes: u32 },
-    /// A watcher was told of a Lease's creation or deletion, though it was renewed, or the other way about.
+    /// A watcher received a creation or deletion for a renewed Lease, or the reverse.
     WrongKind { watcher: usize, node: u32, version: u64, kind: Kind },
-    /// An event does not show what was sent.
+    /// An event differs from what was sent.
     EventDiffers { watcher: usize, node: u32, version: u64 },
-    /// An answer does not hold what was sent.
+    /// An answer differs from what was sent.
     NotWhatWasSent { node: u32, version: u64 },
-    /// An answer shows an older version than was known before it was asked for.
+    /// An answer shows an older version than was known before the request.
     WentBack { node: u32, version: u64, known: u64 },
     /// An object has a version that its node did not write.
     UnknownWrite { node: u32, version: u64, acknowledged: u64 },
 }
 
-/// An object as an answer or an event shows it.
+/// An object as shown by an answer or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) fields: Fields,
-    /// What is the same for all objects with this form.
+    /// The part that all objects of this form share.
     pub(crate) form: Form,
 }
 
 impl Shown {
-    /// Whether it is what a renewal of `before` with this `renewTime` leaves.
+    /// Whether it is the result of a renewal of `before` with this `renewTime`.
     fn is_renewed(&self, before: &Node, renewed: u64) -> bool {
         let Fields { uid, owner_uid, created, .. } = before.object;
         let is_same_object = !before.has_lease() || self.fields.uid == uid;
@@ -64,13 +63,13 @@ impl Shown {
         self.fields.renewed == renewed && is_same_object && (is_same_rest || !before.settled)
     }
 
-    /// Whether it is the object that the node knows.
+    /// Whether it is the object known to the node.
     fn is_object_of(&self, node: &Node) -> bool {
         (self.fields, self.form) == (node.object, node.form)
     }
 
-    /// Whether the node's object can have been so, as far as the node remembers: it knows the last one that was
-    /// acknowledged, and what it has sent since.
+    /// Whether the node's object can have been so, as far as the node remembers: the last acknowledged object, and what
+    /// was sent since.
     fn can_be_of(&self, node: &Node) -> bool {
         match self.fields.version.cmp(&node.object.version) {
             Ordering::Less => true,
@@ -85,38 +84,38 @@ impl Shown {
 struct Watched {
     /// Version of the last event, bookmark or list.
     last: u64,
-    /// Of each node's Lease.
+    /// What it has seen of each node's Lease.
     leases: Vec<Seen>,
 }
 
 /// What one watcher has seen of one Lease.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    /// Version of the last event, or in the list.
+    /// Version of the last event, or of the list.
     version: u64,
     /// Writes seen, or [`UNCOUNTED`].
     writes: u32,
 }
 
-/// After a list that cannot be told from the writes around it.
+/// After a list that may or may not include concurrent writes.
 const UNCOUNTED: u32 = u32::MAX;
 
-/// The violations found, and what finds them.
+/// The violations found, and the state of the checks.
 #[derive(Debug)]
 pub(crate) struct Checker {
     watched: Vec<Watched>,
     /// All violations.
     count: u64,
-    /// The first few, in words.
+    /// Descriptions of the first few.
     first: Vec<String>,
     /// Leases whose missing events were reported: watcher and node.
     reported: HashSet<(usize, u32)>,
-    /// The highest version that was acknowledged.
+    /// Highest acknowledged version.
     acknowledged_max: u64,
 }
 
 impl Checker {
-    /// Checks for so many watchers and nodes.
+    /// Creates the checks for `watchers_len` watchers and `nodes_len` nodes.
     pub(crate) fn new(watchers_len: usize, nodes_len: usize) -> Self {
         let watched = || Watched { last: 0, leases: vec![Seen::default(); nodes_len] };
         Self {
@@ -128,28 +127,28 @@ impl Checker {
         }
     }
 
-    /// Number of violations.
+    /// Returns the number of violations.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first violations, in words.
+    /// Returns descriptions of the first violations.
     pub(crate) fn first(&self) -> &[String] {
         &self.first
     }
 
-    /// The highest version that was acknowledged.
+    /// Returns the highest acknowledged version.
     pub(crate) fn acknowledged_max(&self) -> u64 {
         self.acknowledged_max
     }
 
-    /// Whether every watcher has come as far as the acknowledged writes.
+    /// Whether every watcher has reached the acknowledged writes.
     pub(crate) fn watchers_are_level(&self) -> bool {
         self.watched.iter().all(|watched| watched.last >= self.acknowledged_max)
     }
 
-    /// A write was acknowledged with `answer`; `before` is the node as it was, and `known` the highest version of the
-    /// object that was known when the request was written.
+    /// Checks a write acknowledged with `answer`. `before` is the node before it; `known` is the highest version of the
+    /// object known when the request was written.
     pub(crate) fn written(&mut self, node: u32, before: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         self.acknowledged_max = self.acknowledged_max.max(version);
@@ -161,7 +160,7 @@ impl Checker {
         }
     }
 
-    /// A GET was answered with `answer`; `known` as in [`Self::written`].
+    /// Checks a GET answered with `answer`; `known` as in [`Self::written`].
     pub(crate) fn read(&mut self, node: u32, now: &Node, answer: &Shown, known: u64) {
         let version = answer.fields.version;
         if version < known {
@@ -176,7 +175,7 @@ impl Checker {
         }
     }
 
-    /// An event of a node's Lease, and what it shows of it; or with `lease` as `None` of another one.
+    /// Checks an event of a node's Lease and what it shows; `lease` is `None` for any other Lease.
     pub(crate) fn event(
         &mut self,
         watcher: usize,
@@ -200,7 +199,7 @@ impl Checker {
         if node.foreign {
             return;
         }
-        // What must have come before this event, as far back as the node remembers.
+        // The version whose event must have come before this one, as far back as the node remembers.
         let due_before = if version > node.object.version {
             node.object.version
         } else if version == node.object.version {
@@ -219,7 +218,7 @@ impl Checker {
         }
     }
 
-    /// A bookmark, which says that all up to `version` has been sent.
+    /// Checks a bookmark, which says that everything up to `version` was sent.
     pub(crate) fn bookmark(&mut self, watcher: usize, version: u64) {
         let Some(watched) = self.watched.get_mut(watcher) else { return };
         let last = watched.last;
@@ -229,8 +228,8 @@ impl Checker {
         }
     }
 
-    /// A watcher's list, asked for when `known` was the highest acknowledged version, was complete: its version and the
-    /// nodes' Leases in it.
+    /// Checks a watcher's complete list: its version and the nodes' Leases in it. `known` was the highest acknowledged
+    /// version when the list was requested.
     pub(crate) fn listed(
         &mut self,
         watcher: usize,
@@ -255,7 +254,7 @@ impl Checker {
             } else if lease.version == node.object.version {
                 node.writes
             } else if lease.version > node.object.version {
-                // The write under way: its acknowledgement comes yet.
+                // The write in flight, whose acknowledgement is still to come.
                 node.writes + 1
             } else if node.object.version <= list_version {
                 stale.push((index, lease.version, node.object.version));
@@ -274,7 +273,7 @@ impl Checker {
         }
     }
 
-    /// The run is over and the watchers have had time: have they seen every write?
+    /// Checks at the end of the run that the watchers, after a wait, have seen every write.
     pub(crate) fn finish(&mut self, nodes: &[Node]) {
         let mut found = Vec::new();
         for (watcher, watched) in self.watched.iter().enumerate() {

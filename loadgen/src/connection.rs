@@ -1,8 +1,7 @@
-//! One connection to the server: a non-blocking socket, TLS over it unless in cleartext, and the bytes in both
-//! directions.
+//! One connection to the server: a non-blocking socket, optional TLS, and the bytes in both directions.
 //!
-//! Owned here: the socket, the TLS session, what was received and not yet consumed, what is to be sent. Not owned: what
-//! the bytes mean. Readiness is edge-triggered and kept as state: what is readable is read until it is not.
+//! This module owns the socket, the TLS session, received bytes not yet consumed, and bytes to send. It does not know
+//! what the bytes mean. Readiness is edge-triggered and kept as state: a readable socket is read until it is empty.
 
 use crate::target::Target;
 use mio::net::TcpStream;
@@ -10,36 +9,36 @@ use mio::{Interest, Registry, Token};
 use rustls::{ClientConnection, HandshakeKind};
 use std::io::{self, Read as _, Write as _};
 
-/// A connection, from the attempt to connect on.
+/// A connection, from the first attempt to connect.
 #[derive(Debug)]
 pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// The socket is connected. TLS may still be shaking hands.
+    /// Whether the socket is connected. The TLS handshake may still be in progress.
     connected: bool,
-    /// The handshake has been told of.
+    /// Whether the handshake was reported.
     handshake_told: bool,
     readable: bool,
     writable: bool,
-    /// The peer has closed its side; read until the end.
+    /// Whether the peer has closed its side; reading continues to the end.
     read_closed: bool,
-    /// `input[start..end]` was received and not consumed; what is behind is room.
+    /// `input[start..end]` was received and not consumed; the space behind is free.
     input: Vec<u8>,
     start: usize,
     end: usize,
-    /// Plaintext to be sent, of which `sent` bytes are.
+    /// Plaintext to send, of which `sent` bytes are sent.
     output: Vec<u8>,
     sent: usize,
 }
 
-/// What [`Connection::receive`] did.
+/// Outcome of [`Connection::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// There may be new input, and there may be more to receive.
+    /// There may be new input, and more to receive.
     Some,
-    /// There is nothing more for now.
+    /// Nothing more for now.
     Nothing,
-    /// The peer has closed its side, and all it sent has been received.
+    /// The peer has closed its side, and everything it sent was received.
     Eof,
 }
 

@@ -1,4 +1,4 @@
-//! The turn of the generator's loop, and the phases of a run.
+//! The turn of the event loop, and the phases of a run.
 //!
 //! One turn: wait → note readiness → fire what is due → receive → feed → send → housekeeping (timeouts, new
 //! connections, phases, progress). The phases:
@@ -9,11 +9,11 @@
 //!   watches on    its Lease   uncounted   counted      load         catch up
 //! ```
 //!
-//! While it is finishing, what was due in the measured time is still begun, however late, or else a stall that reaches
-//! past the end would hide the requests that it held up the most; what there is no time for is an error.
+//! While finishing, requests due in the measured time are still sent, however late. Otherwise a stall beyond the end
+//! would hide the requests that it delayed most. Requests that find no time count as errors.
 //!
-//! By the timers, a node's renewals go over one connection, its reads over another, so that a read shows what another
-//! connection wrote; with `--max` both go over the node's one.
+//! With timers, a node's renewals and reads use different connections, so a read shows another connection's write. With
+//! `--max` both use the node's only connection.
 
 use crate::args::Args;
 use crate::fleet::{Fleet, Flight};
@@ -33,13 +33,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A run under way.
+/// A run in progress.
 #[derive(Debug)]
 pub(crate) struct Driver {
     args: Args,
     /// Servers, at least one.
     targets: Vec<Target>,
-    /// Place in `targets` of each connection: those of the lanes and, after them, those of the watch lanes.
+    /// Index in `targets` of each connection's server: first the lanes, then the watch lanes.
     servers: Vec<usize>,
     reactor: Reactor,
     fleet: Fleet,
@@ -56,7 +56,7 @@ pub(crate) struct Driver {
     scratch: Vec<u8>,
 }
 
-/// The phases of a run, in their order.
+/// The phases of a run, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     Connecting,
@@ -68,13 +68,13 @@ pub(crate) enum Phase {
 }
 
 impl Driver {
-    /// A run that has not begun. Errors are sentences for the user.
+    /// Prepares a run. Errors are sentences for the user.
     pub(crate) fn new(args: Args, targets: Vec<Target>, interrupted: Arc<AtomicBool>) -> Result<Self, String> {
         let lanes_len = args.connections() as usize;
         let watchers_len = args.watchers as usize;
         let watch_lanes_len = args.watch_connections() as usize;
         let reactor = Reactor::new(lanes_len + watch_lanes_len)?;
-        // A node writes over one lane and reads over the next: of several servers, over another one.
+        // A node writes over one lane and reads over the next: with several servers, over another server.
         let spread = |connections: usize| (0..connections).map(|index| index % targets.len());
         let servers = spread(lanes_len).chain(spread(watch_lanes_len)).collect();
         let fleet = Fleet::new(&args.namespace, args.nodes, watchers_len, reactor.epoch_us());
@@ -128,27 +128,27 @@ impl Driver {
         })?;
         self.fire(self.reactor.now());
         self.reactor.take_runnable(runnable);
-        // Data before watches, so that an acknowledgement is read before the event of its write if both are there.
+        // Lanes before watch lanes: an acknowledgement is then read before the event of its write, if both have
+        // arrived.
         runnable.sort_unstable();
         for &index in &*runnable {
             if index < self.lanes.len() { self.run_lane(index)? } else { self.run_watch_lane(index)? }
         }
         let now = self.reactor.now();
-        // The creation ends when it is done, and not with the next look: its rate is of that time.
+        // Creation ends when it is done, not at the next check, since its rate uses that time.
         let is_created = self.phase == Phase::Creating && self.rota.started() == self.args.nodes;
         if now >= self.next_housekeeping || is_created {
             self.next_housekeeping = now + HOUSEKEEPING_NS;
             self.keep_house(now)?;
         }
-        // Nothing is asked for yet but lists and watches: whoever is refused one is at the wrong address, or has no
-        // rights.
+        // Only lists and watches were requested so far. A refusal means a wrong address or missing rights.
         match self.fleet.stats.first_errors.first() {
             Some(words) if self.phase == Phase::Connecting => Err(unreachable(&self.urls(), words)),
             _ => Ok(()),
         }
     }
 
-    /// Hands what is due to the lanes: a node's writes to one, its reads to the one after that.
+    /// Gives due requests to the lanes: a node's writes to one lane, its reads to the next.
     fn fire(&mut self, now: u64) {
         self.rota.fire(now, |Due { node, duty, due, late_ns }| {
             let index = (node as usize + usize::from(duty == Duty::Read)) % self.lanes.len();
@@ -197,8 +197,8 @@ impl Driver {
         Ok(())
     }
 
-    /// A connection is of no more use. Before the run has begun that ends it; later there is another attempt, with
-    /// another server if there is one.
+    /// Handles a broken connection. Before the run has begun this ends it. Later another attempt follows, with another
+    /// server if there is one.
     #[cold]
     fn break_lane(&mut self, index: usize, broken: &Broken, now: u64) -> Result<(), String> {
         if self.phase == Phase::Connecting && broken.kind.is_some() {
@@ -213,12 +213,12 @@ impl Driver {
         self.move_away(index);
         let Some(link) = link(&mut self.lanes, &mut self.watch_lanes, index) else { return Ok(()) };
         link.close(self.reactor.registry(), now);
-        // The next attempt at once, unless the one before was in vain.
+        // Retries at once, unless the previous attempt failed.
         if link.is_due(now) { self.connect(index, now) } else { Ok(()) }
     }
 
-    /// Moves a connection that breaks to another server, any of them, so that the connections of one server do not
-    /// all move to the same other one.
+    /// Moves a broken connection to a random other server, so that the connections of one server spread over the
+    /// others.
     fn move_away(&mut self, index: usize) {
         let others = self.targets.len() - 1;
         if let Some(server) = self.servers.get_mut(index).filter(|_| others > 0) {
@@ -227,16 +227,16 @@ impl Driver {
         }
     }
 
-    /// All servers, for people.
+    /// Formats all servers for people.
     fn urls(&self) -> String {
         self.targets.iter().map(|target| target.url.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Timeouts, new connections, phases, progress.
+    /// Handles timeouts, new connections, phases and progress.
     fn keep_house(&mut self, now: u64) -> Result<(), String> {
         for index in 0..self.lanes.len() + self.watch_lanes.len() {
             let done = |flight| self.rota.done(flight);
-            // What waits may have been told to wait before it is sent.
+            // A waiting request may have been told to wait before it was sent.
             let (outcome, waits) = match self.lanes.get_mut(index) {
                 Some(lane) => (lane.expire(&mut self.fleet, now, done), lane.has_waiting()),
                 None => match self.watch_lanes.get_mut(index - self.lanes.len()) {
@@ -272,7 +272,7 @@ impl Driver {
         }
     }
 
-    /// The next phase, if this one is over.
+    /// Returns the next phase, if this one is over.
     fn next_phase(&self, now: u64) -> Option<Phase> {
         let in_phase = now - self.phase_since;
         let stop = self.interrupted.load(Ordering::Relaxed) && self.phase < Phase::Finishing;
@@ -314,7 +314,7 @@ impl Driver {
                     self.fleet.stats.window.end = self.results.window.end(pids, exact_now);
                     self.results.server_memory = server_memory(pids);
                 }
-                // Of a time that was not measured nothing is owed.
+                // Without a measured time nothing is owed.
                 self.rota.end(if is_measured { self.fleet.stats.window.end } else { 0 });
             }
             Phase::Draining => {
@@ -335,12 +335,12 @@ impl Driver {
         self.reactor.set_all_runnable();
     }
 
-    /// With a schedule one period, in which every node renews once; without, a while.
+    /// Returns the settling time: one period in which every node renews once, or a fixed time without a schedule.
     fn settling_ns(&self) -> u64 {
         if self.args.max { SETTLING_MAX_NS.min(nanos(self.args.duration)) } else { nanos(self.args.period) }
     }
 
-    /// Whether nothing is under way, and nothing owed.
+    /// Whether nothing is in flight and nothing is owed.
     fn is_done(&self) -> bool {
         self.lanes.iter().all(Lane::is_idle) && !self.rota.is_owed()
     }
@@ -350,7 +350,7 @@ impl Driver {
     }
 }
 
-/// Without timers, gives a lane as many requests as may be in flight.
+/// Without timers, fills a lane up to its limit of requests in flight.
 fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: u64) {
     let round_len = rota.round_len(index);
     let mut busy = 0;
@@ -370,7 +370,7 @@ fn feed(rota: &mut Rota, fleet: &mut Fleet, lane: &mut Lane, index: usize, now: 
     }
 }
 
-/// What a node has to do, due at `due`; `None` if that is under way.
+/// Starts a node's duty that was due at `due`; `None` if one is in flight.
 fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     match duty {
         Duty::Read => Some(Fleet::begin_read(node, due)),
@@ -378,7 +378,7 @@ fn begin(fleet: &mut Fleet, node: u32, duty: Duty, due: u64) -> Option<Flight> {
     }
 }
 
-/// The connection of a lane or, after those, of a watch lane.
+/// Returns the connection of a lane or, after those, of a watch lane.
 fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usize) -> Option<&'a mut dyn Connect> {
     let lanes_len = lanes.len();
     if let Some(lane) = lanes.get_mut(index) {
@@ -387,17 +387,17 @@ fn link<'a>(lanes: &'a mut [Lane], watch_lanes: &'a mut [WatchLane], index: usiz
     watch_lanes.get_mut(index.checked_sub(lanes_len)?).map(|lane| &mut lane.link as &mut dyn Connect)
 }
 
-/// The server of the connection of this number.
+/// Returns the server of the connection with this index.
 fn target<'a>(targets: &'a [Target], servers: &[usize], index: usize) -> Option<&'a Target> {
     targets.get(*servers.get(index)?)
 }
 
-/// Why a run cannot begin.
+/// Describes why a run cannot begin.
 fn unreachable(url: &str, why: &str) -> String {
     format!("cannot reach {url}: {why}")
 }
 
-/// Between two looks at timeouts and phases.
+/// Interval between checks of timeouts and phases, in nanoseconds.
 const HOUSEKEEPING_NS: u64 = 50_000_000;
-/// Time with the load on before the measurement, where there is no period.
+/// Settling time without a period, in nanoseconds.
 const SETTLING_MAX_NS: u64 = 2_000_000_000;

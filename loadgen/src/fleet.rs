@@ -1,7 +1,7 @@
-//! All the nodes: what each asks next, and what its answers mean.
+//! All nodes: the next request of each, and the meaning of its answers.
 //!
-//! Owned here: the nodes and their objects, the checks, the counts. Not owned: connections and the schedule; requests
-//! go out as bytes appended to a buffer, answers come in as slices, the time is an argument.
+//! This module owns the nodes and their objects, the checks and the counts. It knows neither connections nor the
+//! schedule: requests are bytes appended to a buffer, answers are slices, the time is an argument.
 
 use crate::check::{Checker, Shown, Violation};
 use crate::http::Request;
@@ -11,7 +11,7 @@ use crate::stats::{ErrorKind, Stats, Verb};
 use crate::watcher::{self, Event};
 use std::collections::HashMap;
 
-/// The nodes and all that is known of them.
+/// The nodes and everything known about them.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     /// By index.
@@ -20,7 +20,7 @@ pub(crate) struct Fleet {
     pub(crate) checker: Checker,
     /// The counts.
     pub(crate) stats: Stats,
-    /// Every node is at its first renewal: what is created now counts by itself, and later as a renewal.
+    /// Whether every node is at its first renewal. Creations then count by themselves, later ones as renewals.
     pub(crate) is_creating: bool,
     /// Leases created then; created later, most of them once more; and found from an earlier run.
     pub(crate) created: u32,
@@ -41,38 +41,38 @@ pub(crate) struct Fleet {
     body: Vec<u8>,
 }
 
-/// A request under way, or about to be.
+/// A request in flight, or about to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     /// Index of the node.
     pub(crate) node: u32,
-    /// What is asked.
+    /// The request.
     pub(crate) step: Step,
-    /// Tries of this renewal that were in vain.
+    /// Failed tries of this renewal.
     pub(crate) tries: u8,
-    /// How often the server has refused to look at this request.
+    /// How often the server refused to process this request.
     pub(crate) refusals: u8,
-    /// When the renewal, or the read, was due, in nanoseconds of the run.
+    /// When the renewal or the read was due, in nanoseconds of the run.
     pub(crate) due: u64,
-    /// When this request became possible: the first is due with the renewal, one that follows with the answer before.
+    /// When this request became possible: when the renewal was due, or at the previous answer.
     pub(crate) asked: u64,
-    /// When it was written.
+    /// When the request was written.
     pub(crate) written: u64,
-    /// The highest version of the object that was known then.
+    /// Highest version of the object known at that time.
     pub(crate) known: u64,
 }
 
-/// What is left to do after an answer.
+/// What remains to be done after an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
-    /// The renewal, or the read, is over.
+    /// Nothing: the renewal or the read is over.
     Done,
-    /// This follows.
+    /// This request.
     Follow(Flight),
 }
 
 impl Fleet {
-    /// A fleet of nodes that know nothing yet.
+    /// Creates a fleet of nodes that know nothing yet.
     pub(crate) fn new(namespace: &str, nodes_len: u32, watchers_len: usize, epoch_us: u64) -> Self {
         let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
         Self {

@@ -1,17 +1,17 @@
-//! A kubeconfig file, as far as the load generator needs it: the current context's server, its certificate authority,
-//! and the user's client certificate.
+//! The parts of a kubeconfig file that the load generator needs: the current context's server, its certificate
+//! authority, and the user's client certificate.
 
 use base64::Engine as _;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::{Path, PathBuf};
 
-/// How to reach a server, from a kubeconfig or from flags. PEM where there are bytes.
+/// Access to a server, from a kubeconfig or from flags. Byte fields hold PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Access {
     /// `https://host:port`.
     pub(crate) server: String,
-    /// Name that the server's certificate must be good for, if not that in the URL.
+    /// Name to verify the server's certificate by, if not the one in the URL.
     pub(crate) tls_server_name: Option<String>,
     /// Certificate authorities.
     pub(crate) ca: Option<Vec<u8>>,
@@ -19,15 +19,15 @@ pub(crate) struct Access {
     pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Reads a kubeconfig. Errors are sentences for the user, without what stands in the file but the names of its parts:
-/// it may be a key, or another file that nobody meant to show.
+/// Reads a kubeconfig. Errors are sentences for the user. They name parts of the file but never quote it, since it may
+/// be a key or another private file.
 pub(crate) fn read(path: &Path) -> Result<Access, String> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     parse(&text, folder).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// The access that a kubeconfig gives; files that it names are relative to `folder`.
+/// Parses the access in a kubeconfig; files that it names are relative to `folder`.
 fn parse(text: &str, folder: &Path) -> Result<Access, String> {
     let config: Config = serde_saphyr::from_str(text).map_err(|error| match error.location() {
         Some(at) => format!("is no kubeconfig, by its line {}, column {}", at.line(), at.column()),
@@ -60,8 +60,8 @@ fn parse(text: &str, folder: &Path) -> Result<Access, String> {
     })
 }
 
-/// What the file asks for beyond what is done here. Without it the server would refuse every request, or another server
-/// than is meant would get it.
+/// Returns an unsupported feature that the file asks for. Without it the server would refuse every request, or the
+/// wrong server would get it.
 fn unused(user: &User, cluster: &Cluster) -> Option<&'static str> {
     let entries = [
         ("token", user.token.is_some()),
@@ -75,7 +75,7 @@ fn unused(user: &User, cluster: &Cluster) -> Option<&'static str> {
     entries.into_iter().find_map(|(name, is_there)| is_there.then_some(name))
 }
 
-/// What stands in the file itself counts before what it names, as in client-go.
+/// Inline data takes precedence over a named file, as in client-go.
 fn bytes(folder: &Path, data: Option<&str>, file: Option<&Path>) -> Result<Option<Vec<u8>>, String> {
     if let Some(data) = data.filter(|d| !d.is_empty()) {
         let decoded = base64::engine::general_purpose::STANDARD.decode(data.trim());

@@ -1,6 +1,6 @@
-//! A connection that nodes share: which requests wait for it, which are in flight on it.
+//! A connection shared by nodes: its waiting requests and its requests in flight.
 //!
-//! Owned here: the connection and its requests. Not owned: what they mean, which is the fleet's.
+//! This module owns the connection and its requests; the fleet owns their meaning.
 
 use crate::fleet::{After, Fleet, Flight};
 use crate::http::{Bodies, Broken, Origin, Told, Verdict};
@@ -13,27 +13,27 @@ use std::collections::VecDeque;
 pub(crate) struct Lane {
     pub(crate) link: Link<Flight>,
     waiting: VecDeque<Flight>,
-    /// Before this, nothing is sent: the server has refused some.
+    /// Nothing is sent before this time, since the server has refused requests.
     not_before: u64,
 }
 
 impl Lane {
-    /// A lane with at most so many requests in flight.
+    /// Creates a lane with at most `in_flight_max` requests in flight.
     pub(crate) fn new(in_flight_max: usize) -> Self {
         Self { link: Link::new(Bodies::Whole, in_flight_max), waiting: VecDeque::new(), not_before: 0 }
     }
 
-    /// Requests that could be added without any having to wait.
+    /// Returns how many requests could be added without waiting.
     pub(crate) fn room(&self) -> usize {
         self.link.in_flight_max().saturating_sub(self.link.len() + self.waiting.len())
     }
 
-    /// Whether nothing is under way.
+    /// Whether no request is waiting or in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.link.len() == 0 && self.waiting.is_empty()
     }
 
-    /// Whether requests wait for room, or for their time.
+    /// Whether requests wait for room or for their time.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -43,8 +43,8 @@ impl Lane {
         self.waiting.push_back(flight);
     }
 
-    /// Receives what has come, up to a budget, and hands each answer to the fleet; `done` is told of every flight that
-    /// is over. True if the budget ran out before the socket.
+    /// Receives input up to a budget and passes each answer to the fleet; `done` gets every finished flight. Returns
+    /// true if the budget ran out before the socket.
     pub(crate) fn receive(
         &mut self,
         fleet: &mut Fleet,
@@ -59,7 +59,7 @@ impl Lane {
             let after = match told {
                 Told::Answer { status, body, .. } => fleet.handle_answer(flight, status, body, now),
                 Told::Unserved => {
-                    // In the order of the requests, before those that came later.
+                    // In request order, before later requests.
                     waiting.insert(unserved, flight);
                     unserved += 1;
                     return Verdict::GoOn;
@@ -80,7 +80,7 @@ impl Lane {
         outcome
     }
 
-    /// Writes the requests that may be in flight, and sends what the socket takes.
+    /// Writes the requests that may be in flight, and sends as much as the socket accepts.
     pub(crate) fn send(&mut self, fleet: &mut Fleet, origin: &Origin, now: u64) -> Result<(), Broken> {
         while now >= self.not_before && self.link.has_room() {
             let Some(mut flight) = self.waiting.pop_front() else { break };
@@ -94,18 +94,18 @@ impl Lane {
         if self.link.is_going_away() && self.link.len() == 0 { Err(Broken::over()) } else { Ok(()) }
     }
 
-    /// Gives up requests that have had no answer for too long.
+    /// Gives up requests whose answer is overdue.
     pub(crate) fn expire(&mut self, fleet: &mut Fleet, now: u64, done: impl FnMut(Flight)) -> Result<(), Broken> {
         let expired = self.link.expire(now, |flight| flight.written)?;
         self.lose(fleet, expired, ErrorKind::Timeout, TIMED_OUT, now, done);
         Ok(())
     }
 
-    /// The connection is of no more use: what was in flight gets no answer.
+    /// Handles a broken connection: requests in flight get no answer.
     pub(crate) fn drop_flights(&mut self, fleet: &mut Fleet, broken: &Broken, now: u64, done: impl FnMut(Flight)) {
         let lost = self.link.take_in_flight();
         match broken.kind {
-            // A server may close what is not in use.
+            // A server may close an unused connection.
             None | Some(ErrorKind::Reset) if lost.is_empty() => {}
             Some(kind) if lost.is_empty() => fleet.stats.failed(Verb::Connection, kind, || broken.why.clone()),
             kind => self.lose(fleet, lost, kind.unwrap_or(ErrorKind::Reset), &broken.why, now, done),
@@ -129,8 +129,8 @@ impl Lane {
         }
     }
 
-    /// The run is over: gives up what still waits; `done` is told of each. True if an answer may still come, which
-    /// nobody wants any more.
+    /// Ends the run: gives up waiting requests and passes each to `done`. Returns true if an answer may still come,
+    /// which nobody needs.
     pub(crate) fn abandon_all(&mut self, fleet: &mut Fleet, mut done: impl FnMut(Flight)) -> bool {
         let in_flight = self.link.take_in_flight();
         let any = !in_flight.is_empty();

@@ -1,18 +1,18 @@
-//! Times that are counted: latencies, delays of events, lateness.
+//! Recorded times: latencies, delays of events, lateness.
 //!
-//! In tenths of a microsecond, with three significant digits, up to a day, which is as long as a run may
-//! last; told in milliseconds.
+//! The unit is a tenth of a microsecond, with three significant digits. The maximum is a day, the longest possible run.
+//! Results are in milliseconds.
 
 use crate::figures::count;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// How many took how long.
+/// A histogram of times.
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
-    /// None yet.
+    /// Creates an empty histogram.
     pub(crate) fn new() -> Self {
         Self(Histogram::new_with_bounds(1, UNITS_MAX, 3).expect("bounds and digits are as the crate wants"))
     }
@@ -22,41 +22,41 @@ impl Latencies {
         self.0.saturating_record((ns / UNIT_NS).clamp(1, UNITS_MAX));
     }
 
-    /// How many there are.
+    /// Returns the number of recorded times.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether no time is recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Within which time 99 % were over, in milliseconds.
+    /// Returns the 99th percentile, in milliseconds.
     pub(crate) fn ms_p99(&self) -> f64 {
         ms(self.0.value_at_quantile(0.99))
     }
 
-    /// p50, p90, p99, p99.9 and the maximum, in milliseconds.
+    /// Returns p50, p90, p99, p99.9 and the maximum, in milliseconds.
     pub(crate) fn ms(&self) -> [f64; 5] {
         let at = |quantile| self.0.value_at_quantile(quantile);
         [at(0.5), at(0.9), at(0.99), at(0.999), self.0.max()].map(ms)
     }
 
-    /// The same for programs, with how many they are.
+    /// Returns the same as JSON, with the number of times.
     pub(crate) fn json(&self) -> Value {
         let [p50, p90, p99, p999, max] = self.ms();
         json!({ "count": self.len(), "ms_p50": p50, "ms_p90": p90, "ms_p99": p99, "ms_p99_9": p999, "ms_max": max })
     }
 }
 
-/// From units.
+/// Converts units to milliseconds.
 fn ms(units: u64) -> f64 {
     count(units) / 10_000.0
 }
 
 const UNIT_NS: u64 = 100;
-/// The longest time that is told apart from longer ones: a day.
+/// Longest time recorded exactly: a day.
 const UNITS_MAX: u64 = 24 * 3600 * 10_000_000;
 
 #[cfg(test)]

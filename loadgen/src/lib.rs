@@ -1,5 +1,5 @@
-//! What the load generator shares with `perf/run`: what server and generator use of the machine, [`account`], and which
-//! of them was the limit by that, [`limit`]. All other modules in this folder are the binary's.
+//! The part of the load generator shared with `perf/run`: [`account`] measures the machine's use by server and
+//! generator, [`limit`] tells which of them was the limit. All other modules in this folder belong to the binary.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What was in the way of more: one rule, for both kinds of load and for who runs them.
+//! What limited a run: one rule, for both kinds of load and for `perf/run`.
 
 /// What a run came up against, whose time the figures tell more of than of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
-//! One place for a connection: the attempts to have one, what is in flight on it, and when it is given up.
+//! A slot for one connection: connection attempts, requests in flight, and timeouts.
 //!
-//! Owned here: the connection and its HTTP. Not owned: what the requests mean, which is the lanes'.
+//! This module owns the connection and its HTTP; the lanes own the meaning of requests.
 
 use crate::connection::{Connection, Received};
 use crate::http::{Bodies, Broken, Http, Origin, Request, Told, Verdict};
@@ -10,20 +10,20 @@ use mio::{Registry, Token};
 use rustls::{AlertDescription, HandshakeKind};
 use std::io;
 
-/// A connection, or the lack of one.
+/// A connection, or its absence.
 #[derive(Debug)]
 pub(crate) struct Link<T> {
-    /// `None` between two attempts.
+    /// The connection; `None` between two attempts.
     line: Option<Line<T>>,
-    /// When the connection was begun, or when the next attempt may begin; nanoseconds of the run.
+    /// When the connection was begun, or when the next attempt may begin, in nanoseconds of the run.
     since: u64,
-    /// Attempts in vain since the last answer.
+    /// Failed attempts since the last answer.
     attempts: u32,
-    /// When something was received last, or the connection was begun.
+    /// When input was last received, or the connection was begun.
     heard: u64,
     bodies: Bodies,
     in_flight_max: usize,
-    /// A TLS handshake that is not counted yet.
+    /// A TLS handshake not counted yet.
     handshake: Option<HandshakeKind>,
 }
 
@@ -33,18 +33,18 @@ struct Line<T> {
     http: Http<T>,
 }
 
-/// What the driver does with a connection, whatever it is for.
+/// The driver's operations on a connection of any kind.
 pub(crate) trait Connect {
     /// Whether there is no connection and the next attempt may begin.
     fn is_due(&self, now: u64) -> bool;
     /// Begins to connect.
     fn open(&mut self, target: &Target, registry: &Registry, token: Token, now: u64) -> io::Result<()>;
-    /// Ends the connection. The next attempt waits the longer the more were in vain. What was in flight must have been
-    /// taken.
+    /// Ends the connection. The next attempt waits longer the more attempts have failed. Requests in flight must have
+    /// been taken.
     fn close(&mut self, registry: &Registry, now: u64);
-    /// Notes what the poll said.
+    /// Records the readiness that the poll reported.
     fn handle_readiness(&mut self, event: &mio::event::Event);
-    /// When something was received last, or the connection was begun.
+    /// Returns when input was last received, or the connection was begun.
     fn heard_at(&self) -> u64;
 }
 
@@ -81,7 +81,7 @@ impl<T: Copy> Connect for Link<T> {
 }
 
 impl<T: Copy> Link<T> {
-    /// No connection yet; at most `in_flight_max` requests shall be in flight on it.
+    /// Creates a slot without a connection, for at most `in_flight_max` requests in flight.
     pub(crate) fn new(bodies: Bodies, in_flight_max: usize) -> Self {
         Self { line: None, since: 0, attempts: 0, heard: 0, bodies, in_flight_max, handshake: None }
     }
@@ -97,17 +97,17 @@ impl<T: Copy> Link<T> {
             && self.line.as_ref().is_some_and(|line| line.http.len() < self.in_flight_max && line.http.has_room())
     }
 
-    /// Requests that are in flight.
+    /// Returns the number of requests in flight.
     pub(crate) fn len(&self) -> usize {
         self.line.as_ref().map_or(0, |line| line.http.len())
     }
 
-    /// Requests that may be in flight.
+    /// Returns the most requests that may be in flight.
     pub(crate) fn in_flight_max(&self) -> usize {
         self.in_flight_max
     }
 
-    /// Whether the server wants no more requests on this connection.
+    /// Whether the server accepts no more requests on this connection.
     pub(crate) fn is_going_away(&self) -> bool {
         self.line.as_ref().is_some_and(|line| line.http.is_going_away())
     }
@@ -117,7 +117,7 @@ impl<T: Copy> Link<T> {
         self.line.as_mut().map(|line| line.http.take_in_flight()).unwrap_or_default()
     }
 
-    /// Receives what has come, up to a budget, and tells of it. True if the budget ran out before the socket.
+    /// Receives input up to a budget and reports it. Returns true if the budget ran out before the socket.
     pub(crate) fn receive(
         &mut self,
         origin: &Origin,
@@ -131,7 +131,7 @@ impl<T: Copy> Link<T> {
             let received = conn.receive(scratch).map_err(|e| broken_by(&e, origin))?;
             if let Some(handshake) = conn.take_handshake() {
                 self.handshake = Some(handshake);
-                // RFC 9113 §3.2: HTTP/2 over TLS has to be agreed upon. HTTP/1.1 is what is spoken where nothing is.
+                // RFC 9113 §3.2: HTTP/2 over TLS requires ALPN. Without ALPN the protocol is HTTP/1.1.
                 if conn.alpn().unwrap_or(b"http/1.1") != origin.version.alpn() {
                     return Err(origin.version.not_spoken());
                 }
@@ -153,7 +153,7 @@ impl<T: Copy> Link<T> {
         Ok(true)
     }
 
-    /// Counts the TLS handshake that [`receive`](Self::receive) has seen the end of.
+    /// Counts the TLS handshake whose end [`receive`](Self::receive) has seen.
     pub(crate) fn count_handshake(&mut self, stats: &mut Stats) {
         if let Some(handshake) = self.handshake.take() {
             stats.handshakes += 1;
@@ -161,21 +161,21 @@ impl<T: Copy> Link<T> {
         }
     }
 
-    /// Adds a request to what is to be sent; false if the server takes no more now.
+    /// Queues a request for sending; false if the server accepts no more now.
     pub(crate) fn send(&mut self, origin: &Origin, request: &Request<'_>, tag: T) -> bool {
         let Some(Line { conn, http }) = &mut self.line else { return false };
         http.send(origin, request, tag, conn.output())
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket accepts.
     pub(crate) fn flush(&mut self, origin: &Origin) -> Result<(), Broken> {
         let Some(Line { conn, http }) = &mut self.line else { return Ok(()) };
         http.send_more(conn.output());
         conn.flush().map_err(|e| broken_by(&e, origin))
     }
 
-    /// Gives up what has had no answer for too long, by what `asked_at` says of the time at which it was sent, and
-    /// gives the tags. A connection of which nothing at all was heard in that time is given up as a whole.
+    /// Gives up requests whose answer is overdue and returns their tags; `asked_at` returns the time at which a request
+    /// was sent. A connection without any input in that time is given up as a whole.
     pub(crate) fn expire(&mut self, now: u64, asked_at: impl Fn(T) -> u64) -> Result<Vec<T>, Broken> {
         let is_ready = self.is_ready();
         let Some(Line { conn, http }) = &mut self.line else { return Ok(Vec::new()) };
@@ -193,7 +193,7 @@ impl<T: Copy> Link<T> {
     }
 }
 
-/// From an error of the socket or of TLS.
+/// Describes an error of the socket or of TLS.
 fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
     let of_tls = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
     if of_tls == Some(&rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol)) {
@@ -202,18 +202,18 @@ fn broken_by(error: &io::Error, origin: &Origin) -> Broken {
     Broken { kind: Some(ErrorKind::Reset), why: error.to_string() }
 }
 
-/// Time until the next attempt: at once, then 10 ms, 20 ms, up to a second.
+/// Returns the time until the next attempt: none at first, then 10 ms, 20 ms, up to a second.
 pub(crate) fn backoff_ns(attempts: u32) -> u64 {
     if attempts == 0 { 0 } else { (10_000_000 << (attempts - 1).min(7)).min(1_000_000_000) }
 }
 
-/// Time for an answer; a kubelet's, whose timeout for Leases is its period of 10 s.
+/// Timeout for an answer: that of a kubelet for Leases, its period of 10 s.
 pub(crate) const TIMEOUT_NS: u64 = 10_000_000_000;
-/// Why something was given up after that.
+/// Why a request was given up after [`TIMEOUT_NS`].
 pub(crate) const TIMED_OUT: &str = "no answer within 10 s";
-/// Time for what is still under way once the load has ended, and for the events that watchers have not had.
+/// Time for requests in flight after the end of the load, and for missing events of watchers.
 pub(crate) const DRAIN_NS: u64 = 5_000_000_000;
-/// One read of ciphertext.
+/// Size of one read of ciphertext.
 pub(crate) const SCRATCH_BYTES: usize = 256 * 1024;
-/// Reads from one socket before the others have theirs.
+/// Reads from one socket before the other sockets get their turn.
 const READS_PER_TURN: usize = 16;

@@ -1,7 +1,8 @@
-//! A simulated node: what it knows of its Lease, and what it does next, as a kubelet's lease controller does.
+//! A simulated node: its knowledge of its Lease and its next step, like a kubelet's lease controller.
 //!
-//! Owned here: a node's state and the steps of its renewal. Not owned: connections, the clock, the checks. A node has
-//! at most one write under way. A million of these must fit in memory, so it holds its object as [`Fields`].
+//! This module owns a node's state and the steps of its renewal. It knows neither connections nor the clock nor the
+//! checks. A node has at most one write in flight. A million nodes must fit in memory, so each holds its object as
+//! [`Fields`].
 //!
 //! ```text
 //!            due                404              201
@@ -14,16 +15,16 @@
 
 use crate::object::Fields;
 
-/// What a node knows.
+/// A node's state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     /// The object as last acknowledged; its version is 0 while the node has none.
     pub(crate) object: Fields,
     /// Version on which `object` was built, of the write before; 0 if none.
     pub(crate) base: u64,
-    /// The highest version of this object that any answer or event has shown.
+    /// Highest version of this object that any answer or event has shown.
     pub(crate) highest: u64,
-    /// `renewTime` of the write under way, or of the last one whose answer was lost.
+    /// `renewTime` of the write in flight, or of the last write whose answer was lost.
     pub(crate) sent_renewed: u64,
     /// When the last write was acknowledged, in nanoseconds of the run.
     pub(crate) acked_at: u64,
@@ -31,13 +32,13 @@ pub(crate) struct Node {
     pub(crate) writes: u32,
     /// Where the rest of the object is kept.
     pub(crate) form: Form,
-    /// The object is as a renewal of this node's left it: the next ones change its times and nothing else.
+    /// Whether the object is as this node's renewal left it: later renewals change only its times.
     pub(crate) settled: bool,
-    /// A write is under way, from its first step to its last.
+    /// Whether a write is in flight, from its first step to its last.
     pub(crate) busy: bool,
-    /// The answer to a write was lost: whether it was applied is unknown.
+    /// Whether the answer to a write was lost, so that its outcome is unknown.
     pub(crate) uncertain: bool,
-    /// Somebody else has written this object, or it was not there: its writes cannot be counted any more.
+    /// Whether another client wrote this object, or it was missing: its writes can no longer be counted.
     pub(crate) foreign: bool,
 }
 

@@ -1,18 +1,18 @@
-//! A node's Lease as the server wrote it, kept in some forty bytes instead of seven hundred.
+//! A node's Lease as the server wrote it, in some forty bytes instead of seven hundred.
 //!
-//! A kubelet sends back the object that it got, with a new `renewTime`, so a node must know its object byte for byte.
-//! All nodes' objects have one text but for a few values. [`Template`] is that text with holes, learned from an answer;
-//! [`Fields`] are one object's values for the holes. Both together are checked, when learned, to give the answer again
-//! exactly; an object for which they cannot (one of several managers, each with a time of its own) is kept as it is.
+//! A kubelet returns its object with a new `renewTime`, so a node must know the object byte for byte. All nodes'
+//! objects share one text except for a few values. [`Template`] is that text with holes, learned from an answer;
+//! [`Fields`] are one object's values for the holes. A template is accepted only if it reproduces the answer exactly.
+//! Other objects (several managers, each with its own time) are kept whole.
 //!
-//! It is also the cheapest check there is that an answer has nothing in it that was not sent: one comparison of bytes.
-//! Of an object that is kept as it is only the fields are compared.
+//! The template is also the cheapest check that an answer holds only what was sent: one comparison of bytes. For whole
+//! objects only the fields are compared.
 
 use crate::time_text;
 use memchr::memmem;
 use serde::Deserialize;
 
-/// The values of an object that differ from node to node, apart from its name.
+/// Values that differ between nodes' objects, besides the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields {
     /// `metadata.uid`.
@@ -25,11 +25,11 @@ pub(crate) struct Fields {
     pub(crate) renewed: u64,
     /// `metadata.creationTimestamp`, seconds since the Unix epoch.
     pub(crate) created: u32,
-    /// The one time in `metadata.managedFields`, likewise.
+    /// The one time in `metadata.managedFields`, seconds since the Unix epoch.
     pub(crate) managed: u32,
 }
 
-/// What stands in a hole of a [`Template`].
+/// The content of a hole in a [`Template`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
     Created,
@@ -41,18 +41,17 @@ enum Slot {
     Version,
 }
 
-/// The text that objects have in common, cut at the holes: `literal slot literal slot ... literal`.
+/// The text that objects share, cut at the holes: `literal slot literal slot ... literal`.
 #[derive(Debug)]
 pub(crate) struct Template {
-    /// What stands before each hole, and the hole.
+    /// The literal before each hole, and the hole.
     parts: Vec<(Box<[u8]>, Slot)>,
-    /// What stands after the last hole.
+    /// The literal after the last hole.
     tail: Box<[u8]>,
 }
 
 impl Template {
-    /// The template and the fields of `object`, which belongs to the node called `name`. `None` if they would not give
-    /// it again.
+    /// Learns template and fields from `object` of the node `name`. `None` if they would not reproduce it.
     #[cold]
     pub(crate) fn learn(object: &[u8], name: &str) -> Option<(Self, Fields)> {
         let parsed = Parsed::of(object)?;
@@ -96,7 +95,7 @@ impl Template {
         (again == object).then_some((template, fields))
     }
 
-    /// The fields of `object` if it is this template with the name `name`.
+    /// Returns the fields of `object` if it is this template with the name `name`.
     pub(crate) fn fields_of(&self, object: &[u8], name: &str) -> Option<Fields> {
         let mut fields = Fields::default();
         let mut rest = object;
@@ -142,7 +141,7 @@ impl Template {
     }
 }
 
-/// The fields of any Lease that has what the checks need, by a full parse: for the objects that no template fits.
+/// Parses the fields of any Lease that has what the checks need: for objects that fit no template.
 #[cold]
 pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     let parsed = Parsed::of(object)?;
@@ -157,7 +156,7 @@ pub(crate) fn fields_by_parsing(object: &[u8], name: &str) -> Option<Fields> {
     })
 }
 
-/// Appends a whole object with another `renewTime`.
+/// Appends a whole object with a new `renewTime`.
 #[cold]
 pub(crate) fn push_renewed(out: &mut Vec<u8>, object: &[u8], renewed: u64) {
     let key = b"\"renewTime\":\"";
@@ -188,7 +187,7 @@ pub(crate) fn push_new(out: &mut Vec<u8>, namespace: &str, name: &str, owner_uid
     out.extend_from_slice(b"\"}}");
 }
 
-/// Sets a field that no earlier hole has set to something else; a value of 0 is one that none has.
+/// Sets a field unless an earlier hole has set another value; 0 means unset.
 fn set_once<T: Copy + Default + PartialEq>(field: &mut T, value: T) -> Option<()> {
     let before = std::mem::replace(field, value);
     (before == T::default() || before == value).then_some(())
@@ -198,7 +197,7 @@ fn parse_seconds(text: &[u8]) -> Option<u32> {
     u32::try_from(time_text::parse_seconds(text)?).ok()
 }
 
-/// A version as it is written again: digits without a leading zero.
+/// Parses a version that reads back as written: digits without a leading zero.
 pub(crate) fn parse_version(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.first() == Some(&b'0') {
         return None;
@@ -209,7 +208,7 @@ pub(crate) fn parse_version(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A UUID in lower case with its dashes: `8-4-4-4-12`.
+/// Parses a UUID in lower case with its dashes: `8-4-4-4-12`.
 fn parse_uuid(text: &[u8]) -> Option<u128> {
     if text.len() != UUID_LEN {
         return None;
@@ -244,7 +243,7 @@ const UUID_LEN: usize = 36;
 const UUID_DASHES: [usize; 4] = [8, 13, 18, 23];
 const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A Lease, as far as this module looks into it.
+/// The parts of a Lease that this module reads.
 #[derive(Deserialize)]
 struct Parsed {
     metadata: ParsedMetadata,

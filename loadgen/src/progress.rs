@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-/// The bar, and what it showed last.
+/// The progress bar, and what it last showed.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     rates: String,
 }
 
-/// Counts at one time, to make rates of.
+/// Counts at one time, for computing rates.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     phase: Phase,
@@ -27,7 +27,7 @@ struct Shown {
 }
 
 impl Progress {
-    /// A bar, unless the user wants none or would not see it.
+    /// Creates a bar, unless the user disabled it or would not see it.
     pub(crate) fn new(args: &Args) -> Self {
         let hidden = args.quiet || !std::io::stderr().is_terminal();
         let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -72,11 +72,11 @@ impl Progress {
         self.bar.set_message(format!("{}, {} errors", self.rates, stats.errors_count()));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// Rates are over at least half a second.
+/// Shortest interval for a rate, in nanoseconds.
 const RATE_NS: u64 = 500_000_000;

@@ -1,9 +1,9 @@
-//! What drives a run, whatever its load: waiting until something is ready or due, the time, and the queue of the
-//! connections that have something to do.
+//! The event loop's core, for any load: waiting until something is ready or due, the time, and the queue of runnable
+//! connections.
 //!
-//! Owned here: the poll, the timer that wakes it, the start of the run, the queue. Not owned: the connections, which
-//! are numbers here (their tokens), and what they are for. The poll tells of a change once: a connection that leaves
-//! something undone has to be set runnable, and then the next wait does not wait.
+//! This module owns the poll, its timer, the start of the run and the queue. Connections are only numbers here (their
+//! tokens). The poll reports a change once. So a connection with unfinished work must be set runnable, and the next
+//! wait then returns at once.
 
 use crate::wake::Wake;
 use mio::event::Event;
@@ -22,7 +22,7 @@ pub(crate) struct Reactor {
     queue: Queue,
 }
 
-/// Connections that have something to do, each once.
+/// Runnable connections, each once.
 #[derive(Debug)]
 struct Queue {
     indexes: Vec<usize>,
@@ -30,7 +30,7 @@ struct Queue {
 }
 
 impl Reactor {
-    /// For so many connections. The run begins now. Errors are sentences for the user.
+    /// Creates the reactor for `connections_len` connections and starts the run. Errors are sentences for the user.
     pub(crate) fn new(connections_len: usize) -> Result<Self, String> {
         let poll = Poll::new().map_err(|e| format!("cannot make a poll: {e}"))?;
         let wake = Wake::new(poll.registry(), Token(connections_len)).map_err(|e| format!("no timer: {e}"))?;
@@ -45,28 +45,28 @@ impl Reactor {
         })
     }
 
-    /// Nanoseconds of the run.
+    /// Returns the time in nanoseconds of the run.
     pub(crate) fn now(&self) -> u64 {
         nanos(self.start.elapsed())
     }
 
-    /// Microseconds since the Unix epoch at time 0 of the run.
+    /// Returns the microseconds since the Unix epoch at time 0 of the run.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch_us
     }
 
-    /// Where connections are registered, each under its number.
+    /// Returns the registry, where each connection registers under its number.
     pub(crate) fn registry(&self) -> &Registry {
         self.poll.registry()
     }
 
-    /// Waits until a connection is ready, or until this time of the run; not at all if one is runnable. What is ready
-    /// is told of and becomes runnable.
+    /// Waits until a connection is ready, or until this time of the run; returns at once if one is runnable. Ready
+    /// connections are reported and become runnable.
     pub(crate) fn wait(&mut self, until: u64, mut on_ready: impl FnMut(usize, &Event)) -> Result<(), String> {
         self.poll(until).map_err(|e| format!("poll: {e}"))?;
         for event in &self.events {
             let Token(index) = event.token();
-            // The timer's number is the one behind the connections.
+            // The timer's number follows those of the connections.
             if index < self.queue.is_in.len() {
                 on_ready(index, event);
                 self.queue.push(index);
@@ -84,19 +84,20 @@ impl Reactor {
         }
     }
 
-    /// Gives a connection its turn, this one or the next.
+    /// Makes a connection runnable in this turn or the next.
     pub(crate) fn set_runnable(&mut self, index: usize) {
         self.queue.push(index);
     }
 
-    /// Gives each connection its turn.
+    /// Makes every connection runnable.
     pub(crate) fn set_all_runnable(&mut self) {
         for index in 0..self.queue.is_in.len() {
             self.queue.push(index);
         }
     }
 
-    /// Those that are runnable, in place of what is in `turn`; from now on they may be set so for the next turn.
+    /// Moves the runnable connections to `turn`, replacing its content; from now on they can become runnable for the
+    /// next turn.
     pub(crate) fn take_runnable(&mut self, turn: &mut Vec<usize>) {
         turn.clear();
         std::mem::swap(&mut self.queue.indexes, turn);
@@ -118,12 +119,12 @@ impl Queue {
     }
 }
 
-/// A time as a run counts it.
+/// Converts a duration to nanoseconds, the run's unit.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What one wait tells of at most; the rest comes with the next.
+/// Most events of one wait; the rest comes with the next.
 const EVENTS_PER_TURN: usize = 1024;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The order in which a connection has its turn with its share of the Leases, which are those of as many nodes.
+//! The order in which a connection visits its share of the Leases, of which each node has one.
 
-/// A connection's share of the Leases, and how far it has come in it.
+/// A connection's share of the Leases, and its position in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
-    /// The first of them; each `step`th behind it is one too.
+    /// First Lease of the share; each `step`th after it belongs to the share too.
     first: u32,
     step: u32,
-    /// How many they are.
+    /// Number of Leases in the share.
     len: u32,
-    /// The next one is that which comes at this turn.
+    /// The turn of the next Lease.
     turn: u32,
 }
 
 impl Ring {
-    /// The share of one connection of so many, by its number.
+    /// Creates the share of one connection, by its number.
     pub(crate) fn new(connection: u32, connections: u32, leases: u32) -> Self {
         Self { first: connection, step: connections, len: (leases - connection).div_ceil(connections), turn: 0 }
     }
 
-    /// How many they are.
+    /// Returns the number of Leases in the share.
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
@@ -28,25 +28,24 @@ impl Ring {
         self.turn = 0;
     }
 
-    /// Takes the first turn, for what is asked for once and of no single Lease; false if it was taken.
+    /// Takes the first turn, for a request made once and for no single Lease; false if it was taken.
     pub(crate) fn take_first_turn(&mut self) -> bool {
         std::mem::replace(&mut self.turn, 1) == 0
     }
 
-    /// The Lease that [`next_once`](Self::next_once) gives next; `None` behind the last.
+    /// Returns the Lease that [`next_once`](Self::next_once) returns next; `None` after the last.
     pub(crate) fn peek(&self) -> Option<u32> {
         (self.turn < self.len).then(|| self.first + self.turn * self.step)
     }
 
-    /// The next Lease, each once and one behind the other.
+    /// Returns the next Lease; each comes once, in order.
     pub(crate) fn next_once(&mut self) -> Option<u32> {
         let lease = self.peek()?;
         self.turn += 1;
         Some(lease)
     }
 
-    /// The next Lease that `begin` takes, round after round. Those that it does not take are passed over, up to a
-    /// number.
+    /// Returns the next Lease that `begin` accepts, in endless rounds. It skips a limited number of others.
     pub(crate) fn next_taken(&mut self, mut begin: impl FnMut(u32) -> bool) -> Option<u32> {
         for _ in 0..self.len.min(PASSED_OVER_MAX) {
             let lease = self.first + place(self.turn, self.len) * self.step;
@@ -59,15 +58,15 @@ impl Ring {
     }
 }
 
-/// The place in a ring that comes at `turn`: every place once in a round, and neighbours in memory are no neighbours in
-/// time.
+/// Returns the place in a ring at `turn`. Every place comes once in a round, and neighbours in memory are not
+/// neighbours in time.
 fn place(turn: u32, ring_len: u32) -> u32 {
     let place = u64::from(turn) * stride(ring_len) % u64::from(ring_len.max(1));
     // Less than the length.
     u32::try_from(place).unwrap_or(0)
 }
 
-/// A step that has no divisor in common with the length.
+/// Returns a step without a common divisor with the length.
 fn stride(ring_len: u32) -> u64 {
     STRIDES.into_iter().find(|&stride| !u64::from(ring_len).is_multiple_of(stride)).unwrap_or(1)
 }

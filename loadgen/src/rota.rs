@@ -1,8 +1,8 @@
-//! Which node has something to do, and when: each once to begin with, then each by its timers or, without a schedule,
-//! one after the other as fast as it goes.
+//! Decides which node has a duty, and when. First each node has one. Then timers decide or, without a schedule, the
+//! nodes take turns as fast as possible.
 //!
-//! Owned here: the timers, two for each node; how far each lane has come in its nodes. Not owned: the clock,
-//! connections, and how it is done.
+//! This module owns two timers for each node, and each lane's position among its nodes. It knows neither the clock nor
+//! connections nor how a duty is done.
 
 use crate::args::Args;
 use crate::fleet::Flight;
@@ -11,7 +11,7 @@ use crate::reactor::nanos;
 use crate::ring::Ring;
 use crate::schedule::Schedule;
 
-/// What all nodes have to do.
+/// The duties of all nodes.
 #[derive(Debug)]
 pub(crate) struct Rota {
     order: Order,
@@ -24,60 +24,59 @@ pub(crate) struct Rota {
     nodes: u32,
     /// Nodes whose first renewal has ended.
     started: u32,
-    /// A node's renewals have the timer of twice its number, its reads the one after that. It is not armed while what
-    /// it stands for is under way.
+    /// Timers: node n has timer 2n for renewals and 2n + 1 for reads. A timer is not armed while its duty is in flight.
     schedule: Schedule,
-    /// When the schedule was looked at last.
+    /// Time of the last check of the schedule.
     last_fire: u64,
     fired: Vec<(u32, u64)>,
     rounds: Vec<Round>,
     rng: fastrand::Rng,
 }
 
-/// In which order it comes.
+/// How duties are scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// There is nothing to do.
+    /// No duties.
     Nothing,
-    /// A renewal of every node, once.
+    /// One renewal of every node.
     Once,
-    /// Round after round.
+    /// Rounds without end.
     Rounds,
-    /// By the timers, whatever is due before this time of the run.
+    /// Timers, for duties due before this time of the run.
     Timers { until: u64 },
 }
 
-/// How far a lane has come in its nodes.
+/// A lane's position among its nodes.
 #[derive(Clone, Debug)]
 struct Round {
-    /// The nodes of this lane, each by its number.
+    /// The lane's nodes, by number.
     nodes: Ring,
-    /// With --max, for the renewals made.
+    /// Reads owed for the renewals made, with --max.
     reads_owed: f64,
 }
 
-/// What a node has to do.
+/// A node's duty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Duty {
-    /// Its Lease is read, to check it.
+    /// Read the Lease, to check it.
     Read,
-    /// It renews its Lease, or creates it.
+    /// Renew the Lease, or create it.
     Renew,
 }
 
-/// A duty that is due by its timer.
+/// A duty due by its timer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     pub(crate) node: u32,
     pub(crate) duty: Duty,
-    /// In nanoseconds of the run.
+    /// Due time, in nanoseconds of the run.
     pub(crate) due: u64,
-    /// For how long nobody looked, though it was due.
+    /// How long the due timer went unnoticed, in nanoseconds.
     pub(crate) late_ns: u64,
 }
 
 impl Rota {
-    /// Nothing to do yet.
+    /// Creates a rota without duties.
     pub(crate) fn new(args: &Args) -> Self {
         let lanes = args.connections();
         let round = |lane: u32| Round { nodes: Ring::new(lane, lanes, args.nodes), reads_owed: 0.0 };
@@ -97,12 +96,12 @@ impl Rota {
         }
     }
 
-    /// From now on every node has its first renewal to do.
+    /// Gives every node its first renewal.
     pub(crate) fn begin_once(&mut self) {
         self.order = Order::Once;
     }
 
-    /// From now on the load is on. Timers are due at random within their first period.
+    /// Starts the load. Timers are first due at random times within their period.
     pub(crate) fn begin_load(&mut self, now: u64) {
         self.order = if self.is_max { Order::Rounds } else { Order::Timers { until: u64::MAX } };
         self.rounds.iter_mut().for_each(|round| round.nodes.restart());
@@ -117,8 +116,8 @@ impl Rota {
         }
     }
 
-    /// From now on there is nothing to do but what was due by the timers before `until`, which is owed however late it
-    /// is: left out, it would be just those that waited longest.
+    /// Ends the load. Duties due before `until` are still owed, however late, since dropping them would hide those that
+    /// waited longest.
     pub(crate) fn end(&mut self, until: u64) {
         self.order = match self.order {
             Order::Timers { .. } => Order::Timers { until },
@@ -126,15 +125,14 @@ impl Rota {
         };
     }
 
-    /// After the end, whether something is owed that is not under way.
+    /// After the end, whether an owed duty is not in flight yet.
     pub(crate) fn is_owed(&self) -> bool {
         let Order::Timers { until } = self.order else { return false };
         // What was due before the last look is kept at that.
         self.schedule.next_due(until.max(self.last_fire)) < until
     }
 
-    /// After the end, gives up what is owed: tells of every time that a node had something to do, and when that was
-    /// due.
+    /// After the end, gives up owed duties, and reports each with its due time.
     pub(crate) fn abandon(&mut self, now: u64, mut tell: impl FnMut(u32, Duty, u64)) {
         let Order::Timers { until } = self.order else { return };
         self.order = Order::Nothing;
@@ -154,14 +152,14 @@ impl Rota {
         self.started
     }
 
-    /// When the next duty is due by the timers, if that is before `horizon`; else `horizon`.
+    /// Returns when the next timer is due, or `horizon` if none is due before.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         let Order::Timers { until } = self.order else { return horizon };
         let due = self.schedule.next_due(horizon);
         if due < until { due } else { horizon }
     }
 
-    /// Tells of what is due by the timers.
+    /// Reports the duties due by the timers.
     pub(crate) fn fire(&mut self, now: u64, mut tell: impl FnMut(Due)) {
         let Order::Timers { until } = self.order else { return };
         self.schedule.fire(now, &mut self.fired);
@@ -175,13 +173,13 @@ impl Rota {
         self.last_fire = now;
     }
 
-    /// How many nodes have something to do over the lane of this number without a timer, one after the other.
+    /// Returns how many nodes take turns on this lane without timers.
     pub(crate) fn round_len(&self, lane: usize) -> u32 {
         let is_on = matches!(self.order, Order::Once | Order::Rounds);
         self.rounds.get(lane).filter(|_| is_on).map_or(0, |round| round.nodes.len())
     }
 
-    /// The next of them, and what.
+    /// Returns the next node of the lane and its duty.
     pub(crate) fn next(&mut self, lane: usize) -> Option<(u32, Duty)> {
         let Round { nodes, reads_owed } = self.rounds.get_mut(lane)?;
         if self.order == Order::Rounds {
@@ -196,14 +194,14 @@ impl Rota {
         Some((nodes.next_once()?, Duty::Renew))
     }
 
-    /// A renewal that [`next`](Self::next) gave is under way: reads are owed for it.
+    /// Counts the reads owed for a renewal that [`next`](Self::next) returned.
     pub(crate) fn renewed(&mut self, lane: usize) {
         if let Some(round) = self.rounds.get_mut(lane).filter(|_| self.order == Order::Rounds) {
             round.reads_owed += self.reads;
         }
     }
 
-    /// A renewal, or a read, is over: its timer is armed again, from when it was due.
+    /// Ends a duty: arms its timer again, relative to its due time.
     pub(crate) fn done(&mut self, flight: Flight) {
         match self.order {
             Order::Once => self.started += 1,
@@ -217,7 +215,7 @@ impl Rota {
         }
     }
 
-    /// When what was due at `due` is due again; `None` if there are no reads.
+    /// Returns when a duty due at `due` is due again; `None` if there are no reads.
     fn due_after(&mut self, duty: Duty, due: u64) -> Option<u64> {
         let period = match duty {
             Duty::Read => self.read_period_ns?,
@@ -235,7 +233,7 @@ fn duty_of(timer: u32) -> (u32, Duty) {
     (timer / 2, if timer.is_multiple_of(2) { Duty::Renew } else { Duty::Read })
 }
 
-/// A kubelet prolongs its period by up to 0.04 of it.
+/// A kubelet extends its period by up to 0.04 of it.
 const JITTER_FRACTION: u64 = 25;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! When which timer is due: a timing wheel, since at a million nodes a heap costs a cache miss for each of its twenty
-//! levels, and a wheel one.
+//! A timing wheel of timers. At a million nodes a heap costs a cache miss for each of its twenty levels; a wheel costs
+//! one.
 //!
-//! Owned here: the due time of every timer. Not owned: the clock, and what a timer means. Times are nanoseconds since
-//! the start of the run.
+//! This module owns the due time of every timer. It knows neither the clock nor the meaning of a timer. Times are
+//! nanoseconds since the start of the run.
 //!
 //! ```text
 //!   slots   | . | . | 7 | . | 2 | ...          a slot is 2^18 ns of time, modulo the wheel
@@ -18,19 +18,19 @@ pub(crate) struct Schedule {
     slots: Vec<u32>,
     /// The timer after each timer in its list, or [`NONE`].
     next: Vec<u32>,
-    /// When each armed timer is due.
+    /// Due time of each armed timer.
     due: Vec<u64>,
-    /// The first slot that may hold a timer that is due, counted from time 0 and not modulo the wheel.
+    /// First slot that may hold a due timer, counted from time 0, not modulo the wheel.
     cursor: u64,
 }
 
 impl Schedule {
-    /// A schedule for timers `0..timers_len`, none armed.
+    /// Creates a schedule for timers `0..timers_len`, none armed.
     pub(crate) fn new(timers_len: usize) -> Self {
         Self { slots: vec![NONE; SLOTS], next: vec![NONE; timers_len], due: vec![0; timers_len], cursor: 0 }
     }
 
-    /// Arms `timer`, which must not be armed. A time that has passed is due at once.
+    /// Arms `timer`, which must not be armed. A time in the past is due at once.
     pub(crate) fn arm(&mut self, timer: u32, due: u64) {
         let slot = slot_index((due >> SLOT_NS_LOG2).max(self.cursor));
         let at = index(timer);
@@ -39,10 +39,10 @@ impl Schedule {
         self.slots[slot] = timer;
     }
 
-    /// Disarms what is due at `now` and appends it, with its due time, to `fired`.
+    /// Disarms the timers due at `now` and appends them, with their due times, to `fired`.
     pub(crate) fn fire(&mut self, now: u64, fired: &mut Vec<(u32, u64)>) {
         let last = now >> SLOT_NS_LOG2;
-        // After a stall longer than the wheel one round meets every timer.
+        // After a stall longer than the wheel, one round visits every timer.
         let first = self.cursor.max((last + 1).saturating_sub(SLOTS as u64));
         for slot in first..=last {
             let slot = slot_index(slot);
@@ -62,8 +62,8 @@ impl Schedule {
         self.cursor = self.cursor.max(last);
     }
 
-    /// The earliest due time among the armed timers if it is before `horizon`; else `horizon`. Meant for horizons near
-    /// enough to look through every slot up to there.
+    /// Returns the earliest due time if it is before `horizon`, else `horizon`. It looks through every slot up to
+    /// `horizon`, which must be near.
     pub(crate) fn next_due(&self, horizon: u64) -> u64 {
         for slot in self.cursor..=(horizon >> SLOT_NS_LOG2) {
             let mut earliest = horizon;

@@ -1,33 +1,32 @@
-//! What is counted: latencies by verb, errors by kind, events, handshakes.
+//! Counters: latencies by verb, errors by kind, events, handshakes.
 //!
-//! A latency runs from when the request was *due*, so that what the server, or the generator, holds up is seen in all
-//! the requests that it held up.
+//! A latency starts when the request was *due*. So a delay by the server or the generator shows in all requests it
+//! delayed.
 
 use crate::latencies::Latencies;
 use coordination_apiserver::cli::one_line;
 use coordination_apiserver::http2::ErrorCode;
 use std::collections::BTreeMap;
 
-/// What is told apart in the results.
+/// The operations that the results distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verb {
     /// POST of a node's first Lease.
     Create,
-    /// PUT, from when the renewal was due until it was acknowledged, with all its tries; also a POST, if the Lease was
-    /// lost.
+    /// PUT, from the renewal's due time to its acknowledgement, with all tries; also a POST if the Lease was lost.
     Renew,
     /// GET of one Lease.
     Read,
     /// A page of a watcher's list.
     List,
-    /// A watch: errors only; its events are counted apart.
+    /// A watch: errors only; its events are counted separately.
     Watch,
     /// A connection with no request in flight: errors only.
     Connection,
 }
 
 impl Verb {
-    /// As the results name it.
+    /// Returns the name in the results.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -40,29 +39,29 @@ impl Verb {
     }
 }
 
-/// What went wrong with a request, as far as the results tell it apart.
+/// The kinds of request errors that the results distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ErrorKind {
-    /// The answer has a status that the request did not want.
+    /// An answer with an unexpected status.
     Status(u16),
     /// The connection ended before the answer.
     Reset,
-    /// The server reset the stream, with this code of HTTP/2 (RFC 9113 §7).
+    /// The server reset the stream with this HTTP/2 error code (RFC 9113 §7).
     Stream(u32),
-    /// The server ended the connection with GOAWAY and this code.
+    /// The server closed the connection with GOAWAY and this code.
     Goaway(u32),
-    /// The server has refused to look at the request, time and again.
+    /// The server refused the request repeatedly without processing it.
     Refused,
     /// No answer in time.
     Timeout,
     /// The answer could not be read.
     Malformed,
-    /// The run ended before there was room for the request on its connection, or before its answer.
+    /// The run ended before the request could be sent, or before its answer.
     Unanswered,
 }
 
 impl ErrorKind {
-    /// As the results name it.
+    /// Returns the name in the results.
     pub(crate) fn name(self) -> String {
         match self {
             Self::Status(status) => status.to_string(),
@@ -77,25 +76,25 @@ impl ErrorKind {
     }
 }
 
-/// All that is counted in a run.
+/// All counters of a run.
 #[derive(Debug)]
 pub(crate) struct Stats {
-    /// Latencies of what was due in the measured time; creation is all of it.
+    /// Latencies of requests due in the measured time; for creation, of all requests.
     latencies: [Latencies; 4],
-    /// What was answered in the measured time, whenever it was due: what a rate is made of, and what the server's time
-    /// was spent on. Of creation and lists it is all.
+    /// Requests answered in the measured time, whenever due: the basis of rates and of the server's time for each
+    /// request. For creation and lists, all requests.
     answered_by_verb: [u64; 4],
-    /// Events of the measured time, likewise.
+    /// Events received in the measured time.
     pub(crate) events_measured: u64,
-    /// From acknowledgement to event, for writes that were acknowledged in the measured time.
+    /// Delay from acknowledgement to event, for writes acknowledged in the measured time.
     pub(crate) watch_delay: Latencies,
-    /// From when a request was due, or its node became free, until the loop took it up: the generator's own lateness.
+    /// The generator's own delay: from a request's due time, or its node becoming free, until the loop took it up.
     pub(crate) lateness: Latencies,
-    /// Requests that were due in the measured time and found their connection full.
+    /// Requests due in the measured time whose connection was full.
     pub(crate) crowded: u64,
     /// Errors of the whole run.
     pub(crate) errors: BTreeMap<(Verb, ErrorKind), u64>,
-    /// The first errors, in words, each in one line.
+    /// The first errors, one line of text each.
     pub(crate) first_errors: Vec<String>,
     /// Requests answered in the whole run, for the progress bar.
     pub(crate) answered: u64,
@@ -103,19 +102,19 @@ pub(crate) struct Stats {
     pub(crate) events: u64,
     /// Connections begun.
     pub(crate) connections: u64,
-    /// Connections that broke and moved to another server.
+    /// Broken connections that moved to another server.
     pub(crate) moves: u64,
-    /// TLS handshakes made, and how many of them resumed a session.
+    /// TLS handshakes, and how many of them resumed a session.
     pub(crate) handshakes: u64,
     pub(crate) handshakes_resumed: u64,
-    /// Watches that had to be followed by a new list, because their version was too old.
+    /// Watches whose version was too old, so that a new list was needed.
     pub(crate) watches_expired: u64,
-    /// The measured time, in nanoseconds of the run: due in it counts.
+    /// The measured time, in nanoseconds of the run; requests due in it count.
     pub(crate) window: std::ops::Range<u64>,
 }
 
 impl Stats {
-    /// Nothing counted, nothing measured yet.
+    /// Creates counters of zero without a measured time.
     pub(crate) fn new() -> Self {
         Self {
             latencies: std::array::from_fn(|_| Latencies::new()),
@@ -137,12 +136,12 @@ impl Stats {
         }
     }
 
-    /// The latencies of a verb; a watch has none.
+    /// Returns the latencies of a verb; a watch has none.
     pub(crate) fn latency(&self, verb: Verb) -> Option<&Latencies> {
         self.latencies.get(verb as usize)
     }
 
-    /// A request that was due at `due` has succeeded at `now`.
+    /// Counts a request due at `due` that succeeded at `now`.
     pub(crate) fn succeeded(&mut self, verb: Verb, due: u64, now: u64) {
         let always = matches!(verb, Verb::Create | Verb::List);
         if let Some(latencies) = self.latencies.get_mut(verb as usize).filter(|_| always || self.window.contains(&due))
@@ -154,13 +153,13 @@ impl Stats {
         }
     }
 
-    /// How many requests of a verb were answered in the measured time.
+    /// Returns how many requests of a verb were answered in the measured time.
     pub(crate) fn answered_measured(&self, verb: Verb) -> u64 {
         self.answered_by_verb.get(verb as usize).copied().unwrap_or_default()
     }
 
-    /// A request that was due at `due` is taken up, so late by the generator's own fault, and has to wait if its
-    /// connection is `crowded`.
+    /// Counts a request due at `due` when the loop takes it up, with the generator's own delay. A `crowded` connection
+    /// makes it wait.
     pub(crate) fn taken_up(&mut self, due: u64, late_ns: u64, crowded: bool) {
         if self.window.contains(&due) {
             self.lateness.record(late_ns);
@@ -168,8 +167,8 @@ impl Stats {
         }
     }
 
-    /// An event has come at `now`, whose write was acknowledged at `acked_at`. One that comes after the measured time
-    /// counts all the same: those are the latest.
+    /// Counts an event received at `now` whose write was acknowledged at `acked_at`. Events after the measured time
+    /// count too, since they are the latest.
     pub(crate) fn event(&mut self, acked_at: u64, now: u64) {
         self.events += 1;
         self.events_measured += u64::from(self.window.contains(&now));
@@ -178,7 +177,7 @@ impl Stats {
         }
     }
 
-    /// Something went wrong; `words` make it plain if it is among the first.
+    /// Counts an error; `words` describe it if it is among the first.
     #[cold]
     pub(crate) fn failed(&mut self, verb: Verb, kind: ErrorKind, words: impl FnOnce() -> String) {
         let count = self.errors.entry((verb, kind)).or_default();
@@ -188,14 +187,14 @@ impl Stats {
         }
     }
 
-    /// Errors of all kinds.
+    /// Returns the number of errors of all kinds.
     pub(crate) fn errors_count(&self) -> u64 {
         self.errors.values().sum()
     }
 }
 
-/// Errors that are told in words, violations likewise, and errors of one kind: when a server goes away, all that is in
-/// flight fails alike.
+/// Most errors reported in words, most violations, and most errors of one kind. When a server fails, all requests in
+/// flight fail alike.
 pub(crate) const FIRST_MAX: usize = 10;
 /// See [`FIRST_MAX`].
 pub(crate) const ALIKE_MAX: u64 = 2;

@@ -1,4 +1,4 @@
-//! A server that is loaded: its address, its name, and how to speak TLS with it.
+//! A server under load: its address, its name, and its TLS configuration.
 
 use crate::args::ServerArgs;
 use crate::http::{MediaType, Origin, Version};
@@ -11,21 +11,21 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// URL, for people.
     pub(crate) url: String,
-    /// Address of the socket; a name was resolved once.
+    /// Address of the socket; a name is resolved once.
     pub(crate) address: SocketAddr,
-    /// What every request has of it.
+    /// The server's part of every request.
     pub(crate) origin: Origin,
-    /// TLS, unless in cleartext.
+    /// TLS; `None` in cleartext.
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
 }
 
 impl Target {
-    /// The servers that the command line names, at least one. Errors are sentences for the user.
+    /// Returns the servers named on the command line, at least one. Errors are sentences for the user.
     pub(crate) fn of_args(args: &ServerArgs, media_type: MediaType) -> Result<Vec<Self>, String> {
         let access = match &args.kubeconfig {
             _ if !args.server.is_empty() => {
@@ -54,7 +54,7 @@ impl Target {
         Ok(vec![Self::of_access(&access, args.version(), media_type)?])
     }
 
-    /// The one server that the command line names, for a load that takes no more.
+    /// Returns the only server named on the command line, for a load that supports one.
     pub(crate) fn only_of_args(args: &ServerArgs, media_type: MediaType) -> Result<Self, String> {
         let mut targets = Self::of_args(args, media_type)?;
         match (targets.pop(), targets.is_empty()) {
@@ -73,7 +73,7 @@ impl Target {
         if rest.contains(['/', '?', '#', '@']) || rest.is_empty() {
             return Err(format!("server {url:?} must be a name and a port, with no path"));
         }
-        // A port stands after the last colon, unless that is inside the brackets of an IPv6 address.
+        // The port follows the last colon, unless that is inside the brackets of an IPv6 address.
         let (name, port) = match rest.rsplit_once(':') {
             Some((name, port)) if !port.ends_with(']') => {
                 (name, port.parse().map_err(|_| format!("server {url:?} has no valid port"))?)
@@ -93,18 +93,18 @@ impl Target {
         Ok(Self { url: url.to_owned(), address, origin: Origin::new(version, secure, rest, media_type), tls })
     }
 
-    /// A TLS connection that has not begun, or `None` in cleartext.
+    /// Creates a TLS connection before its handshake, or `None` in cleartext.
     pub(crate) fn new_tls(&self) -> Result<Option<Box<ClientConnection>>, rustls::Error> {
         let Some((config, name)) = &self.tls else { return Ok(None) };
         let mut tls = ClientConnection::new(config.clone(), name.clone())?;
-        // The connection's own bounds hold what is not yet sent.
+        // The connection itself bounds the unsent data.
         tls.set_buffer_limit(None);
         Ok(Some(Box::new(tls)))
     }
 }
 
-/// TLS 1.3 and 1.2 with the access's authorities and client certificate, for this version of HTTP only; sessions are
-/// resumed.
+/// Configures TLS 1.3 and 1.2 with the access's authorities and client certificate, for this HTTP version only.
+/// Sessions are resumed.
 fn client_config(access: &Access, version: Version) -> Result<ClientConfig, String> {
     let ca = access
         .ca

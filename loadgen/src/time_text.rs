@@ -1,11 +1,11 @@
-//! Times as Lease objects spell them: `metav1.Time` (`2026-01-02T03:04:05Z`) and `metav1.MicroTime` (with six digits
-//! more), written and read without the allocations and the generality of a date library, since every request has one.
+//! Times as in Lease objects: `metav1.Time` (`2026-01-02T03:04:05Z`) and `metav1.MicroTime` (with six more digits).
+//! Every request has one, so they are written and read without a date library's allocations and generality.
 //!
-//! Only what round-trips is read: what is parsed here is written again byte for byte.
+//! Only times that round-trip are read: a parsed time is written again byte for byte.
 
-/// Bytes of a time in seconds.
+/// Length of a time in seconds, in bytes.
 pub(crate) const SECONDS_LEN: usize = 20;
-/// Bytes of a time in microseconds.
+/// Length of a time in microseconds, in bytes.
 pub(crate) const MICROS_LEN: usize = 27;
 
 /// Appends `seconds` since the Unix epoch.
@@ -22,7 +22,7 @@ pub(crate) fn push_micros(out: &mut Vec<u8>, micros: u64) {
     out.push(b'Z');
 }
 
-/// Reads what [`push_seconds`] writes.
+/// Parses the output of [`push_seconds`].
 pub(crate) fn parse_seconds(text: &[u8]) -> Option<u64> {
     match text.split_last_chunk() {
         Some((civil, b"Z")) => parse_civil(civil),
@@ -30,7 +30,7 @@ pub(crate) fn parse_seconds(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Reads what [`push_micros`] writes.
+/// Parses the output of [`push_micros`].
 pub(crate) fn parse_micros(text: &[u8]) -> Option<u64> {
     let (civil, rest) = text.split_at_checked(SECONDS_LEN - 1)?;
     let digits = rest.strip_prefix(b".")?.strip_suffix(b"Z")?;
@@ -40,7 +40,7 @@ pub(crate) fn parse_micros(text: &[u8]) -> Option<u64> {
     Some(parse_civil(civil)? * 1_000_000 + parse_digits(digits)?)
 }
 
-/// `2026-01-02T03:04:05`.
+/// Appends `2026-01-02T03:04:05`.
 fn push_civil(out: &mut Vec<u8>, seconds: u64) {
     let (year, month, day) = civil_of_days(seconds / 86_400);
     for (value, width, end) in [
@@ -67,8 +67,8 @@ fn parse_civil(text: &[u8]) -> Option<u64> {
     (hour < 24 && minute < 60 && second < 60).then_some(((days * 24 + hour) * 60 + minute) * 60 + second)
 }
 
-/// Year, month, day of a number of days since 1970-01-01. Counted in eras of 400 years that begin on 1 March, so that
-/// the leap day is the last of its year.
+/// Converts days since 1970-01-01 to year, month and day. Eras of 400 years begin on 1 March, so the leap day is the
+/// last of its year.
 fn civil_of_days(days: u64) -> (u64, u64, u64) {
     let days = days + DAYS_TO_1970;
     let (era, day_of_era) = (days / DAYS_OF_ERA, days % DAYS_OF_ERA);
@@ -80,7 +80,7 @@ fn civil_of_days(days: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// The inverse of [`civil_of_days`]; `None` for a day that the calendar has not, or before 1970.
+/// The inverse of [`civil_of_days`]; `None` for an invalid day, or before 1970.
 fn days_of_civil(year: u64, month: u64, day: u64) -> Option<u64> {
     if !(1970..=9999).contains(&year) || !(1..=12).contains(&month) || day == 0 {
         return None;
@@ -99,7 +99,7 @@ const DAYS_OF_ERA: u64 = 146_097;
 /// Days from 0000-03-01 to 1970-01-01.
 const DAYS_TO_1970: u64 = 719_468;
 
-/// The last `width` decimal digits of `value`.
+/// Appends the last `width` decimal digits of `value`.
 fn push_digits(out: &mut Vec<u8>, value: u64, width: u32) {
     for place in (0..width).rev() {
         // The remainder is a digit.

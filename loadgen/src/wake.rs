@@ -1,5 +1,5 @@
-//! Waking the poll at a time: a poll's own timeout is in whole milliseconds, which a schedule of thousands of requests
-//! a second would show in every latency. On Linux a timer descriptor wakes it to the microsecond.
+//! Wakes the poll at a given time. The poll's own timeout has whole milliseconds, which would show in every latency of
+//! a schedule with thousands of requests a second. On Linux a timer descriptor wakes it to the microsecond.
 
 use mio::{Registry, Token};
 use std::io;

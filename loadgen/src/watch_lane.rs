@@ -1,7 +1,7 @@
-//! A connection of watchers: over HTTP/2 several, each of their requests a stream; over HTTP/1.1 one.
+//! A connection of watchers: over HTTP/2 several, with a stream for each request; over HTTP/1.1 one.
 //!
-//! Owned here: the connection and where each watcher's one request stands. Not owned: what is asked for and what the
-//! answers mean, which is the watcher's, and the checks, which are the fleet's.
+//! This module owns the connection and the state of each watcher's one request. The watcher decides on requests and
+//! reads the answers. The fleet owns the checks.
 
 use crate::fleet::{Fleet, REFUSALS_MAX};
 use crate::http::{Bodies, Broken, Origin, Request, Told, Verdict};

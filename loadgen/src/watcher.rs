@@ -1,7 +1,7 @@
-//! A watcher of all Leases, as an informer is: list, then watch from the list's version; when the watch ends, another
-//! from the last version seen; when that is too old (410), the list again.
+//! A watcher of all Leases, like an informer. It lists, then watches from the list's version. When the watch ends, the
+//! next starts from the last version seen; if that is too old (410), it lists again.
 //!
-//! Owned here: what is asked for next, and how the answers are read. Not owned: the connection, the checks.
+//! This module decides on the next request and reads the answers. It knows neither the connection nor the checks.
 
 use crate::{node, object, time_text};
 use memchr::memmem::{self, Finder};
@@ -9,19 +9,19 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// One watcher's state.
+/// The state of one watcher.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     /// Namespace of the nodes' Leases.
     namespace: String,
     phase: Phase,
-    /// Version from which the next watch goes on.
+    /// Version from which the next watch continues.
     resume_from: u64,
-    /// The Leases in the pages of the list so far: node and version.
+    /// The Leases in the list's pages so far: node and version.
     listed: Vec<(u32, u64)>,
-    /// The highest acknowledged version when the list was begun.
+    /// Highest acknowledged version when the list was begun.
     list_known: u64,
-    /// The beginning of an event whose end has not come yet.
+    /// The start of an incomplete event.
     partial: Vec<u8>,
     needles: Needles,
 }

@@ -14,7 +14,6 @@ use std::ops::Range;
 /// returns a complete response. [`Self::poll_piece`] returns pieces of it, for a watch, which is never complete. The
 /// caller then drops the reported `consumed` bytes from the front of the buffer, and drops nothing before that. The two
 /// functions must not be mixed within one response. The caller calls [`Self::handle_eof`] at the end of the stream.
-/// [`Self::handle_eof`].
 #[derive(Debug)]
 pub struct ResponseParser {
     state: State,

@@ -87,7 +87,8 @@ pub fn prepare_for_update(new: &mut Lease, old: &Lease) {
     }
 }
 
-/// Whether a renewal of `lease` that only sets another `renewTime` is valid and changes nothing else, at any time.
+/// Whether a renewal of `lease` that only sets another `renewTime` is valid and changes nothing else, whatever that
+/// time is.
 #[must_use]
 pub fn is_renewable(lease: &Lease) -> bool {
     let mut sent = lease.clone();

@@ -37,7 +37,6 @@ impl Identity {
 ///
 /// `None` means unauthenticated: no Common Name, or an unreadable subject. The last of several Common Names counts, as
 /// in Go's `crypto/x509/pkix`.
-/// counts, as in Go's `crypto/x509/pkix`.
 #[must_use]
 pub fn identity_of(cert: &CertificateDer<'_>) -> Option<Identity> {
     let (rest, cert) = X509Certificate::from_der(cert).ok()?;

@@ -1,20 +1,20 @@
-//! HTTP/1.1: pipelined requests, answered in their order (RFC 9112 §9.3.2), so that an answer belongs to the oldest
-//! one.
+//! HTTP/1.1: pipelined requests, answered in request order (RFC 9112 §9.3.2), so an answer belongs to the oldest
+//! request.
 
 use super::{BODY_BYTES_MAX, Bodies, Broken, Origin, Request, Told, Verdict};
 use crate::connection::Connection;
 use coordination_apiserver::http1::client::{Piece, ResponseError, ResponseParser};
 use std::collections::VecDeque;
 
-/// What is in flight on one connection.
+/// The requests in flight on one connection.
 #[derive(Debug)]
 pub(crate) struct Http1<T> {
     bodies: Bodies,
     parser: ResponseParser,
     in_flight: VecDeque<T>,
-    /// Streamed: the status of the answer whose body is being read.
+    /// Streamed: status of the answer whose body is being read.
     status: u16,
-    /// The answer that is being read is the last one on this connection.
+    /// Whether the current answer is the last one on this connection.
     going_away: bool,
 }
 
@@ -77,7 +77,7 @@ impl<T: Copy> Http1<T> {
         }
     }
 
-    /// One whole answer; false if there is none.
+    /// Reads one whole answer; false if there is none.
     fn receive_whole(
         &mut self,
         conn: &mut Connection,
@@ -97,7 +97,7 @@ impl<T: Copy> Http1<T> {
         Ok(!self.going_away)
     }
 
-    /// One piece of an answer; false if there is none.
+    /// Reads one piece of an answer; false if there is none.
     fn receive_piece(
         &mut self,
         conn: &mut Connection,
@@ -126,7 +126,7 @@ impl<T: Copy> Http1<T> {
         if end {
             self.refuse_the_rest(tell);
         } else if verdict == Verdict::Cancel {
-            // Only with its connection does an answer end before its end.
+            // Only a closing connection ends an answer early.
             self.in_flight.pop_front();
             self.refuse_the_rest(tell);
             return Err(Broken { kind: None, why: "an answer that is not wanted any more".to_owned() });
@@ -134,7 +134,7 @@ impl<T: Copy> Http1<T> {
         Ok(true)
     }
 
-    /// RFC 9112 §9.6: after an answer that closes the connection, no request that came behind it has been looked at.
+    /// RFC 9112 §9.6: requests after an answer that closes the connection were not processed.
     fn refuse_the_rest(&mut self, tell: &mut impl FnMut(T, Told<'_>) -> Verdict) {
         if self.going_away {
             for tag in self.in_flight.drain(..) {

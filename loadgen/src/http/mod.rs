@@ -1,9 +1,9 @@
-//! HTTP from the client's side over one connection, in either version: requests go out, each with a tag of the
-//! caller's; what becomes of them comes in, each with its tag.
+//! The client's side of HTTP over one connection, in either version: requests go out with a tag of the caller's; their
+//! outcomes come in with the same tag.
 //!
-//! Owned here: what is in flight, and how both versions look the same to who asks. Not owned: the socket, TLS, the
-//! clock, what requests mean. Every tag that [`Http::send`] took is told of until its end, or is given back by
-//! [`Http::take_in_flight`].
+//! This module owns the requests in flight, and gives both versions one interface. It knows neither the socket, TLS,
+//! the clock nor the meaning of requests. Every tag that [`Http::send`] accepted is reported until its end, or returned
+//! by [`Http::take_in_flight`].
 
 mod http1;
 mod http2;
@@ -31,10 +31,10 @@ pub(crate) enum MediaType {
     Protobuf,
 }
 
-/// What all requests of a run have in common.
+/// What all requests of a run share.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
-    /// The version that is spoken.
+    /// The HTTP version.
     pub(crate) version: Version,
     /// The media type of bodies.
     pub(crate) media_type: MediaType,
@@ -56,16 +56,16 @@ pub(crate) struct Request<'r> {
     pub(crate) body: Option<&'r [u8]>,
 }
 
-/// How the bodies of answers are wanted.
+/// How the caller wants the bodies of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bodies {
-    /// An answer is told of once, when all of it is there.
+    /// Once for each answer, when it is complete.
     Whole,
-    /// As they come: the head at once, without a body, then every piece.
+    /// In pieces: first the head without a body, then each piece as it comes.
     Streamed,
 }
 
-/// What has become of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told<'a> {
     /// There is an answer.
