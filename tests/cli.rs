@@ -412,8 +412,8 @@ mod running {
         server.signal(Signal::TERM);
         server.signal(Signal::INT);
         let status = server.wait();
-        // In good order if that was faster than the second signal, else with the status of the second (or of the
-        // first, if both were pending and the lower number came first).
+        // An orderly stop may be faster than the second signal. Else the status is that of the second signal, or of the
+        // first if both were pending and the lower number came first.
         assert!(matches!(status.code(), Some(0 | 130 | 143)), "{status:?}");
         assert_eq!(status.signal(), None);
     }

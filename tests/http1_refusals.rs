@@ -144,8 +144,8 @@ fn broken_request_lines_are_refused() {
     }
 }
 
-/// Bytes without the name of the protocol come from no client of HTTP/1.1, and one of HTTP/2 whose preface is broken
-/// (RFC 9113 §3.4) would read an answer as a frame.
+/// No client of HTTP/1.1 sends bytes without the name of the protocol. A client of HTTP/2 with a broken preface (RFC
+/// 9113 §3.4) would read an answer as a frame.
 #[test]
 fn what_is_no_http_is_closed_without_an_answer() {
     for sent in [

@@ -1,6 +1,7 @@
-//! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. Whatever the
-//! interleaving of writes, a client that lists and then watches from the version of the list has, at every version that
-//! it is told of, what the table had then; it learns when it is too late, lists anew, and ends with what the table has.
+//! Lists and watches against a model of the table. Goal: the contract of client-go's reflector. A client
+//! lists, and then watches from the version of the list. Whatever the interleaving of writes, the client has what the
+//! table had at each version that it hears of. A client that is too late learns so, lists anew, and ends with the state
+//! of the table.
 //!
 //! Method: one process, no sockets. Seeded random writes, among them deletions of collections that take many turns, go
 //! through the API. The model keeps what the table held at every version. Reflectors with selectors of all kinds list

@@ -1,5 +1,5 @@
 //! The server's end of an HTTP/2 connection: the same happens however the bytes are cut, and what goes out is whole
-//! frames, of which there are not many for each that comes in.
+//! frames, not many for each frame that comes in.
 #![no_main]
 
 use coordination_apiserver::hpack::{FieldBuf, FieldName};

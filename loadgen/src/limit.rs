@@ -10,9 +10,9 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// From the shares of a core that server and generator used, as far as they are known, each of which has one thread
-    /// that works; and within which time the generator took up 99 % of what was due by a schedule, if there was one,
-    /// without what it could not send because of the server. `None` if both had time left.
+    /// Returns the limit; `None` if both had time left. Server and generator each have one working thread, and the
+    /// shares are those of a core, as far as they are known. `late_ms_p99` is the delay within which the generator sent
+    /// 99 % of the scheduled requests, without those that the server held up.
     #[must_use]
     pub fn of(server_share: Option<f64>, generator_share: Option<f64>, late_ms_p99: Option<f64>) -> Option<Self> {
         let is_busy = |share: Option<f64>| share.is_some_and(|share| share >= BUSY_SHARE);

@@ -23,7 +23,7 @@ pub(super) struct Work {
     done: u32,
     /// Lists and deletions of a collection that were answered.
     bulk_answers: u32,
-    /// The version from which on is watched; 0 until it is known.
+    /// Version at which the watch begins; 0 until it is known.
     watch_from: u64,
 }
 
@@ -47,7 +47,7 @@ impl Work {
         self.done = 0;
     }
 
-    /// The version from which on is watched; 0 until it is known.
+    /// Version at which the watch begins; 0 until it is known.
     pub(super) fn watch_from(&self) -> u64 {
         self.watch_from
     }
