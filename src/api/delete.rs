@@ -94,9 +94,8 @@ impl Api {
         let limit = if is_paged { 0 } else { limit };
         let deletion = Deletion::of(&options);
         if !deletion.dry_run {
-            let user = user_name(call.caller);
-            let user_agent = &*String::from_utf8_lossy(call.head.user_agent.unwrap_or_default());
-            tracing::info!(namespace, user, user_agent, "deletion of a collection of Leases begins");
+            let user_agent = call.head.user_agent.unwrap_or_default();
+            self.holder_log.log_collection(namespace, user_name(call.caller), user_agent, call.now.ms);
         }
         let job = Job::delete_collection(snapshot, list.selector, limit, deletion, form);
         Ok(Reply::Job(Box::new(job.with_state(state))))

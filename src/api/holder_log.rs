@@ -2,7 +2,7 @@
 
 use crate::auth::Caller;
 use crate::resource::NODE_LEASE_NAMESPACE;
-use crate::table::holder::HolderChange;
+use crate::table::holder::{HolderChange, cut};
 use compact_str::CompactString;
 
 /// Limits the logged lines. A client may change holders as fast as it can write.
@@ -12,8 +12,8 @@ pub(super) struct HolderLog {
     second_ms: u64,
     /// Lines logged in that second.
     lines: u32,
-    /// Changes since the last line that were not logged.
-    unlogged: u64,
+    /// Lines left out since the last logged change of holder.
+    unlogged: u32,
 }
 
 impl HolderLog {
@@ -23,14 +23,9 @@ impl HolderLog {
         if change.namespace == NODE_LEASE_NAMESPACE {
             return;
         }
-        if now_ms.saturating_sub(self.second_ms) >= 1000 {
-            (self.second_ms, self.lines) = (now_ms, 0);
-        }
-        if self.lines >= LINES_PER_SECOND_MAX {
-            self.unlogged += 1;
+        if !self.may_log(now_ms) {
             return;
         }
-        self.lines += 1;
         let HolderChange { namespace, name, from, to, user, user_agent } = change;
         let [namespace, name, from, to] = [namespace, name, from, to].map(CompactString::as_str);
         let [user, user_agent] = [user, user_agent].map(CompactString::as_str);
@@ -39,6 +34,25 @@ impl HolderLog {
             count => Some(count),
         };
         tracing::info!(namespace, name, from, to, user, user_agent, unlogged, "holder of a Lease changed");
+    }
+
+    /// Logs that a caller asks for the deletion of a collection, unless the limit of this second is reached.
+    pub(super) fn log_collection(&mut self, namespace: &str, user: &str, user_agent: &[u8], now_ms: u64) {
+        if self.may_log(now_ms) {
+            let user_agent = String::from_utf8_lossy(user_agent);
+            let [namespace, user, user_agent] = [namespace, user, &user_agent].map(cut);
+            tracing::info!(namespace, user, user_agent, "deletion of a collection of Leases requested");
+        }
+    }
+
+    /// Whether another line may be logged in this second. Counts the line, or one that is left out.
+    fn may_log(&mut self, now_ms: u64) -> bool {
+        if now_ms.saturating_sub(self.second_ms) >= 1000 {
+            (self.second_ms, self.lines) = (now_ms, 0);
+        }
+        let may_log = self.lines < LINES_PER_SECOND_MAX;
+        *(if may_log { &mut self.lines } else { &mut self.unlogged }) += 1;
+        may_log
     }
 }
 

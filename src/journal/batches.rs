@@ -34,6 +34,13 @@ struct Submitted {
     reserved: usize,
 }
 
+impl Submitted {
+    /// Returns an estimate of the bytes that the change takes until it is applied.
+    fn waiting_bytes(&self) -> usize {
+        estimate(&self.change) + self.holder_change.as_ref().map_or(0, |change| change.memory_bytes())
+    }
+}
+
 /// All changes in flight.
 #[derive(Debug)]
 pub(super) struct Batches {
@@ -214,10 +221,11 @@ impl Batches {
         self.keys.insert_unique(key, (key, self.submitted), |(key, _)| *key);
         let reserved = table.metered_growth(&change);
         self.reserved += reserved;
-        self.waiting_bytes += estimate(&change);
         self.waiting_others += usize::from(!is_renewal(&change));
         let (ticket, settle) = self.tickets.make(self.submitted);
-        self.waiting.push_back(Submitted { change, holder_change, ticket: settle, key, reserved });
+        let submitted = Submitted { change, holder_change, ticket: settle, key, reserved };
+        self.waiting_bytes += submitted.waiting_bytes();
+        self.waiting.push_back(submitted);
         Ok(ticket)
     }
 
@@ -245,7 +253,7 @@ impl Batches {
             (self.waiting_bytes, self.waiting_others) = (0, 0);
         } else {
             changes.extend(self.waiting.drain(..count));
-            self.waiting_bytes = self.waiting.iter().map(|one| estimate(&one.change)).sum();
+            self.waiting_bytes = self.waiting.iter().map(Submitted::waiting_bytes).sum();
             self.waiting_others = self.waiting.iter().filter(|one| !is_renewal(&one.change)).count();
         }
         let (payload, checksum) = entry.finish();
@@ -288,7 +296,8 @@ impl Batches {
         let mut count = 0;
         while count < changes_max {
             if count.is_multiple_of(PREFETCH_MAX) {
-                table.prefetch_targets(applying.changes.iter().filter_map(|one| one.change.target()));
+                let next = applying.changes.iter().take(PREFETCH_MAX);
+                table.prefetch_targets(next.filter_map(|one| one.change.target()));
             }
             let Some(Submitted { change, holder_change, ticket, key, reserved }) = applying.changes.pop_front() else {
                 break;

@@ -46,19 +46,25 @@ pub(super) struct HolderCounts {
 
 /// Counts by namespace, for a bounded number of namespaces. The others share one count.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ByNamespace<T>(BTreeMap<CompactString, T>);
+pub(super) struct ByNamespace<T> {
+    counts: BTreeMap<CompactString, T>,
+    /// Namespaces with a count of their own, without those of the cluster.
+    own: usize,
+}
 
 impl<T: Default> ByNamespace<T> {
     /// Returns the count of a namespace.
     pub(super) fn of(&mut self, namespace: &str) -> &mut T {
-        let is_own =
-            self.0.contains_key(namespace) || self.0.len() < NAMESPACES_MAX || CLUSTER_NAMESPACES.contains(&namespace);
-        self.0.entry(CompactString::from(if is_own { namespace } else { OTHER_NAMESPACES })).or_default()
+        let has_count = self.counts.contains_key(namespace) || CLUSTER_NAMESPACES.contains(&namespace);
+        let is_new = !has_count && self.own < NAMESPACES_MAX;
+        self.own += usize::from(is_new);
+        let label = if has_count || is_new { namespace } else { OTHER_NAMESPACES };
+        self.counts.entry(CompactString::from(label)).or_default()
     }
 
     /// Returns each namespace with its count, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
-        self.0.iter().map(|(namespace, count)| (namespace.as_str(), count))
+        self.counts.iter().map(|(namespace, count)| (namespace.as_str(), count))
     }
 }
 
@@ -177,7 +183,9 @@ mod tests {
     fn further_namespaces_share_a_count_but_for_those_of_the_cluster() {
         let mut counts = ByNamespace::<u64>::default();
         let further = (0..NAMESPACES_MAX + 10).map(|at| format!("n{at:03}"));
-        for namespace in further.chain(CLUSTER_NAMESPACES.map(str::to_owned)) {
+        // One namespace of the cluster before the others, and one behind them.
+        let [first, last] = CLUSTER_NAMESPACES.map(str::to_owned);
+        for namespace in [first].into_iter().chain(further).chain([last]) {
             *counts.of(&namespace) += 1;
             *counts.of("n007") += 1;
         }

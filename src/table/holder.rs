@@ -38,11 +38,21 @@ impl HolderChange {
             Change::Renew(..) => before,
             Change::Delete(_) => "",
         };
+        if before == after {
+            return None;
+        }
         let (namespace, name) = table.names_of(change);
         let user_agent = String::from_utf8_lossy(user_agent);
         let [namespace, name, from, to, user, user_agent] =
             [namespace, name, before, after, user, &user_agent].map(|text| CompactString::from(cut(text)));
-        (before != after).then(|| Box::new(Self { namespace, name, from, to, user, user_agent }))
+        Some(Box::new(Self { namespace, name, from, to, user, user_agent }))
+    }
+
+    /// Returns the memory of the texts and of this value, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let Self { namespace, name, from, to, user, user_agent } = self;
+        size_of::<Self>() + [namespace, name, from, to, user, user_agent].map(CompactString::len).iter().sum::<usize>()
     }
 }
 
@@ -50,8 +60,9 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.holder_identity.as_deref().unwrap_or_default()
 }
 
-/// Cuts a text that a client may have made long.
-fn cut(text: &str) -> &str {
+/// Cuts a text that a client may have made long, for the log.
+#[must_use]
+pub fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
