@@ -15,8 +15,6 @@ const PHRASES: &[(&str, &str)] = &[
     ("is to be gone", "name what happens next"),
     ("had its time", "past its deadline"),
     ("it is said again", "logged again"),
-    ("is told of by", "name the reporter first"),
-    ("has what it needs of", "name what it has"),
 ];
 
 /// Folders with sources. Others hold what cargo builds.

@@ -11,9 +11,9 @@ pub(super) struct HolderLog {
     /// When the current second began, in ms.
     second_ms: u64,
     /// Lines logged in that second.
-    lines: u32,
+    lines: u64,
     /// Lines left out since the last logged change of holder.
-    unlogged: u32,
+    unlogged: u64,
 }
 
 impl HolderLog {
@@ -67,4 +67,4 @@ pub(super) fn user_name(caller: &Caller) -> &str {
 }
 
 /// Most lines logged in a second.
-const LINES_PER_SECOND_MAX: u32 = 50;
+const LINES_PER_SECOND_MAX: u64 = 50;

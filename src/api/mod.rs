@@ -364,11 +364,12 @@ impl Api {
         self.handover.admit(table, &change)?;
         let author = || (user_name(call.caller), call.head.user_agent.unwrap_or_default());
         let holder_change = HolderChange::of(table, &change, author);
-        // Without a journal the change is applied immediately.
-        let told = if self.storage.journal().is_none() { holder_change.clone() } else { None };
-        let written = self.storage.write_with(table, change, holder_change, call.now.ms)?;
-        if let Some(told) = told {
-            self.tell_holder_change(&told, call.now);
+        if self.storage.journal().is_some() {
+            return self.storage.write_with(table, change, holder_change, call.now.ms);
+        }
+        let written = self.storage.write(table, change, call.now.ms)?;
+        if let Some(holder_change) = holder_change {
+            self.tell_holder_change(&holder_change, call.now);
         }
         Ok(written)
     }

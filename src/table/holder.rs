@@ -6,7 +6,7 @@ use crate::lease::Lease;
 use compact_str::CompactString;
 
 /// A change of a Lease's holder, and its author.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct HolderChange {
     /// Namespace of the Lease.
     pub namespace: CompactString,

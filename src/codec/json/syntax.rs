@@ -247,7 +247,7 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Returns the value of the `\uXXXX` that starts here.
+    /// Returns the code unit of the `\u` escape that starts here.
     fn code_unit(&mut self) -> Result<u32, String> {
         let mut unit = 0;
         for offset in 2..6 {
@@ -260,7 +260,7 @@ impl Scanner<'_> {
         Ok(unit)
     }
 
-    /// Whether a low surrogate follows the `\uXXXX` that starts here.
+    /// Whether a low surrogate follows the `\u` escape that starts here.
     fn low_surrogate_follows(&self) -> bool {
         let Some(&[b'\\', b'u', b'd' | b'D', second, third, fourth]) = self.text.get(self.at + 6..self.at + 12) else {
             return false;
