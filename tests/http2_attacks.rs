@@ -474,7 +474,7 @@ impl InMemory {
         let from = Peer { connection: Token(0), credentials: &self.credentials };
         let mut budget = Budget::for_turn(self.room);
         let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut out };
-        self.protocol.serve(turn, &mut self.input, &mut budget);
+        self.protocol.serve_requests(turn, &mut self.input, &mut budget);
         for _ in 0..self.job_steps {
             if !self.protocol.has_job_step() {
                 break;

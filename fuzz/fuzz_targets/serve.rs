@@ -71,7 +71,7 @@ impl World {
             let mut budget = Budget::for_turn(self.room);
             let from = Peer { connection: Token(1), credentials: &self.credentials };
             let turn = &mut Turn { service: &mut self.service, from, now: self.now, output: &mut self.output };
-            let served = self.protocol.serve(turn, &mut self.input, &mut budget);
+            let served = self.protocol.serve_requests(turn, &mut self.input, &mut budget);
             let has_job_step = served != Served::Close && self.protocol.has_job_step();
             let is_over = has_job_step
                 && turn.output.len() < QUEUED_BYTES_HIGH

@@ -432,7 +432,7 @@ impl Conn {
             // Received input is served first: a peer that sends faster than it is served waits in its own kernel.
             if self.phase == Phase::Open
                 && self.input.len() >= BUFFER_BYTES
-                && self.serve(connection, service, pool, now, &mut budget).is_break()
+                && self.serve_input(connection, service, pool, now, &mut budget).is_break()
             {
                 return Ok(());
             }
@@ -445,7 +445,7 @@ impl Conn {
                     service.api.metrics.count_tls_handshake(true);
                 }
             }
-            if self.phase == Phase::Open && self.serve(connection, service, pool, now, &mut budget).is_break() {
+            if self.phase == Phase::Open && self.serve_input(connection, service, pool, now, &mut budget).is_break() {
                 return Ok(());
             }
             if self.transport.is_eof()
@@ -492,7 +492,7 @@ impl Conn {
     }
 
     /// Serves the input. Returns [`ControlFlow::Break`] if that is all for this turn.
-    fn serve(
+    fn serve_input(
         &mut self,
         connection: Token,
         service: &mut Service,
@@ -506,7 +506,7 @@ impl Conn {
         let output = self.output.buffer(pool);
         let input_bytes = self.input.len();
         let from = Peer { connection, credentials: &self.credentials };
-        let served = self.protocol.serve(&mut Turn { service, from, now, output }, &mut self.input, budget);
+        let served = self.protocol.serve_requests(&mut Turn { service, from, now, output }, &mut self.input, budget);
         // A complete frame begins the time of the next one.
         let is_frame_done = matches!(self.protocol, Protocol::Http2(_)) && self.input.len() < input_bytes;
         let is_full = output.len() >= budget.room;

@@ -80,7 +80,7 @@ impl Http1 {
     }
 
     /// Serves the requests in `input` while the output has room and `budget` lasts.
-    pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
+    pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             if turn.output.len() >= budget.room {
                 return Served::Busy;

@@ -41,7 +41,7 @@ impl Protocol {
 
     /// Serves the requests in `input` while the output has room and `budget` lasts. [`Protocol::step_job`] begins lists
     /// and collection deletions.
-    pub fn serve(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
+    pub fn serve_requests(&mut self, turn: &mut Turn<'_>, input: &mut ByteBuf, budget: &mut Budget) -> Served {
         loop {
             match self {
                 Self::Undecided => {
@@ -55,9 +55,9 @@ impl Protocol {
                         Self::http1(turn.from.credentials)
                     };
                 }
-                Self::Http2(http2) => return http2.serve(turn, input, budget),
+                Self::Http2(http2) => return http2.serve_requests(turn, input, budget),
                 Self::Http1(http1) => {
-                    let served = http1.serve(turn, input, budget);
+                    let served = http1.serve_requests(turn, input, budget);
                     match http1.take_upgrade() {
                         None => return served,
                         Some(upgrade) => {

@@ -80,7 +80,7 @@ impl World {
             let mut budget = Budget::for_turn(QUEUED_BYTES_HIGH);
             let from = Peer { connection: Token(connection), credentials: &end.credentials };
             let turn = &mut Turn { service, from, now: *now, output: &mut end.output };
-            let served = end.protocol.serve(turn, &mut end.input, &mut budget);
+            let served = end.protocol.serve_requests(turn, &mut end.input, &mut budget);
             match served {
                 Served::Starved | Served::Streaming => break,
                 Served::Busy => {}

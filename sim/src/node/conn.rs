@@ -70,7 +70,7 @@ impl Conn {
         let mut budget = Budget::for_turn(room);
         let from = Peer { connection: Token(link.0), credentials: &self.credentials };
         let turn = &mut Turn { service, from, now, output: &mut self.output };
-        match self.protocol.serve(turn, &mut self.input, &mut budget) {
+        match self.protocol.serve_requests(turn, &mut self.input, &mut budget) {
             Served::Close => self.is_closing = true,
             Served::Busy => self.is_ready = true,
             Served::Starved | Served::Streaming if self.is_ended => {
