@@ -98,7 +98,7 @@ impl Transport {
     }
 
     /// Notes the readiness that an event reports.
-    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
+    pub(crate) fn note_readiness(&mut self, event: &mio::event::Event) {
         self.is_end_near |= event.is_read_closed() || event.is_error();
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();

@@ -74,7 +74,7 @@ impl World {
     fn wait(&mut self) {
         let mut events = Events::with_capacity(8);
         self.poll.poll(&mut events, Some(Duration::from_millis(10))).expect("polls");
-        events.iter().for_each(|event| self.conn.transport_mut().on_event(event));
+        events.iter().for_each(|event| self.conn.transport_mut().note_readiness(event));
     }
 
     fn read_ahead(&mut self) -> bool {

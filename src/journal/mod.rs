@@ -269,11 +269,11 @@ impl Journal {
             let store = &self.config.store;
             self.barriers.on_applied(&self.applied).map_err(|what| error::lost(store, &what))?;
             if let Some(entry) = self.delivered.pop_front() {
-                self.on_entry(entry, table)?;
+                self.take_entry(entry, table)?;
                 // An entry takes time even without changes for this table.
                 budget -= usize::from(!self.batches.is_applying());
             } else if let Some(event) = self.port.next() {
-                self.on_event(event, now_ms)?;
+                self.take_event(event, now_ms)?;
             } else {
                 return Ok(());
             }
@@ -297,7 +297,7 @@ impl Journal {
     }
 
     /// Handles a durable entry.
-    fn on_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
+    fn take_entry(&mut self, entry: Entry, table: &Table) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         let (store, position, version) = (&self.config.store, entry.position, table.version());
         let (bytes, expected) =
@@ -316,11 +316,12 @@ impl Journal {
                 }
             },
         }
-        upkeep.on_entry(position, bytes);
+        upkeep.count_entry(position, bytes);
         Ok(())
     }
 
-    fn on_event(&mut self, event: Event, now_ms: u64) -> Result<(), EngineError> {
+    /// Handles an event of the port.
+    fn take_event(&mut self, event: Event, now_ms: u64) -> Result<(), EngineError> {
         let Phase::Ready(upkeep) = &mut self.phase else { return Ok(()) };
         match event {
             Event::Committed { entries, revision, chunk_bytes, took_us } => {

@@ -133,7 +133,7 @@ impl Upkeep {
     }
 
     /// Records a new entry of the journal.
-    pub(super) fn on_entry(&mut self, position: Position, bytes: usize) {
+    pub(super) fn count_entry(&mut self, position: Position, bytes: usize) {
         self.retained.push(position, bytes);
         self.since.add(bytes);
         if let Some(taking) = &mut self.taking {

@@ -260,7 +260,7 @@ impl Server {
             self.stop(now);
         }
         for event in &*events {
-            self.on_event(event);
+            self.dispatch_event(event);
         }
         self.accept(now);
         self.service.pace.begin(Instant::now());
@@ -480,7 +480,8 @@ impl Server {
         Some(Duration::from_millis(due_ms.saturating_sub(now_ms) + 1))
     }
 
-    fn on_event(&mut self, event: &Event) {
+    /// Passes an event of the poll to its listener or connection.
+    fn dispatch_event(&mut self, event: &Event) {
         let token = event.token();
         if token == WAKER_TOKEN {
             return;
@@ -493,7 +494,7 @@ impl Server {
         }
         // A stale token: the connection was closed in this batch or before.
         let Some(entry) = self.conns.get_mut(token) else { return };
-        entry.conn.transport_mut().on_event(event);
+        entry.conn.transport_mut().note_readiness(event);
         self.queues.enqueue(entry);
     }
 

@@ -117,7 +117,7 @@ impl Http2 {
             let is_starved = received.event.is_none();
             if let Some(event) = received.event {
                 budget.requests -= usize::from(matches!(event, Event::Request { .. }));
-                self.on_event(event, turn);
+                self.recv_event(event, turn);
             }
             input.consume(received.consumed);
             if is_starved {
@@ -139,7 +139,8 @@ impl Http2 {
         is_any && self.received_bytes > turn.service.received_room_for(turn.from.credentials) / 2
     }
 
-    fn on_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
+    /// Handles one event of the HTTP/2 connection.
+    fn recv_event(&mut self, event: Event<'_>, turn: &mut Turn<'_>) {
         match event {
             Event::Request { stream, head, end_stream } => self.on_head(stream, head, end_stream, turn),
             Event::Data { stream, data, end_stream } => self.on_data(stream, data, end_stream, turn),
