@@ -264,7 +264,7 @@ impl Server {
         }
         self.accept(now);
         self.service.pace.begin(Instant::now());
-        self.serve_ready(now);
+        self.run_connections(now);
         self.take_handshake_steps(now);
         self.take_job_steps(now);
         let Service { api, table, .. } = &mut self.service;
@@ -296,8 +296,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves the runnable connections while the requests' time budget lasts.
-    fn serve_ready(&mut self, now: Now) {
+    /// Runs the connections of the run queue while the requests' time budget lasts.
+    fn run_connections(&mut self, now: Now) {
         let ready = self.queues.take_run();
         let mut rest = &ready[..];
         while !rest.is_empty() && !self.service.pace.is_over() {
@@ -311,7 +311,7 @@ impl Server {
                     Some(entry) if entry.conn.is_handshake_step() => {
                         self.queues.await_handshake_turn(*token, entry.conn.await_handshake_turn(now));
                     }
-                    _ => self.on_ready(*token, now),
+                    _ => self.run_connection(*token, now),
                 }
                 let is_over = self.service.pace.is_over();
                 if let (Some(is_slow), Some(entry)) = (self.service.pace.take_slow(), self.conns.get_mut(*token)) {
@@ -348,7 +348,7 @@ impl Server {
         }
         let end = Instant::now() + Duration::from_micros(HANDSHAKE_US_PER_TURN);
         while let Some(token) = self.queues.pop_handshake() {
-            self.on_ready(token, now);
+            self.run_connection(token, now);
             if Instant::now() >= end {
                 break;
             }
@@ -498,7 +498,8 @@ impl Server {
         self.queues.enqueue(entry);
     }
 
-    fn on_ready(&mut self, token: Token, now: Now) {
+    /// Lets a runnable connection read, serve or continue its handshake.
+    fn run_connection(&mut self, token: Token, now: Now) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.marks.leave_run();
         entry.conn.on_ready(token, &mut self.service, &mut self.pool, now);
