@@ -527,12 +527,12 @@ impl Server {
             let Some(entry) = self.conns.get_mut(token) else { continue };
             entry.marks.leave_touched();
             let next = entry.conn.flush(&mut self.service, &mut self.pool, now);
-            self.go_on(token, next);
+            self.close_or_enqueue(token, next);
         }
     }
 
-    /// Closes, enqueues or leaves a connection, as `next` says.
-    fn go_on(&mut self, token: Token, next: Next) {
+    /// Closes a connection, puts it in the run queue, or leaves it waiting, as `next` says.
+    fn close_or_enqueue(&mut self, token: Token, next: Next) {
         let Some(entry) = self.conns.get_mut(token) else { return };
         entry.count(&mut self.service);
         match next {
@@ -576,7 +576,7 @@ impl Server {
         for token in self.conns.tokens() {
             let Some(entry) = self.conns.get_mut(token) else { continue };
             let next = entry.conn.on_shutdown(&mut self.service, &mut self.pool, now);
-            self.go_on(token, next);
+            self.close_or_enqueue(token, next);
         }
     }
 

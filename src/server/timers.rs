@@ -31,7 +31,7 @@ impl Server {
             entry.armed_ms = u64::MAX;
             if entry.conn.deadline_ms() <= now.ms {
                 let next = entry.conn.on_timeout(&mut self.service, &mut self.pool, now);
-                self.go_on(token, next);
+                self.close_or_enqueue(token, next);
             } else {
                 self.arm_timer(token);
             }
